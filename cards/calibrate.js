@@ -370,7 +370,11 @@ byId("copy").addEventListener("click", async () => {
   }
   say(copied ? "Copied." : "Select the text and copy it.");
 });
-byId("download").addEventListener("click", () => {
+if (window.saveThere) byId("download").textContent = "Save cut.yaml";
+byId("download").addEventListener("click", async () => {
+  // Where `counterfoil open` serves this page, it is saved beside the dataset; else, or should that end, downloaded.
+  const told = await window.saveThere?.(byId("yaml").value);
+  if (told) return say(told);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([byId("yaml").value], { type: "application/yaml" }));
   link.download = "cut.yaml";

@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.directions.fitting import GRID, Direction, fit_directions, whiten
-from counterfoil.under_way import finish
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEADING = "## Fitting of directions: `scripts/bench_directions.py`"
@@ -76,7 +75,7 @@ def measured(classes: int, rows: int, workers: int) -> list[str]:
     """The cells of one line of the table."""
     points, right, labels = world(classes, rows)
     settings: Any = {"seed": SEED, "workers": workers, "permutations": 0, "fewest_errors": 2}
-    found, own = timed(lambda: finish(fit_directions(points, right, labels, classes, **settings)))
+    found, own = timed(lambda: fit_directions(points, right, labels, classes, **settings))
     of_class = [labels == label for label in range(classes)]
     expected, usual = timed(lambda: [plain(points[mine], right[mine]) for mine in of_class])
     other_c, furthest = 0, 0.0

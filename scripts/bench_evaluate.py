@@ -99,8 +99,9 @@ def loops(folder: Path, models: Sequence[Any], processes: int, threads: int) -> 
 
 def measure(images: int, side: int, suffix: str, count: int, workers: Sequence[int]) -> dict[str, float]:
     """Seconds of each way, by its name."""
-    from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+    from counterfoil.evaluation.evaluate_dataset import evaluate
     from counterfoil.models.classifiers import load_classifier
+    from counterfoil.progress import listening
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with tempfile.TemporaryDirectory() as temporary:
@@ -115,14 +116,12 @@ def measure(images: int, side: int, suffix: str, count: int, workers: Sequence[i
         del loaded
         for each in workers:
             started = time.monotonic()
-            answered: float | None = None
+            told: list[tuple[str, float]] = []
             out = place / f"out-{each}"
-            for stage in evaluate_steps(
-                folder, names, recipe="wardrobe-mini", out=out, device="cpu", batch_size=BATCH, workers=each
-            ):
-                if stage.name == "measuring" and answered is None:
-                    answered = time.monotonic() - started
-            found[f"pass, {each}"] = answered or time.monotonic() - started
+            with listening(lambda stage, told=told: told.append((stage.name, time.monotonic()))):
+                evaluate(folder, names, recipe="wardrobe-mini", out=out, device="cpu", batch_size=BATCH, workers=each)
+            measuring = [moment for name, moment in told if name == "measuring"]
+            found[f"pass, {each}"] = (measuring[0] if measuring else time.monotonic()) - started
             found[f"evaluate, {each}"] = time.monotonic() - started
             shutil.rmtree(place / "cache", ignore_errors=True)
     return found

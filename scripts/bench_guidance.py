@@ -36,7 +36,6 @@ from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.screen import Scorer
 from counterfoil.stats import wilson_interval
-from counterfoil.under_way import finish
 from interface_proof.looks import shows
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -71,7 +70,7 @@ def measure(changes: Sequence[str], intervals: Sequence[str | None]) -> list[Way
     """All shards of the changed recipe's plan, by each interval in turn; None is none."""
     recipe = _recipe(changes, None)
     with tempfile.TemporaryDirectory() as folder:
-        inputs: Inputs = finish(resolve_inputs(recipe, Path(folder), "cpu", LocalEngine(1)))
+        inputs: Inputs = resolve_inputs(recipe, Path(folder), "cpu", LocalEngine(1))
     tokens = inputs.tokens
     pipeline: Any = load_pipeline(
         recipe.generator.model, dtype="float32", tokens=None if tokens is None else tokens.by_placeholder()

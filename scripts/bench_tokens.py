@@ -32,7 +32,6 @@ from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.recipe import LearnSettings
 from counterfoil.tokens.inversion import ClassToLearn, Inversion, plan_steps
 from counterfoil.tokens.latents import TrainingImages, centred_square
-from counterfoil.under_way import finish
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
@@ -66,7 +65,13 @@ def together(
     """Seconds, and the vectors [1, width] of each class."""
     inversion = Inversion(load_pipeline("lab:sd", dtype="float32", device=device), settings)
     started = time.perf_counter()
-    learned = finish(inversion.learn(classes))
+    learning = inversion.learn(classes)
+    while True:
+        try:
+            next(learning)
+        except StopIteration as end:
+            learned = end.value
+            break
     seconds = time.perf_counter() - started
     return seconds, {token.class_id: token.vectors[0] for token in learned}
 

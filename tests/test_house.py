@@ -19,7 +19,7 @@ FLOORS: dict[str, int] = {
     "notebook": 0,
     "stats": 0,
     "section": 0,
-    "under_way": 0,
+    "progress": 0,
     "spoken_counts": 0,
     "user_cache": 0,
     "csv_text": 1,
@@ -53,7 +53,8 @@ FLOORS: dict[str, int] = {
     "mining": 11,
     "publishing": 11,
     "mending": 12,
-    "cli": 13,
+    "opening": 13,
+    "cli": 14,
 }
 # Aside: reached by a model's or a dataset's name, through two rooms only, and knowing none of the floors.
 ASIDE = "lab"

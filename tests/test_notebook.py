@@ -14,15 +14,15 @@ import pytest
 
 import counterfoil
 from counterfoil.notebook import MOST_ROWS, shown_table
-from counterfoil.under_way import Stage, UnderWay, finish
+from counterfoil.progress import report, tell
 
 HOSTILE = "<script>alert(1)</script>"
 
 
-def work() -> UnderWay[object, str]:
-    yield Stage(f"{HOSTILE}\x1b[31m", 1, 3)
-    yield SimpleNamespace(nothing="that it could say")
-    yield Stage("images", 3, 3)
+def work() -> str:
+    report(f"{HOSTILE}\x1b[31m", 1, 3)
+    tell(SimpleNamespace(nothing="that it could say"))
+    report("images", 3, 3)
     return "done"
 
 
@@ -35,10 +35,10 @@ def test_a_table_is_escaped_and_small() -> None:
 def test_a_notebook_is_told_in_one_line_and_a_script_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert finish(work()) == "done" and capsys.readouterr().err == ""
+    assert work() == "done" and capsys.readouterr().err == ""
     kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
     monkeypatch.setitem(sys.modules, "IPython", kernel)  # as a kernel has it
-    assert finish(work()) == "done"
+    assert work() == "done"
     told = capsys.readouterr().err
     assert "\n" not in told and "\x1b" not in told and "1 of 3" in told
     assert told.rpartition("\r")[2] == ""  # the line is gone

@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import warm
-from counterfoil.building import BuildProgress, BuildResult, build, build_steps
-from counterfoil.screen import ScreenDoubts
+from counterfoil.building import BuildResult, build
 from counterfoil.store.reading import read_rows
-from counterfoil.tokens.learn_tokens import TokenProgress
-from counterfoil.under_way import Stage, UnderWay
 
 CLASSES = (
     "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5},"
@@ -47,12 +44,6 @@ PRIVATE = ".counterfoil"
 
 def tiny(out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildResult:
     return build("wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=workers, **options)
-
-
-def tiny_steps(
-    out: Path, *changes: str, workers: int = 1, **options: Any
-) -> UnderWay[BuildProgress | TokenProgress | Stage | ScreenDoubts, BuildResult]:
-    return build_steps("wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=workers, **options)
 
 
 def published(directory: Path) -> dict[str, bytes]:

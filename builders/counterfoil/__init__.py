@@ -13,11 +13,13 @@ The command line's verbs are functions here, in the order in which most people n
     publish(dataset, repo), publish_model(folder, repo)
     learn_tokens(recipe, out), import_tokens(recipe, source, out)
 
+    disable_progress_bars(), enable_progress_bars()
+
     load_recipe(name), resolve_classes(recipe), make_plan(recipe)   what a recipe says, without running it
 
 A recipe is a bundled name, a path or a Recipe; a model is a name, a torch module or a function, with `transform=`.
-Names that end in `_steps` are generators that tell how far they are and return the result. Heavy libraries load when
-a function is first used. `help(counterfoil.evaluate)` has the arguments of one.
+In a notebook and on a terminal one line shows how far it is, until `disable_progress_bars()`. Heavy libraries load
+when a function is first used. `help(counterfoil.evaluate)` has the arguments of one.
 """
 
 from __future__ import annotations
@@ -28,90 +30,74 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from counterfoil.building import build, build_steps
+    from counterfoil.building import build
     from counterfoil.calibration import calibrate
-    from counterfoil.calibration.recut_dataset import recut, recut_steps
+    from counterfoil.calibration.recut_dataset import recut
     from counterfoil.evaluation import evaluate
-    from counterfoil.evaluation.evaluate_dataset import evaluate_steps
-    from counterfoil.mending.mend_models import mend, mend_steps
+    from counterfoil.mending.mend_models import mend
     from counterfoil.mining.bugs.trying import mine_again, try_descriptions
-    from counterfoil.mining.mine_recipe import mine, mine_steps
+    from counterfoil.mining.mine_recipe import mine
     from counterfoil.plan import make_plan
-    from counterfoil.publishing import publish, publish_model, publish_model_steps, publish_steps
+    from counterfoil.progress import disable_progress_bars, enable_progress_bars
+    from counterfoil.publishing import publish, publish_model
     from counterfoil.recipe import load_recipe
-    from counterfoil.regeneration.regenerate_dataset import regenerate, regenerate_steps
+    from counterfoil.regeneration.regenerate_dataset import regenerate
     from counterfoil.reviewing import review, review_answers
     from counterfoil.sources.resolved_classes import resolve_classes
     from counterfoil.starting.init_recipe import init
     from counterfoil.tokens.import_tokens import import_tokens
-    from counterfoil.tokens.learn_tokens import learn_tokens, learn_tokens_steps
-    from counterfoil.verification import verify, verify_steps
+    from counterfoil.tokens.learn_tokens import learn_tokens
+    from counterfoil.verification import verify
 
 _HOMES = {
     "build": "counterfoil.building",
-    "build_steps": "counterfoil.building",
     "calibrate": "counterfoil.calibration",
+    "disable_progress_bars": "counterfoil.progress",
+    "enable_progress_bars": "counterfoil.progress",
     "evaluate": "counterfoil.evaluation",
-    "evaluate_steps": "counterfoil.evaluation.evaluate_dataset",
     "import_tokens": "counterfoil.tokens.import_tokens",
     "init": "counterfoil.starting.init_recipe",
     "learn_tokens": "counterfoil.tokens.learn_tokens",
-    "learn_tokens_steps": "counterfoil.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
     "mend": "counterfoil.mending.mend_models",
-    "mend_steps": "counterfoil.mending.mend_models",
     "mine": "counterfoil.mining.mine_recipe",
     "mine_again": "counterfoil.mining.bugs.trying",
-    "mine_steps": "counterfoil.mining.mine_recipe",
     "publish": "counterfoil.publishing",
     "publish_model": "counterfoil.publishing",
-    "publish_model_steps": "counterfoil.publishing",
-    "publish_steps": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
     "review": "counterfoil.reviewing.review_dataset",
     "review_answers": "counterfoil.reviewing.review_answers",
     "try_descriptions": "counterfoil.mining.bugs.trying",
-    "recut_steps": "counterfoil.calibration.recut_dataset",
     "regenerate": "counterfoil.regeneration.regenerate_dataset",
-    "regenerate_steps": "counterfoil.regeneration.regenerate_dataset",
     "resolve_classes": "counterfoil.sources.resolved_classes",
     "verify": "counterfoil.verification",
-    "verify_steps": "counterfoil.verification",
 }
 
 __all__ = [
     "__version__",
     "build",
-    "build_steps",
     "calibrate",
+    "disable_progress_bars",
+    "enable_progress_bars",
     "evaluate",
-    "evaluate_steps",
     "import_tokens",
     "init",
     "learn_tokens",
-    "learn_tokens_steps",
     "load_recipe",
     "make_plan",
     "mend",
-    "mend_steps",
     "mine",
     "mine_again",
-    "mine_steps",
     "publish",
     "publish_model",
-    "publish_model_steps",
-    "publish_steps",
     "recut",
-    "recut_steps",
     "regenerate",
-    "regenerate_steps",
     "resolve_classes",
     "review",
     "review_answers",
     "try_descriptions",
     "verify",
-    "verify_steps",
 ]
 
 

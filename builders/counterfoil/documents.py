@@ -1,7 +1,8 @@
 """Documents that are written and read by one class: strict, finite, bounded, and how JSON has them.
 
-A document is a dataclass whose `__pydantic_config__` is `STRICT`. `document_text` writes it and proves that it can be
-read again; `parse_document` reads what anybody may have written, or says everything that is wrong with it.
+A document is a dataclass that is `Strict`, or whose `__pydantic_config__` is `STRICT`. `document_text` writes it and
+proves that it can be read again; `parse_document` reads what anybody may have written, or says everything that is
+wrong with it.
 """
 
 from __future__ import annotations
@@ -11,22 +12,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import UserError
 from counterfoil.regular_files import read_regular
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+
+class Strict:
+    """What a dataclass inherits to be a document, or a part of one: it takes no key and no number that is none."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+
 MOST_BYTES = 64_000_000
 _LONGEST_LIST = 100_000
+_LONGEST_TEXT = 200
 _MOST_TOLD = 10
+_LONGEST_TOLD = 160
+_WORDS = {"missing": "is missing", "unexpected_keyword_argument": "is no key of this form"}
 
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Interval = tuple[float, float]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 # Paths may name people: no recipe, card or dataset that is made of a document takes them over.
 File = Annotated[
     str | None, Field(description="Where it lies below its folder; null where it was read from no folder of images.")
@@ -35,15 +48,51 @@ File = Annotated[
 Document = TypeVar("Document")
 
 
-def parse_document(kind: type[Document], text: str | bytes, where: str, *, version: int, hint: str) -> Document:
-    """The document that a text holds. UserError, with every problem, for one that is not of this version's form."""
-    refuse_long(text, where)
+def _printable(text: str) -> str:
+    if not (text.isprintable() and 0 < len(text) <= _LONGEST_TEXT):
+        raise ValueError(f"expected a printable text of at most {_LONGEST_TEXT} characters")
+    return text
+
+
+# Text of one line that any terminal and file can hold.
+Printable = Annotated[str, AfterValidator(_printable)]
+
+
+def parse_document(
+    kind: type[Document],
+    text: str | bytes,
+    where: str,
+    *,
+    version: int,
+    hint: str,
+    called: str | None = None,
+    longest: int = _LONGEST_LIST,
+) -> Document:
+    """The document that a text holds. UserError, with every problem, for one that is not of this version's form.
+
+    called: what such a document is, by default the class. longest: how many values a list of it may have.
+    """
+    refuse_long(text, where, longest)
     try:
         return _adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
-        told = [f"{'.'.join(map(str, one['loc'])) or 'document'}: {one['msg']}" for one in error.errors()]
-        what = f"a {kind.__name__.lower()} document of version {version}"
-        raise UserError(f"{where} is not {what}: " + "; ".join(told[:_MOST_TOLD]), hint=hint) from None
+        problems = error.errors(include_url=False)
+        told = [
+            _problem(one["loc"], _WORDS.get(one["type"], one["msg"]), one["input"]) for one in problems[:_MOST_TOLD]
+        ]
+        more = [f"and {len(problems) - _MOST_TOLD:,} more"] if len(problems) > _MOST_TOLD else []
+        what = called or f"a {kind.__name__.lower()} document of version {version}"
+        raise UserError(f"{where} is not {what}: " + "; ".join(told + more), hint=hint) from None
+
+
+def _problem(place: tuple[int | str, ...], what: str, found: Any) -> str:
+    """A problem in a line, whatever a stranger called a key."""
+    words = f"{'.'.join(str(one)[:40] for one in place)[:80] or 'document'}: {what.removeprefix('Value error, ')}"
+    if isinstance(found, str):
+        words += f", found {found[:_LONGEST_TOLD]!r:.40}"
+    elif found is None or (isinstance(found, int | float) and abs(found) < 1e15):
+        words += f", found {json.dumps(found)}"
+    return "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_TOLD]
 
 
 def document_text(document: Any) -> str:
@@ -72,19 +121,31 @@ def read_document(path: Path) -> bytes:
         raise UserError(f"{path} {error.strerror or error}") from error
 
 
-def refuse_long(text: str | bytes, where: str) -> None:
-    """UserError for a document, or a list in it, longer than any that is written: every wrong item would be told."""
+def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST) -> None:
+    """UserError for a document, or a list in it, longer than any that is written: every wrong item would be told.
+
+    And for one that has a key twice: readers of JSON differ in which of them they believe.
+    """
     if len(text) > MOST_BYTES:
         raise UserError(f"{where} has {len(text):,} bytes, expected at most {MOST_BYTES:,}")
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            known: set[str] = set()
+            twice = next(key for key, _ in pairs if key in known or known.add(key))
+            raise UserError(f"{where}: {twice[:_LONGEST_TOLD]!r:.60} is there more than once")
+        return found
+
     try:
-        waiting: list[Any] = [json.loads(text)]
+        waiting: list[Any] = [json.loads(text, object_pairs_hook=once)]
     except (ValueError, RecursionError):
         return  # told by whoever validates it
     while waiting:
         value = waiting.pop()
         inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-        if len(inner) > _LONGEST_LIST:
-            raise UserError(f"{where} has a list of {len(inner):,} values, expected at most {_LONGEST_LIST:,}")
+        if len(inner) > longest:
+            raise UserError(f"{where} has a list of {len(inner):,} values, expected at most {longest:,}")
         waiting += inner
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from bugs_proof.drawing import ProofDrawer
 from bugs_proof.plan import Arm
 from bugs_proof.runs import Run, carried_of, kept_run
 from bugs_proof.words import contexts
-from counterfoil.captioning import caption_steps
+from counterfoil.captioning import caption_images
 from counterfoil.mining.bugs.describing import ClusterDescriber, pieces_said
 from counterfoil.mining.bugs.descriptions import CLASS, Description, Piece
 from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
@@ -39,7 +40,7 @@ from counterfoil.mining.bugs.search import (
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
 from counterfoil.mining.slices.domino import DominoSettings, fit_domino
 from counterfoil.models.captioners import Captioner
-from counterfoil.under_way import Result, Stage, UnderWay, finish, show
+from counterfoil.progress import Stage, listening
 from counterfoil.user_cache import user_cache
 
 _A_PHOTO = "a photo of a {}"
@@ -59,8 +60,8 @@ def _bugs(audit: Audit, captioner: Captioner) -> Run:
     drawer = audit.drawer("bugs")
     describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
     labels = [cls.label for cls in audit.recipe.classes]
-    searching = search_bugs(labels, audit.class_names, drawer, drawer.look, describer, audit.mine, audit.settings)
-    found = told(f"{audit.target} bugs", searching)
+    with told(f"{audit.target} bugs"):
+        found = search_bugs(labels, audit.class_names, drawer, drawer.look, describer, audit.mine, audit.settings)
     return Run(
         target=audit.target,
         arm="bugs",
@@ -82,7 +83,7 @@ def _other(
     if arm != "random":
         labels = tuple(cls.label for cls in audit.recipe.classes)
         asked = RoundAsked(1, "baseline", audit.settings.baseline, {}, labels)
-        base = finish(drawer(asked))
+        base = drawer(asked)
         budget = budget.after(asked)
         rounds.append(base)
     hypotheses: list[BugHypothesis] = []
@@ -92,10 +93,8 @@ def _other(
         if (label, description) not in {(one.label, one.description) for one in hypotheses}:
             name = name_of(audit.class_names[label], description, [one.name for one in hypotheses])
             hypotheses.append(BugHypothesis(name, label, description))
-    trials = told(
-        f"{audit.target} {arm}",
-        carry_to_test(hypotheses, drawer, budget, audit.mine, audit.settings, family=max(1, len(hypotheses))),
-    )
+    with told(f"{audit.target} {arm}"):
+        trials = carry_to_test(hypotheses, drawer, budget, audit.mine, audit.settings, family=max(1, len(hypotheses)))
     rounds += trials.rounds
     confirmed = confirmed_names(trials.tested, audit.mine)
     return Run(
@@ -133,12 +132,12 @@ def _keywords(
         spoken = spoken_base(prompt, cls)
         captions: list[str] = []
         for prefix in (spoken.replace(CLASS, cls.name), spoken.partition(CLASS)[0].strip()):
-            made = caption_steps(
+            made = caption_images(
                 base.images, captioner, user_cache() / "captions", keys=keys, prefix=prefix,
                 number=audit.settings.captions, seed=audit.mine.seed,
             )  # fmt: skip
-            captions += [text for texts in finish(made).values() for text in texts or ()]
-        features = finish(drawer.look([base.keys[row] for row in rows.tolist()]))
+            captions += [text for texts in made.values() for text in texts or ()]
+        features = drawer.look([base.keys[row] for row in rows.tolist()])
         pieces = list(pieces_said(captions, spoken, cls))
         texts = [audit.store.embed_text(_A_PHOTO.format(piece.words)) for piece in pieces]
         if texts:
@@ -166,7 +165,7 @@ def _domino(
     audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner, wanted: int
 ) -> Iterator[tuple[int, Description]]:
     """Slices of "this class or another" on the whole baseline, class after class, each slice's failures described."""
-    features = finish(drawer.look(base.keys))
+    features = drawer.look(base.keys)
     shares = _shares(audit, drawer, base)
     clusters: list[list[FailureCluster]] = []
     for label in _looked_at(audit, base):
@@ -191,7 +190,8 @@ def _domino(
     for place in range(max((len(one) for one in clusters), default=0)):
         for of_class in clusters:
             if place < len(of_class):
-                (described,) = told("domino", describer([of_class[place]]))
+                with told("domino"):
+                    (described,) = describer([of_class[place]])
                 if described.description is not None:
                     yield of_class[place].label, described.description
 
@@ -211,8 +211,9 @@ def _looked_at(audit: Audit, base: DrawnRound) -> Sequence[int]:
     return [cls.label for cls in audit.recipe.classes if class_baseline(base, cls.label).reason is None]
 
 
-def told(what: str, work: UnderWay[Stage, Result]) -> Result:
-    """Do the work, and tell now and then how far it is."""
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Tell now and then how far the work within is."""
     last = [time.monotonic()]
 
     def draw(stage: Stage) -> None:
@@ -220,4 +221,5 @@ def told(what: str, work: UnderWay[Stage, Result]) -> Result:
             last[0] = time.monotonic()
             print(f"{what}: {stage.name} {stage.done}/{stage.total}", file=sys.stderr, flush=True)
 
-    return show(work, draw)
+    with listening(draw):
+        yield

@@ -14,7 +14,6 @@ from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import finish
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Audit:
         """The first round of every run, as this target answers it."""
         drawer = self.drawer("baseline")
         labels = tuple(cls.label for cls in self.recipe.classes)
-        return drawer, finish(drawer(RoundAsked(1, "baseline", self.settings.baseline, {}, labels)))
+        return drawer, drawer(RoundAsked(1, "baseline", self.settings.baseline, {}, labels))
 
 
 @cache

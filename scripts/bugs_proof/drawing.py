@@ -24,12 +24,12 @@ from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
 from counterfoil.mining.bugs.rounds import RoundDrawer, nothing_drawn
 from counterfoil.models.clip import pin_clip
 from counterfoil.plan import Plan, Sample, make_plan
+from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe, object_caption_for
 from counterfoil.screen import Thresholds, resolve_thresholds, shift_scores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.pins import pin_source
-from counterfoil.under_way import Stage, UnderWay
 
 _MEASURED: dict[Path, dict[Measured, ThresholdEntry]] = {}
 
@@ -59,13 +59,13 @@ class ProofDrawer:
     cells: dict[str, tuple[DrawnCell, ...]] = field(default_factory=dict)
     images: dict[str, LabelledImages] = field(default_factory=dict)
 
-    def __call__(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
+    def __call__(self, asked: RoundAsked) -> DrawnRound:
         seed = self.drawer.seed(asked)
         recipe = self._recipe(asked, seed)
         plan = make_plan(recipe, None if self.store.tokens is None else self.store.tokens.placeholders)
         planned = list(_planned(plan))
         for done, total in self.store.of([(cell, samples) for _, cell, samples in planned]):
-            yield Stage(f"{asked.name}: images", done, total)
+            report(f"{asked.name}: images", done, total)
         thresholds = self._thresholds(recipe)
         drawn = tuple(self._screened(plan, thresholds, *one) for one in planned)
         self.cells[f"{asked.name}/"] = drawn
@@ -81,9 +81,9 @@ class ProofDrawer:
         known = self.store[one.cell]
         return Pictures(known.pixels[one.indices], known.features[one.indices])
 
-    def look(self, keys: Sequence[str]) -> UnderWay[Stage, NDArray[np.float32]]:
+    def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
         """`Features`: those with which the screen looked at them."""
-        yield Stage("features", len(keys), len(keys))
+        report("features", len(keys), len(keys))
         found: dict[str, NDArray[np.float32]] = {}
         for start, drawn in self.cells.items():
             for one in drawn if any(key.startswith(start) for key in keys) else ():

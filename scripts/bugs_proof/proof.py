@@ -89,7 +89,8 @@ class Proof:
         drawer = audit.drawer("fresh")
         cells = {name: DescribedCell(label, description) for (label, description), name in wanted.items()}
         labels = tuple(sorted({label for label, _ in wanted}))
-        drawn = told(f"{self.target} fresh", drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels)))
+        with told(f"{self.target} fresh"):
+            drawn = drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels))
         shows = {(one.shift, one.label): one for one in drawer.cells[f"{drawn.asked.name}/"]}
         found: dict[tuple[int, Description], FreshPairs] = {}
         for (label, description), name in wanted.items():

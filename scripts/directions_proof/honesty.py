@@ -23,7 +23,6 @@ from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.method_settings import DirectionsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources.halves import deal_halves
-from counterfoil.under_way import finish
 from directions_proof.captioned import captions_of, claims_of, holding, says_context
 from directions_proof.intervals import share_of
 from directions_proof.plan import kind_of
@@ -73,7 +72,7 @@ def mined_rows(
         categories=(None,) * len(class_names),
     )
     settings = SETTINGS.model_copy(update={"permutations": permutations})
-    found = finish(find_directions(half, MINE, settings, 1)).hypotheses
+    found = find_directions(half, MINE, settings, 1).hypotheses
     held_out = LabelledRows(other.features, other.labels, other.failed, other.units)
     after, before = (
         confirm([count_hypothesis(one, held_out) for one in several], MINE.margin, MINE.fdr)

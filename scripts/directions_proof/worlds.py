@@ -27,7 +27,6 @@ from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.labelled_sources import labelled_source
-from counterfoil.under_way import finish
 
 CLIP = "lab:clip"
 BATCH = 64
@@ -170,11 +169,11 @@ class AuditedWorld:
     def _predictions(self, images: LabelledImages, folder: Path) -> Predictions:
         name = f"local-dir:{folder.resolve()}"
         maps = {name: map_classes(self.classes, describe_classifier(name, self.classes))}
-        scoring = score_models(
+        scored = score_models(
             images, [name], maps, self.kept / "predictions", "cpu", BATCH,
             lambda one: load_classifier(one, classes=self.classes), logits=True,
         )  # fmt: skip
-        return finish(scoring)[name].predictions
+        return scored[name].predictions
 
     def _pictures(self, split: str) -> Path:
         return self.kept / "pictures" / f"{self.name}-{split}.npy"

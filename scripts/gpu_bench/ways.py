@@ -100,25 +100,24 @@ def single(settings: Settings) -> dict[str, float]:
 
 def whole(settings: Settings) -> dict[str, float]:
     """`counterfoil build`: from its first batch to its last receipt; and the whole call, models loading included."""
-    from counterfoil.building import BuildProgress, build_steps
+    from counterfoil.building import BuildProgress, build
+    from counterfoil.progress import listening
 
     began = time.monotonic()
     seen: list[tuple[float, int]] = []
-    steps = build_steps(
-        "wardrobe-mini",
-        Path(settings.folder) / "dataset",
-        overrides=_recipe(settings),
-        device=settings.device,
-        workers=1,
-    )
-    while True:
-        try:
-            progress = next(steps)
-        except StopIteration as done:
-            result = done.value
-            break
-        if isinstance(progress, BuildProgress):
-            seen.append((time.monotonic(), progress.images_done))
+
+    def hear(told: object) -> None:
+        if isinstance(told, BuildProgress):
+            seen.append((time.monotonic(), told.images_done))
+
+    with listening(hear):
+        result = build(
+            "wardrobe-mini",
+            Path(settings.folder) / "dataset",
+            overrides=_recipe(settings),
+            device=settings.device,
+            workers=1,
+        )
     ended = time.monotonic()
     first = next(moment for moment in seen if moment[1])
     last = seen[-1]

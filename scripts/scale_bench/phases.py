@@ -14,25 +14,29 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from counterfoil.building.build_dataset import make_dataset
+from counterfoil.building.build_dataset import BuildProgress, make_dataset
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.spans import Span, spans
 from counterfoil.building.workers import Job
 from counterfoil.cli.progress import BuildDisplay
-from counterfoil.engines import Finished, LocalEngine
+from counterfoil.engines import Doing, Finished, LocalEngine
 from counterfoil.keep import ACCEPTED, CLIP_SCORES, Verdict
 from counterfoil.models.devices import stack_of
 from counterfoil.plan import Sample, make_plan
+from counterfoil.progress import listening
 from counterfoil.recipe import Recipe
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.lock import read_lock
 from counterfoil.store.replacement import settle_directory
-from counterfoil.under_way import UnderWay
 from scale_bench.counted_files import CountedFiles
 from scale_bench.large_plan import inputs_of, large_recipe
 from scale_bench.simulated_engine import SimulatedEngine, write_stub
 
 Numbers = dict[str, Any]
+
+
+class _Enough(Exception):
+    """As many shards are done as are wanted."""
 
 
 def build(out: Path, shifts: int, workers: int, rate: float, limit: int | None = None) -> Numbers:
@@ -50,17 +54,23 @@ def build(out: Path, shifts: int, workers: int, rate: float, limit: int | None =
     if out.exists():
         settle_directory(out)
         read_lock(out)
-    steps = make_dataset(recipe, inputs, out, device="cpu", engine=engine)
     opening: Mapping[str, int] = {}
-    with contextlib.closing(steps), contextlib.redirect_stderr(io.StringIO()), BuildDisplay() as display:
-        for told in steps:
-            display.update(told)
-            if not opening:
-                opening = files.since(before)
-            if told.shards_done == told.shards or (limit is not None and told.shards_done >= limit):
-                break
+    shards = 0
+    display = BuildDisplay()
+
+    def hear(told: BuildProgress) -> None:
+        nonlocal opening, shards
+        display.update(told)
+        shards = told.shards
+        if not opening:
+            opening = files.since(before)
+        if told.shards_done == told.shards or (limit is not None and told.shards_done >= limit):
+            raise _Enough
+
+    with contextlib.suppress(_Enough), contextlib.redirect_stderr(io.StringIO()), display, listening(hear):
+        make_dataset(recipe, inputs, out, device="cpu", engine=engine)
     return {
-        "shards": told.shards,
+        "shards": shards,
         "opened": (engine.seen.first or started) - started,
         "opening": opening,
         "going": {kind: count - opening[kind] for kind, count in files.since(before).items()},
@@ -134,10 +144,10 @@ class StubJob(Job):
         return replace(self, device=device)
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[Span], UnderWay[int, list[Receipt]]]]:
+    def ready(self) -> Iterator[Callable[[Span], Doing[int, list[Receipt]]]]:
         yield self._make
 
-    def _make(self, span: Span) -> UnderWay[int, list[Receipt]]:
+    def _make(self, span: Span) -> Doing[int, list[Receipt]]:
         size, left = self.recipe.generator.batch_size, sum(shard.candidates for shard in span)
         while left > 0:
             yield min(size, left)

@@ -13,7 +13,7 @@ import multiprocessing
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,6 @@ from counterfoil.keep import ACCEPTED
 from counterfoil.plan import Shard
 from counterfoil.store import Receipt, ShardWriter, StoredFile
 from counterfoil.store.layout import What, shard_path
-from counterfoil.under_way import UnderWay
 from scale_bench.counted_files import CountedFiles
 
 _STUB = b"a shard of images"
@@ -77,7 +76,7 @@ class SimulatedEngine:
     def elsewhere(self) -> bool:
         return False
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
+    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
         if not isinstance(work, Job):
             yield from LocalEngine().run(work, items)
             return

@@ -16,11 +16,12 @@ from counterfoil.errors import RunFailure
 from counterfoil.generate import Renderer
 from counterfoil.models.devices import stack_of
 from counterfoil.plan import Plan, Sample, Shard, make_plan
+from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
 from counterfoil.store import DatasetStore
 from counterfoil.store.reading import read_receipts
-from counterfoil.under_way import finish
-from tiny_builds import SHARDS, TINY, published, tiny, tiny_steps
+from driven import done_of
+from tiny_builds import SHARDS, TINY, published, tiny
 
 # Nine shards of one cell, three images each, in batches of five: no batch ends with its shard before the last.
 ODD = (
@@ -143,7 +144,7 @@ def test_a_failure_in_the_middle_of_a_span_leaves_the_shards_before_it(
 def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(rendered: list[list[Sample]], tmp_path: Path) -> None:
     out = tmp_path / "dataset"
     recipe = load_recipe("wardrobe-mini", [*TINY, *ODD, "screen.judge=null"])
-    inputs = finish(resolve_inputs(recipe, out, "cpu", LocalEngine()))
+    inputs = resolve_inputs(recipe, out, "cpu", LocalEngine())
     hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
     with DatasetStore.open(
         out, make_plan(recipe), hashes, inputs.document, stack_of("cpu", recipe.generator.dtype, 5),
@@ -153,9 +154,9 @@ def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(rendered: list[l
         job = Job(recipe, None, None, content, "cpu", inputs.commits, inputs.judges, store.writer)
         span = tuple(store.pending()[:4])
         with job.ready() as make:
-            first = finish(make(span[1:2]))
+            first = done_of(make(span[1:2]))
             rendered.clear()
-            receipts = finish(make(span))
+            receipts = done_of(make(span))
     assert [
         sample.key for batch in rendered for sample in batch if sample.class_id == "05" and sample.shift == "base"
     ] == []
@@ -168,7 +169,10 @@ def test_every_shard_of_a_span_is_told_once_as_it_is_written(
 ) -> None:
     half = SHARDS // 2
     monkeypatch.setattr(build_dataset, "spans", lambda plan, shards, workers: [shards[:half], shards[half:]])
-    told = [one for one in tiny_steps(tmp_path / "out", workers=workers) if isinstance(one, BuildProgress)]
+    heard: list[object] = []
+    with listening(heard.append):
+        tiny(tmp_path / "out", workers=workers)
+    told = [one for one in heard if isinstance(one, BuildProgress)]
     done = [one.shards_done for one in told]
     assert done == sorted(done)
     assert set(done) == set(range(SHARDS + 1))

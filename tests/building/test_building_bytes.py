@@ -12,12 +12,12 @@ from PIL import Image
 
 from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.models.clip import load_clip
+from counterfoil.progress import Stage, listening
 from counterfoil.screen import ScreenDoubts
 from counterfoil.store.reading import read_receipts, read_rows
 from counterfoil.store.verify import verify_files
 from counterfoil.tokens.learn_tokens import TokenProgress
-from counterfoil.under_way import Stage, show
-from tiny_builds import SHARDS, SHIFTS, images, published, tiny, tiny_steps
+from tiny_builds import SHARDS, SHIFTS, images, published, tiny
 
 
 def test_a_build_is_whole(undisturbed: Path) -> None:
@@ -35,7 +35,8 @@ def test_a_build_is_whole(undisturbed: Path) -> None:
 
 def test_two_worker_processes_make_the_same_directory(undisturbed: Path, tmp_path: Path) -> None:
     heard: list[BuildProgress | TokenProgress | Stage | ScreenDoubts] = []
-    result = show(tiny_steps(tmp_path / "dataset", workers=2), heard.append)
+    with listening(heard.append):
+        result = tiny(tmp_path / "dataset", workers=2)
     assert published(tmp_path / "dataset") == published(undisturbed)
     assert (result.shards_made, result.images_made) == (SHARDS, 24)
     builds = [told for told in heard if isinstance(told, BuildProgress)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import shutil
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,13 +19,13 @@ from counterfoil.engines.engine import Item, Result
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import make_plan
+from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
 from counterfoil.store import ShardWriter, folder_mark
 from counterfoil.store.layout import LOCK
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts
-from counterfoil.under_way import UnderWay
-from tiny_builds import SHARDS, TINY, published, tiny, tiny_steps
+from tiny_builds import SHARDS, TINY, published, tiny
 
 # The shards of the plan that all of these are of.
 ASKED = {(shard.group, shard.number, shard.of) for shard in make_plan(load_recipe("wardrobe-mini", TINY)).shards}
@@ -133,7 +133,7 @@ class OtherMachine:
     def expect(self, imports: Sequence[str]) -> None:
         pass
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
+    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
         events = LocalEngine().run(pickle.loads(pickle.dumps(work)), items)
         away = self.folder.with_name("away")
         with contextlib.closing(events):
@@ -162,10 +162,14 @@ def test_what_another_machine_makes_is_written_here(
     assert f"{out} is not the same folder on" in refused.value.problems[0]
     assert not list(out.rglob("receipts/*"))
     told: list[BuildProgress] = []
-    for progress in tiny_steps(out, engine=EngineChoice("other", str(out), collect=True)):
+
+    def hear(progress: object) -> None:
         if isinstance(progress, BuildProgress):
             told.append(progress)
             assert len(list(out.rglob("receipts/*.json"))) >= progress.shards_done
+
+    with listening(hear):
+        tiny(out, engine=EngineChoice("other", str(out), collect=True))
     assert published(out) == published(undisturbed)
     assert [each.images_done for each in told] == sorted(each.images_done for each in told)
     assert (told[-1].images_done, told[-1].shards_done) == (24, SHARDS)

@@ -79,8 +79,8 @@ BUILDS = """
 import sys
 from pathlib import Path
 from counterfoil import regenerate
-from counterfoil.building import build_steps
-from counterfoil.under_way import show
+from counterfoil.building import BuildProgress, build as build_dataset
+from counterfoil.progress import listening
 
 folder, references, *settings = sys.argv[1:]
 folder, references = Path(folder), [Path(path) for path in references.split(":")]
@@ -90,10 +90,11 @@ def at(commit):
         path.write_text(commit)
 
 def build(name, meet=lambda progress: None):
-    show(build_steps("wardrobe-mini", folder / name, overrides=settings, device="cpu", workers=1), meet)
+    with listening(meet):
+        build_dataset("wardrobe-mini", folder / name, overrides=settings, device="cpu", workers=1)
 
 def move(progress):  # the first report comes after the pins and before the workers load
-    if progress.images_done == 0:
+    if isinstance(progress, BuildProgress) and progress.images_done == 0:
         at("2" * 40)
 
 at("1" * 40)

@@ -22,7 +22,6 @@ from counterfoil.models.devices import stack_of
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store import ShardWriter
-from counterfoil.under_way import finish
 from counterfoil.user_cache import user_cache
 from tiny_builds import HEAVY, TINY
 
@@ -72,11 +71,11 @@ def test_what_a_worker_measures_of_validation_images_is_what_this_process_would(
 ) -> None:
     source = f"source.dataset={garment_folder(tmp_path / 'garments', ('validation',))}"
     recipe = load_recipe("wardrobe-mini", [*TINY, PERCENTILE, JUDGED, GARMENT_CLASSES, source])
-    here = finish(resolve_inputs(recipe, tmp_path / "here", "cpu", LocalEngine()))
+    here = resolve_inputs(recipe, tmp_path / "here", "cpu", LocalEngine())
     for module in (called_on, local):
         monkeypatch.setattr(module, "holds_context", lambda device: True)
     user_cache().rename(tmp_path / "cache")
-    there = finish(resolve_inputs(recipe, tmp_path / "there", "cpu", LocalEngine()))
+    there = resolve_inputs(recipe, tmp_path / "there", "cpu", LocalEngine())
     assert user_cache().is_dir(), "it was measured anew"
     assert there.document == here.document
     assert there.thresholds.content() == here.thresholds.content()

@@ -32,7 +32,7 @@ from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.mending.debug_images import open_debug_images
 from counterfoil.mending.given import given_arms
-from counterfoil.models.mended import EditsOf, MendedNote, MendedWith
+from counterfoil.models.mended import EditsOf, MendedModelName, MendedNote, MendedWith
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.recipe.rows_table import read_edited_table
 from counterfoil.regeneration.regenerate_dataset import regenerate
@@ -40,7 +40,6 @@ from counterfoil.sources.labelled_sources import row_key
 from counterfoil.store.lock import read_lock, write_lock
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
-from counterfoil.under_way import finish
 from counterfoil.verification import verify
 from fuzzing.templates import sealed
 from loopback_hub import LoopbackHub, Reader, client_environment
@@ -288,7 +287,7 @@ def holding(files: Mapping[str, bytes], text: str) -> set[str]:
 
 def mended_with(edits: EditsOf | None) -> MendedNote:
     used = MendedWith("drawn", "e" * 64, "red", 0, None, edits)
-    return MendedNote("m", None, (), (), (used,), 1.0, "lbfgs", 5e-4, {"": 1})
+    return MendedNote(1, MendedModelName("m", None), (), (), (used,), 1.0, "lbfgs", 5e-4, {"": 1})
 
 
 def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
@@ -309,9 +308,9 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
     assert own is not None
     others = (replace(own, rows=(10**6,)), replace(own, split="train"), replace(own, pool="e" * 64))
     for edits in (None, *others):  # of one samples.seed, which began none of them
-        finish(refuse_trained_on(subject, {"m": mended_with(edits)}))
+        refuse_trained_on(subject, {"m": mended_with(edits)})
     with pytest.raises(UserError, match=r"mended with drawn, and .* is of edits of 1 of the same rows, such as row"):
-        finish(refuse_trained_on(subject, {"m": mended_with(replace(own, rows=own.rows[:1]))}))
+        refuse_trained_on(subject, {"m": mended_with(replace(own, rows=own.rows[:1]))})
     other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
     given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images

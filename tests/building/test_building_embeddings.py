@@ -23,8 +23,9 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.regeneration import regenerate_dataset
 from counterfoil.store.reading import read_rows
 from counterfoil.verification import verify
+from driven import given_up
 from miniature_pipelines import EMBEDDING, kandinsky, stable_diffusion_1, stable_unclip
-from tiny_builds import images, published, tiny, tiny_steps
+from tiny_builds import images, published, tiny
 
 CLASSES = "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]"
 RED = ["05_hard", "08_hard"]
@@ -60,11 +61,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(file: Path) -> Iterator[Path]:
     """A build that was interrupted after its first shard and went on."""
     out = file.parent / "out"
-    steps = tiny_steps(out, *changes(file))
-    for told in steps:
-        if isinstance(told, BuildProgress) and told.shards_done == 1:
-            break
-    steps.close()
+    with given_up(lambda told: isinstance(told, BuildProgress) and told.shards_done == 1):
+        tiny(out, *changes(file))
     assert not (out / "manifest.json").exists()
     tiny(out, *changes(file))
     yield out

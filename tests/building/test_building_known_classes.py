@@ -15,11 +15,11 @@ from counterfoil.calibration import calibrate
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.cli.main import app
 from counterfoil.dataset import read_dataset
+from counterfoil.progress import listening
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.screen import ScreenDoubts
-from counterfoil.under_way import show
 from drawn_folders import draw_folder
-from tiny_builds import TINY, published, run_command, tiny, tiny_steps
+from tiny_builds import TINY, published, run_command, tiny
 
 CLASSES = (
     "source.classes=[{id: ladder, name: ladder, source_label: 0}, {id: mug, name: mug, source_label: 1},"
@@ -43,7 +43,8 @@ def changes(folder: Path) -> list[str]:
 def told(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], BuildResult]:
     out = tmp_path_factory.mktemp("shapes") / "dataset"
     heard: list[object] = []
-    return out, heard, show(tiny_steps(out, *changes(folder)), heard.append)
+    with listening(heard.append):
+        return out, heard, tiny(out, *changes(folder))
 
 
 Told = tuple[Path, list[object], BuildResult]

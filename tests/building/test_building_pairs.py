@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,8 @@ from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
-from tiny_builds import SHARDS, images, published, tiny, tiny_steps
+from driven import given_up
+from tiny_builds import SHARDS, images, published, tiny
 
 BESIDE = "samples.pairs=attention"
 
@@ -65,8 +65,8 @@ def test_two_workers_make_the_same_directory(beside_base: Path, tmp_path: Path) 
 
 
 def test_a_build_that_was_stopped_ends_with_the_same_bytes(beside_base: Path, tmp_path: Path) -> None:
-    with closing(tiny_steps(tmp_path / "dataset", BESIDE)) as steps:
-        next(told for told in steps if isinstance(told, BuildProgress) and told.shards_done == 3)
+    with given_up(lambda told: isinstance(told, BuildProgress) and told.shards_done == 3):
+        tiny(tmp_path / "dataset", BESIDE)
     assert not (tmp_path / "dataset" / "manifest.json").exists()
     assert tiny(tmp_path / "dataset", BESIDE).shards_made == SHARDS - 3
     assert published(tmp_path / "dataset") == published(beside_base)

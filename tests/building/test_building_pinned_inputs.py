@@ -15,7 +15,6 @@ from counterfoil.engines.local import LocalEngine
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.sources.pins import pin_source
 from counterfoil.tokens.learn_tokens import class_tokens
-from counterfoil.under_way import finish
 
 PINNED = {
     "wardrobe-mini": "576057a3832d0feffc0184d9903eb50cae9e73a8531598a29a93d71870714673",
@@ -27,7 +26,7 @@ KEYS = {"models", "source", "tokens"}
 @pytest.mark.parametrize("name", PINNED)
 def test_what_names_stand_for_is_what_it_was(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(name, ["screen.judge=null"])
-    tokens = finish(class_tokens(recipe, tmp_path, "cpu", LocalEngine()))
+    tokens = class_tokens(recipe, tmp_path, "cpu", LocalEngine())
     pins = pins_of(recipe, tokens, pin_source(recipe.source), None)
     assert set(pins) == KEYS
     assert sha256_json(pins) == PINNED[name]

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from counterfoil.progress import listening
+
 if sys.platform == "win32":
     pytest.skip("needs POSIX signals", allow_module_level=True)
 
@@ -26,7 +28,7 @@ from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_receipts
 from counterfoil.tokens.learn_tokens import learn_tokens
 from ray_clusters import actors, running_cluster
-from tiny_builds import SHARDS, build_arguments, command, published, tiny, tiny_steps
+from tiny_builds import SHARDS, build_arguments, command, published, tiny
 
 IMAGES = 24
 OTHER_VERSION = "0.0.9"
@@ -72,11 +74,14 @@ def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clu
     assert shards_done(out) == 0
     assert tried(one_node)
     one_node.unseen.with_name(f"{one_node.unseen.name}.tried").unlink()
-    steps = tiny_steps(out, workers=1, engine=one_node.choice(collect=True))
-    for progress in steps:
+
+    def hear(progress: object) -> None:
         if isinstance(progress, BuildProgress):
             told.append(progress)
             assert shards_done(out) >= progress.shards_done
+
+    with listening(hear):
+        tiny(out, workers=1, engine=one_node.choice(collect=True))
     assert not tried(one_node)
     assert published(out) == published(undisturbed)
     assert [each.images_done for each in told] == sorted(each.images_done for each in told)
@@ -143,12 +148,17 @@ def test_three_nodes_make_the_same_bytes_though_one_is_lost(
     out = tmp_path / "dataset"
     node = max(three_nodes.cluster.worker_nodes, key=lambda node: node.unique_id)
     told: list[BuildProgress] = []
-    for progress in tiny_steps(out, engine=three_nodes.choice(), workers=3):
+
+    def hear(progress: object) -> None:
+        nonlocal node
         if isinstance(progress, BuildProgress):
             told.append(progress)
             if node is not None and progress.images_done:
                 three_nodes.cluster.remove_node(node, allow_graceful=False)
                 node = None
+
+    with listening(hear):
+        tiny(out, engine=three_nodes.choice(), workers=3)
     assert node is None
     assert published(out) == published(undisturbed)
     assert (told[-1].images_done, told[-1].shards_done) == (IMAGES, SHARDS)

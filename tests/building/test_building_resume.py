@@ -10,9 +10,9 @@ import pytest
 from garments import GARMENT_CLASSES, garment_folder
 
 from counterfoil.errors import UserError
+from counterfoil.progress import listening
 from counterfoil.store.reading import read_receipts
-from counterfoil.under_way import show
-from tiny_builds import SHARDS, published, tiny, tiny_steps
+from tiny_builds import SHARDS, published, tiny
 
 
 @pytest.fixture
@@ -39,7 +39,8 @@ def test_only_missing_shards_are_made_again(copy: Path, undisturbed: Path) -> No
 
 def test_nothing_pending_renders_nothing_and_changes_nothing(copy: Path, undisturbed: Path) -> None:
     heard = []
-    result = show(tiny_steps(copy), heard.append)
+    with listening(heard.append):
+        result = tiny(copy)
     assert (result.shards_made, result.images_made, result.images_per_second) == (0, 0, None)
     assert heard == []
     assert published(copy) == published(undisturbed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,6 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store import DatasetStore
 from counterfoil.store.lock import read_lock, refuse_other_stack
 from counterfoil.store.reading import read_receipts
-from counterfoil.under_way import UnderWay, finish
 from tiny_builds import TINY, published
 
 # Two shards of one image each, so that two workers have something to do.
@@ -40,7 +39,7 @@ SMALL = (
 
 def small(out: Path) -> tuple[Recipe, Inputs]:
     recipe = load_recipe("wardrobe-mini", SMALL)
-    return recipe, finish(resolve_inputs(recipe, out, "cpu", LocalEngine()))
+    return recipe, resolve_inputs(recipe, out, "cpu", LocalEngine())
 
 
 def here(recipe: Recipe) -> dict[str, Any]:
@@ -72,7 +71,7 @@ def test_a_worker_of_another_stack_is_refused_and_writes_nothing(workers: int, t
     with begun_elsewhere(out) as (job, store, recipe):
         before = published(out)
         with pytest.raises(UserError) as refused:
-            finish(LocalEngine(workers).run(job, spans(store.plan, store.pending(), workers)))
+            list(LocalEngine(workers).run(job, spans(store.plan, store.pending(), workers)))
         assert published(out) == before
         with pytest.raises(UserError) as words:
             refuse_other_stack(out, elsewhere(recipe), here(recipe))
@@ -83,7 +82,7 @@ def test_a_worker_of_another_stack_is_refused_and_writes_nothing(workers: int, t
 def test_a_receipt_tells_the_stack_of_its_worker(tmp_path: Path) -> None:
     out = tmp_path / "dataset"
     with begun_elsewhere(out) as (job, store, recipe):
-        finish(LocalEngine().run(replace(job, allow_mixed=True), spans(store.plan, store.pending(), 1)))
+        list(LocalEngine().run(replace(job, allow_mixed=True), spans(store.plan, store.pending(), 1)))
     receipts = read_receipts(out)
     assert len(receipts) == 2
     assert [receipt.stack for receipt in receipts] == [here(recipe)] * 2
@@ -114,7 +113,7 @@ class UnlikeWorkers:
     def expect(self, imports: Sequence[str]) -> None:
         pass
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
+    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
         if isinstance(work, StackMeasurement):
             result: Any = self.stack
             yield Finished(items[0], result)
@@ -127,10 +126,10 @@ def test_the_lock_tells_what_the_engine_measured_and_unlike_workers_are_refused(
     recipe, inputs = small(out)
     engine = UnlikeWorkers(elsewhere(recipe))
     with pytest.raises(UserError, match="rendered by another stack"):
-        finish(make_dataset(recipe, inputs, out, device="cpu", engine=engine))
+        make_dataset(recipe, inputs, out, device="cpu", engine=engine)
     lock = read_lock(out)
     assert lock is not None
     assert lock.stack == elsewhere(recipe)
     assert read_receipts(out) == []
-    finish(make_dataset(recipe, inputs, out, device="cpu", engine=engine, allow_mixed=True))
+    make_dataset(recipe, inputs, out, device="cpu", engine=engine, allow_mixed=True)
     assert [receipt.stack for receipt in read_receipts(out)] == [here(recipe)] * 2

@@ -17,7 +17,6 @@ from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.under_way import finish
 from miniature_pipelines import kandinsky, stable_diffusion_2
 from modern_pipelines import flux
 from tiny_builds import tiny
@@ -190,6 +189,6 @@ def test_the_driver_of_a_cluster_needs_no_gpu_itself(
     recipe = recipe_of(models / "flux", "generator.quantize=bnb-4bit", "generator.size=1000")
     engine = LocalEngine() if address is None else RayEngine(("cuda",), None, address)
     with pytest.raises(UserError) as caught:
-        finish(resolve_inputs(recipe, tmp_path / "out", "cpu", engine))
+        resolve_inputs(recipe, tmp_path / "out", "cpu", engine)
     told = {problem.partition(":")[0] for problem in caught.value.problems}
     assert told == ({"generator.size", "generator.quantize"} if address is None else {"generator.size"})

@@ -15,13 +15,13 @@ from garments import GARMENT_CLASSES, garment_folder
 import warm
 from content_reference import content_of_files
 from counterfoil.building.closing import close_again
-from counterfoil.calibration.recut_dataset import recut, recut_steps
+from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
 from counterfoil.store import read_rows, verify_files
 from counterfoil.store.lock import read_lock
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
-from counterfoil.under_way import Stage, show
 from tiny_builds import command, images, published, tiny
 
 FEW = ("prompts.shifts.pencil_sketch=null", "prompts.shifts.in_the_snow.threshold={percentile: 30}")
@@ -76,7 +76,8 @@ def test_a_recut_is_a_fresh_build(
     file = cut(in_the_snow=snow, red=red, keep_rejected=keep_rejected)
     before = published(opened)
     heard: list[Stage] = []
-    result = show(recut_steps(opened, file, tmp_path / "recut"), heard.append)
+    with listening(heard.append):
+        result = recut(opened, file, tmp_path / "recut")
     assert heard == [Stage("shards", done, result.shards) for done in range(1, result.shards + 1)]
     assert published(opened) == before
     again = f"prompts.shifts.in_the_snow.threshold={snow!r}", f"prompts.shifts.red.threshold={red!r}"

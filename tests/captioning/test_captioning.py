@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from counterfoil.captioning import caption_steps, likelihood_steps
+from counterfoil.captioning import caption_images, likelihoods_of
 from counterfoil.models.captioners import Captioner, load_captioner
 from counterfoil.models.captioners.of_vision_encoder_decoder import VisionEncoderDecoderCaptioner
+from counterfoil.progress import Stage, listening
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, finish
+from driven import given_up
 from tiny_captioners import picture, vision_encoder_decoder
 
 N = 5
@@ -68,7 +69,7 @@ def pictures() -> list[bytes | None]:
 
 def test_captions_are_the_captioners(plain: Captioner, pictures: list[bytes | None], tmp_path: Path) -> None:
     asked: dict[str, Any] = {"number": 2, "seed": 3, "most_tokens": 6}
-    found = finish(caption_steps(labelled(pictures), plain, tmp_path, prefix=" a photo ", **asked))
+    found = caption_images(labelled(pictures), plain, tmp_path, prefix=" a photo ", **asked)
     expected = [tuple(plain.captions(picture(seed), prefix="a photo", **asked)) for seed in range(N)]
     assert list(found.items()) == [(f"k{place}", texts) for place, texts in enumerate(expected)]
 
@@ -76,12 +77,14 @@ def test_captions_are_the_captioners(plain: Captioner, pictures: list[bytes | No
 def test_they_are_made_once_for_what_they_depend_on(
     plain: Captioner, looks: Looks, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
-    first = finish(caption_steps(labelled(pictures), plain, tmp_path, most_tokens=5))
+    first = caption_images(labelled(pictures), plain, tmp_path, most_tokens=5)
     assert len(looks) == N
-    steps = list(caption_steps(labelled(pictures), plain, tmp_path, most_tokens=5))
+    steps: list[Stage] = []
+    with listening(steps.append):
+        caption_images(labelled(pictures), plain, tmp_path, most_tokens=5)
     assert steps == [Stage(plain.name, done, N) for done in range(1, N + 1)]
     # The same images in another order, under other keys.
-    turned = finish(caption_steps(labelled(pictures[::-1]), plain, tmp_path, most_tokens=5))
+    turned = caption_images(labelled(pictures[::-1]), plain, tmp_path, most_tokens=5)
     assert list(turned.values()) == list(first.values())[::-1]
     assert len(looks) == N
     others: list[dict[str, Any]] = [
@@ -91,19 +94,18 @@ def test_they_are_made_once_for_what_they_depend_on(
         {"most_tokens": 5, "prefix": "a"},
     ]
     for place, other in enumerate(others):
-        finish(caption_steps(labelled(pictures), plain, tmp_path, **other))
+        caption_images(labelled(pictures), plain, tmp_path, **other)
         assert len(looks) == (place + 2) * N
-    finish(caption_steps(labelled(pictures), replace(plain, sha256="another"), tmp_path, most_tokens=5))
+    caption_images(labelled(pictures), replace(plain, sha256="another"), tmp_path, most_tokens=5)
     assert len(looks) == (len(others) + 2) * N
 
 
 def test_a_killed_run_goes_on(plain: Captioner, looks: Looks, pictures: list[bytes | None], tmp_path: Path) -> None:
-    stopped = caption_steps(labelled(pictures), plain, tmp_path, most_tokens=4)
-    assert [next(stopped).done for _ in range(3)] == [1, 2, 3]
-    stopped.close()
-    found = finish(caption_steps(labelled(pictures), plain, tmp_path, most_tokens=4))
+    with given_up(lambda stage: stage.done == 3):
+        caption_images(labelled(pictures), plain, tmp_path, most_tokens=4)
+    found = caption_images(labelled(pictures), plain, tmp_path, most_tokens=4)
     assert len(looks) == N
-    assert found == finish(caption_steps(labelled(pictures), plain, tmp_path / "whole", most_tokens=4))
+    assert found == caption_images(labelled(pictures), plain, tmp_path / "whole", most_tokens=4)
     assert all(path.suffix == ".json" for path in tmp_path.rglob("*") if path.is_file())
 
 
@@ -112,11 +114,11 @@ def test_labels_choose_prefixes_and_keys_choose_images(
 ) -> None:
     images = labelled(pictures, [0, 1, 0, 1, 0])
     prefix = {0: "a photo of a bag", 1: "a photo of a coat"}
-    found = finish(caption_steps(images, plain, tmp_path, keys=["k3", "k0"], prefix=prefix, most_tokens=3))
+    found = caption_images(images, plain, tmp_path, keys=["k3", "k0"], prefix=prefix, most_tokens=3)
     assert list(found) == ["k0", "k3"] and len(looks) == 2
     for key, begun in (("k0", prefix[0]), ("k3", prefix[1])):
         assert all(text.startswith(begun) for text in found[key] or ["none"])
-    assert finish(caption_steps(images, plain, tmp_path, keys=[])) == {}
+    assert caption_images(images, plain, tmp_path, keys=[]) == {}
 
 
 def test_what_cannot_be_decoded_has_no_captions_and_harms_no_other(
@@ -124,13 +126,13 @@ def test_what_cannot_be_decoded_has_no_captions_and_harms_no_other(
 ) -> None:
     damaged = [None, b"no image", pictures[0], (pictures[1] or b"")[:200]]
     for _ in range(2):
-        found = finish(caption_steps(labelled(damaged), plain, tmp_path, most_tokens=4))
+        found = caption_images(labelled(damaged), plain, tmp_path, most_tokens=4)
         assert [texts is None for texts in found.values()] == [True, True, False, True]
-        told = finish(likelihood_steps(labelled(damaged), CAPTIONS, plain, tmp_path))
+        told = likelihoods_of(labelled(damaged), CAPTIONS, plain, tmp_path)
         assert np.isnan(told.sums).all(axis=1).tolist() == [True, True, False, True]
         assert not told.tokens[[0, 1, 3]].any()
         assert np.isnan(told.per_token).all(axis=1).tolist() == [True, True, False, True]
-    alone = finish(caption_steps(labelled(pictures[:1]), plain, tmp_path / "alone", most_tokens=4))
+    alone = caption_images(labelled(pictures[:1]), plain, tmp_path / "alone", most_tokens=4)
     assert found["k2"] == alone["k0"]
 
 
@@ -152,18 +154,18 @@ def test_damaged_entries_are_made_again(
     plain: Captioner, pictures: list[bytes | None], tmp_path: Path, content: bytes
 ) -> None:
     images = labelled(pictures[:2])
-    captions = finish(caption_steps(images, plain, tmp_path, most_tokens=4))
-    told = finish(likelihood_steps(images, ["a", "a bag"], plain, tmp_path))
+    captions = caption_images(images, plain, tmp_path, most_tokens=4)
+    told = likelihoods_of(images, ["a", "a bag"], plain, tmp_path)
     for path in tmp_path.rglob("*.json"):
         path.write_bytes(content)
-    assert finish(caption_steps(images, plain, tmp_path, most_tokens=4)) == captions
-    assert np.array_equal(finish(likelihood_steps(images, ["a", "a bag"], plain, tmp_path)).sums, told.sums)
+    assert caption_images(images, plain, tmp_path, most_tokens=4) == captions
+    assert np.array_equal(likelihoods_of(images, ["a", "a bag"], plain, tmp_path).sums, told.sums)
 
 
 def test_likelihoods_are_the_captioners_by_image_and_caption(
     plain: Captioner, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
-    found = finish(likelihood_steps(labelled(pictures), CAPTIONS, plain, tmp_path))
+    found = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path)
     assert found.keys == tuple(f"k{place}" for place in range(N)) and found.captions == tuple(CAPTIONS)
     for seed in range(N):
         sums, tokens = plain.log_likelihoods(picture(seed), CAPTIONS)
@@ -175,21 +177,21 @@ def test_likelihoods_are_the_captioners_by_image_and_caption(
 def test_only_captions_that_are_not_known_are_asked_about(
     plain: Captioner, looks: Looks, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
-    first = finish(likelihood_steps(labelled(pictures), CAPTIONS[:1], plain, tmp_path))
-    both = finish(likelihood_steps(labelled(pictures), CAPTIONS, plain, tmp_path))
+    first = likelihoods_of(labelled(pictures), CAPTIONS[:1], plain, tmp_path)
+    both = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path)
     assert len(looks) == 2 * N
-    again = finish(likelihood_steps(labelled(pictures), CAPTIONS[::-1], plain, tmp_path, keys=["k1", "k4"]))
+    again = likelihoods_of(labelled(pictures), CAPTIONS[::-1], plain, tmp_path, keys=["k1", "k4"])
     assert len(looks) == 2 * N
     assert np.array_equal(again.sums, both.sums[[1, 4], ::-1])
     assert np.array_equal(first.sums[:, 0], both.sums[:, 0])
-    fresh = finish(likelihood_steps(labelled(pictures), CAPTIONS, plain, tmp_path / "fresh"))
+    fresh = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path / "fresh")
     assert np.array_equal(fresh.sums, both.sums)
-    assert finish(likelihood_steps(labelled(pictures), [], plain, tmp_path)).sums.shape == (N, 0)
+    assert likelihoods_of(labelled(pictures), [], plain, tmp_path).sums.shape == (N, 0)
 
 
 def test_a_caption_of_any_letters_is_remembered(plain: Captioner, looks: Looks, tmp_path: Path) -> None:
     odd = ["a \ud800 bag", "a\u0000bag", 'a "bag" \\ {class}', "sac à main — 包"]
     images = labelled([encoded(0)])
-    first = finish(likelihood_steps(images, odd, plain, tmp_path))
-    assert np.array_equal(finish(likelihood_steps(images, odd, plain, tmp_path)).sums, first.sums)
+    first = likelihoods_of(images, odd, plain, tmp_path)
+    assert np.array_equal(likelihoods_of(images, odd, plain, tmp_path).sums, first.sums)
     assert len(looks) == 1

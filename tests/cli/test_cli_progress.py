@@ -9,7 +9,7 @@ import pytest
 from counterfoil.building import BuildProgress
 from counterfoil.cli import progress
 from counterfoil.cli.progress import BuildDisplay, StageProgress
-from counterfoil.under_way import Stage
+from counterfoil.progress import Stage
 
 TOLD = [
     Stage("files", 1, 2),

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from counterfoil.embedding.contents import contents_steps, first_of_content
+from counterfoil.embedding.contents import contents_of, first_of_content
 from counterfoil.errors import RunFailure
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import finish
 
 ENCODED = [b"one", b"two", None, b"one", b"", b"two", b"three"]
 
@@ -33,17 +32,17 @@ def some_images(content: str, encoded: list[bytes | None], most: int | None = No
 
 def test_they_are_hashes_of_the_bytes_and_read_once(tmp_path: Path) -> None:
     images, read = some_images("a", ENCODED)
-    found = finish(contents_steps(images, tmp_path))
+    found = contents_of(images, tmp_path)
     for row, image in zip(found, ENCODED, strict=True):
         assert row.tobytes() == (bytes(32) if image is None else hashlib.sha256(image).digest())
     assert first_of_content(found).tolist() == [True, True, True, False, True, False, True]
-    assert np.array_equal(finish(contents_steps(images, tmp_path)), found) and len(read) == len(ENCODED)
+    assert np.array_equal(contents_of(images, tmp_path), found) and len(read) == len(ENCODED)
     other, _ = some_images("b", list(reversed(ENCODED)))
-    assert np.array_equal(finish(contents_steps(other, tmp_path)), found[::-1])
+    assert np.array_equal(contents_of(other, tmp_path), found[::-1])
 
 
 def test_fewer_images_than_keys_end_it_and_leave_nothing(tmp_path: Path) -> None:
     images, _ = some_images("a", ENCODED, most=3)
     with pytest.raises(RunFailure, match="7 images were expected and 3 were read"):
-        finish(contents_steps(images, tmp_path))
+        contents_of(images, tmp_path)
     assert not list(tmp_path.iterdir())

@@ -12,12 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.embedding import Embedder, classifier_embedder, clip_embedder, embed, embed_steps, features
+from counterfoil.embedding import Embedder, classifier_embedder, clip_embedder, embed, features
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.progress import Stage, listening
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage
+from driven import given_up
 
 N = 23
 
@@ -88,9 +89,8 @@ def test_a_killed_run_goes_on(
 ) -> None:
     whole = embed(labelled(pictures), counting.embedder, tmp_path / "whole", batch_size=4)
     monkeypatch.setattr(features, "_PART_ROWS", 8)
-    stopped = embed_steps(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
-    assert [next(stopped).done for _ in range(3)] == [4, 8, 12]
-    stopped.close()
+    with given_up(lambda stage: stage.done == 12):
+        embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
     counting.seen = 0
     found = embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
     assert counting.seen == N - 8
@@ -101,12 +101,13 @@ def test_a_killed_run_goes_on(
 def test_each_batch_is_told_until_all_are_done(
     counting: Counting, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
-    steps = embed_steps(labelled(pictures), counting.embedder, tmp_path, batch_size=10)
-    assert counting.seen == 0
+    heard: list[Stage] = []
     name = counting.embedder.name
-    assert list(steps) == [Stage(name, 10, N), Stage(name, 20, N), Stage(name, N, N)]
-    known = embed_steps(labelled(pictures), counting.embedder, tmp_path, batch_size=10)
-    assert list(known) == [Stage(name, N, N)]
+    with listening(heard.append):
+        embed(labelled(pictures), counting.embedder, tmp_path, batch_size=10)
+        assert heard == [Stage(name, 10, N), Stage(name, 20, N), Stage(name, N, N)]
+        embed(labelled(pictures), counting.embedder, tmp_path, batch_size=10)
+    assert heard[3:] == [Stage(name, N, N)]
     assert counting.seen == N
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from counterfoil.engines import Delivered
+from counterfoil.engines import Delivered, Doing
 from counterfoil.errors import UserError
-from counterfoil.under_way import UnderWay
 
 PATIENCE = 600.0  # seconds; generous, since the machines that run these are busy ones
 
@@ -58,7 +57,7 @@ class Tens:
         return replace(self, device="none" if device == "cpu" else device)  # without torch, whose import takes seconds
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[int], UnderWay[Any, tuple[int, int]]]]:
+    def ready(self) -> Iterator[Callable[[int], Doing[Any, tuple[int, int]]]]:
         if self.unfit:
             raise UserError("this worker cannot do it", "Take another.")
         if self.strange:
@@ -74,7 +73,7 @@ class Tens:
         finally:
             (self.folder / f"closed-{os.getpid()}").touch()
 
-    def _one(self, item: int) -> UnderWay[int | Delivered[int], tuple[int, int]]:
+    def _one(self, item: int) -> Doing[int | Delivered[int], tuple[int, int]]:
         with (self.folder / f"begun-{item}").open("a") as file:
             file.write(f"{os.getpid()}\n")
         if item in self.late:
@@ -114,10 +113,10 @@ class Threads:
         return replace(self, device=device)
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[int], UnderWay[int, tuple[str | None, int]]]]:
+    def ready(self) -> Iterator[Callable[[int], Doing[int, tuple[str | None, int]]]]:
         yield self._one
 
-    def _one(self, item: int) -> UnderWay[int, tuple[str | None, int]]:
+    def _one(self, item: int) -> Doing[int, tuple[str | None, int]]:
         import torch
 
         yield from ()
@@ -136,11 +135,11 @@ class Together:
         return self
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[bytes], UnderWay[int, int]]]:
+    def ready(self) -> Iterator[Callable[[bytes], Doing[int, int]]]:
         (self.folder / f"getting-{os.getpid()}").touch()
         wait_for(lambda: len(list(self.folder.glob("getting-*"))) == self.workers)
         yield self._one
 
-    def _one(self, item: bytes) -> UnderWay[int, int]:
+    def _one(self, item: bytes) -> Doing[int, int]:
         yield from ()
         return len(item)

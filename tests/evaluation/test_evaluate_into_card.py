@@ -25,9 +25,9 @@ from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.plan import Sample
+from counterfoil.progress import listening
 from counterfoil.store import read_receipts, sealed_folder, verify_files
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.results import read_results
@@ -297,8 +297,11 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
     stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
 ) -> None:
     def run(source: str | Path) -> None:
-        for stage in evaluate_steps(source, models["sharp"], device="cpu", into_card=True):
-            raise AssertionError(f"scored: {stage}")
+        def hear(told: object) -> None:
+            raise AssertionError(f"scored: {told}")
+
+        with listening(hear):
+            evaluate(source, models["sharp"], device="cpu", into_card=True)
 
     with pytest.raises(UserError, match="is a published dataset") as refused:
         run("someone/colours@v1")

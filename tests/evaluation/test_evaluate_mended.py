@@ -16,12 +16,12 @@ from colour_world import COLOURS, NAMES, build_colours
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.models.mended import MENDED, MendedNote, MendedOn, MendedWith
+from counterfoil.models.mended import MENDED, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.store import read_batches
 from counterfoil.store.decoding import pixels_sha256
 
 OTHER = "e" * 64
-NOTE = MendedNote("lab:resnet10t", None, (), (), (), 1.0, "lbfgs", 5e-4, {"": 1})
+NOTE = MendedNote(1, MendedModelName("lab:resnet10t", None), (), (), (), 1.0, "lbfgs", 5e-4, {"": 1})
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def mended(models: dict[str, str], tmp_path: Path) -> Path:
 
 def noted(folder: Path, **changes: Any) -> str:
     """The model's name, once its folder says what it was mended with."""
-    (folder / MENDED).write_text(json.dumps(replace(NOTE, **changes).document()))
+    (folder / MENDED).write_text(json.dumps(replace(NOTE, **changes).to_json()))
     return f"local-dir:{folder}"
 
 
@@ -112,17 +112,17 @@ def test_a_given_name_hides_nothing(dataset: Path, evaluation: Evaluation, mende
 
 def test_a_note_that_is_not_understood_ends_it(dataset: Path, mended: Path, tmp_path: Path) -> None:
     (mended / MENDED).write_text('{"format": 1}')
-    with pytest.raises(UserError, match=r"mended.json: model is missing"):
+    with pytest.raises(UserError, match="model: is missing"):
         run(dataset, f"local-dir:{mended}", tmp_path / "out")
 
 
 def test_another_original_is_told(dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path) -> None:
-    name = noted(mended, model="lab:lcnet_035", model_sha256=OTHER)
+    name = noted(mended, model=MendedModelName("lab:lcnet_035", OTHER))
     found = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
     assert found.comparison is not None and found.comparison.note is not None
     assert "lab:lcnet_035" in found.comparison.note
     assert "lab:lcnet_035" in (tmp_path / "out" / "report.html").read_text()
     (original,) = (model.sha256 for model in found.models if model.name == models["no_red"])
-    noted(mended, model_sha256=original)
+    noted(mended, model=MendedModelName("lab:resnet10t", original))
     same = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
     assert same.comparison is not None and same.comparison.note is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,17 @@ import psutil
 import pytest
 
 from colour_world import save_colour_model
-from counterfoil.embedding import clip_embedder, embed_steps
+from counterfoil.embedding import clip_embedder, embed
 from counterfoil.embedding import spread as embedding_spread
 from counterfoil.engines import engine_for
 from counterfoil.engines.fork_server import begin_server, worker_context
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.prediction import spread
+from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
 from counterfoil.sources.labelled_sources import labelled_split
-from counterfoil.under_way import Stage, finish
 
 
 def answers(folder: Path) -> bytes:
@@ -93,21 +92,22 @@ def test_features_are_those_of_this_process(tmp_path: Path) -> None:
     recipe = load_recipe("wardrobe-mini")
     images = labelled_split(recipe.source, "validation", recipe.classes[:1], None, units=False)
     embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
-    here = finish(embed_steps(images, embedder, tmp_path / "here", batch_size=16))
+    here = embed(images, embedder, tmp_path / "here", batch_size=16)
     engine = engine_for(("cpu",), 2)
-    there = finish(embed_steps(images, embedder, tmp_path / "there", batch_size=16, engine=engine, device="cpu"))
+    there = embed(images, embedder, tmp_path / "there", batch_size=16, engine=engine, device="cpu")
     assert len(here) > 8 * 16, "more than one stretch"
     np.testing.assert_array_equal(np.asarray(here), np.asarray(there))
     kept = {folder: [path.name for path in (tmp_path / folder).iterdir()] for folder in ("here", "there")}
     assert kept["here"] == kept["there"], "found again by whoever comes next, wherever it was computed"
 
 
-def lost_when_one_is_killed(steps: Iterable[Stage]) -> list[str]:
+def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
     """What is told of a worker that is killed while it gets ready for its first rows.
 
     One that is killed later may just have answered, and then nothing is lost with it.
     """
     killed, over = threading.Event(), threading.Event()
+    heard: list[Stage] = []
     resource_tracker.ensure_running()
     begin_server(("timm", "open_clip"), "cpu")
     worker_context("cpu")  # waits until it is there: whoever comes now is a worker
@@ -124,12 +124,13 @@ def lost_when_one_is_killed(steps: Iterable[Stage]) -> list[str]:
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        lost = [stage.lost for stage in steps if stage.lost]
+        with listening(heard.append):
+            work()
     finally:
         over.set()
         killer.join()
     assert killed.is_set()
-    return lost
+    return [stage.lost for stage in heard if stage.lost]
 
 
 def test_workers_that_are_lost_are_told(
@@ -138,7 +139,7 @@ def test_workers_that_are_lost_are_told(
     forget(dataset)
     monkeypatch.setattr(spread, "_BATCHES", 1)
     lost = lost_when_one_is_killed(
-        evaluate_steps(dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2)
+        lambda: evaluate(dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2)
     )
     assert len(lost) == 1
     assert "was ended by SIGKILL; rows " in lost[0] and "is begun again by another" in lost[0]
@@ -150,5 +151,7 @@ def test_workers_that_are_lost_while_they_embed_are_told(tmp_path: Path, monkeyp
     images = labelled_split(recipe.source, "validation", recipe.classes[:1], None, units=False)
     embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
     engine = engine_for(("cpu",), 2)
-    steps = embed_steps(images, embedder, tmp_path, batch_size=16, engine=engine, device="cpu")
-    assert len(lost_when_one_is_killed(steps)) == 1
+    lost = lost_when_one_is_killed(
+        lambda: embed(images, embedder, tmp_path, batch_size=16, engine=engine, device="cpu")
+    )
+    assert len(lost) == 1

@@ -16,10 +16,10 @@ import warm
 from colour_world import CANDIDATES, build_colours, png_of, save_colour_model
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.prediction import parts, passes
-from counterfoil.under_way import Stage, show
+from counterfoil.progress import Stage, listening
+from driven import given_up
 
 IMAGES = 3 * 3 * CANDIDATES
 
@@ -52,7 +52,8 @@ def evaluated(dataset: Path, models: list[str], **options: Any) -> tuple[Evaluat
         if stage.name == "measuring" and stage.done == 1:
             scored.append(len(decoded))
 
-    found = show(evaluate_steps(dataset, models, device="cpu", **options), count)
+    with listening(count):
+        found = evaluate(dataset, models, device="cpu", **options)
     assert len(scored) == 1
     return found, scored[0]
 
@@ -87,18 +88,20 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 from counted_pictures import register
-from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.prediction import parts, passes
+from counterfoil.progress import listening
 register()
 parts.PART_ROWS = 16
 if {apart}:
     passes._room = lambda device: 0.0
 stages = []
-for stage in evaluate_steps({dataset!r}, {models!r}, device="cpu", batch_size=8):
+def hear(stage):
     if stage.name not in stages:
         stages.append(stage.name)
     if len(stages) == {stage} and stage.done >= {image}:
         os.kill(os.getpid(), signal.SIGKILL)
+with listening(hear):
+    evaluate({dataset!r}, {models!r}, device="cpu", batch_size=8)
 """
 
 
@@ -188,9 +191,9 @@ def test_what_is_told_goes_forward_stage_by_stage_and_ends_with_everything_done(
 ) -> None:
     scored_in_two_passes(monkeypatch)
     both = [models["sharp"], models["no_red"]]
-    steps = evaluate_steps(counting, both, device="cpu", batch_size=25, reference=False)
-    assert not decoded  # nothing is done before it is asked for
-    told = list(steps)
+    told: list[Stage] = []
+    with listening(told.append):
+        evaluate(counting, both, device="cpu", batch_size=25, reference=False)
     assert [stage.name for stage in told if stage.done == stage.total] == [*both, "measuring", "pictures of failures"]
     by_stage = {name: [one for one in told if one.name == name] for name in dict.fromkeys(one.name for one in told)}
     assert told == [one for stages in by_stage.values() for one in stages]  # none comes again after another
@@ -198,21 +201,20 @@ def test_what_is_told_goes_forward_stage_by_stage_and_ends_with_everything_done(
         done = [one.done for one in stages]
         assert done == sorted(set(done)) and done[0] > 0
         assert {one.total for one in stages} == {{"measuring": 2, "pictures of failures": 1}.get(name, IMAGES)}
-    known = evaluate_steps(counting, both, device="cpu", batch_size=25, reference=False)
+    known: list[Stage] = []
+    with listening(known.append):
+        evaluate(counting, both, device="cpu", batch_size=25, reference=False)
     assert {stage.name for stage in known} == {"measuring", "pictures of failures"}
 
 
-def test_an_evaluation_that_is_closed_half_way_goes_on_with_what_it_had(
+def test_an_evaluation_that_is_given_up_half_way_goes_on_with_what_it_had(
     counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = [models["sharp"], models["no_red"]]
     monkeypatch.setattr(parts, "PART_ROWS", 16)
     threads = set(threading.enumerate())
-    steps = evaluate_steps(counting, both, device="cpu", batch_size=8)
-    for stage in steps:
-        if stage.done == 56:
-            break
-    steps.close()
+    with given_up(lambda stage: stage.done == 56):
+        evaluate(counting, both, device="cpu", batch_size=8)
     assert not set(threading.enumerate()) - threads  # its decoders ended with it
     decoded.clear()
     resumed, scored = evaluated(counting, both, batch_size=8, out=tmp_path / "resumed")

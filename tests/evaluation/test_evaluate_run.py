@@ -14,10 +14,10 @@ from colour_world import CANDIDATES, SWAPPED, build_colours, png_of, save_colour
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.plan import Sample
+from counterfoil.progress import Stage, listening
 from counterfoil.store import verify_files
 from counterfoil.store.replacement import replacement_folder
 
@@ -187,7 +187,9 @@ def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[
 
 def images_read(dataset: Path, names: list[str], **options) -> int:
     """How many images of the dataset a run had to decode to score them: the cache spares the rest."""
-    told = evaluate_steps(dataset, names, device="cpu", reference=False, **options)
+    told: list[Stage] = []
+    with listening(told.append):
+        evaluate(dataset, names, device="cpu", reference=False, **options)
     not_scoring = ("measuring", "pictures of failures")
     return sum({stage.name: stage.done for stage in told if stage.name not in not_scoring}.values())
 

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from colour_world import NAMES, build_colours
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.reference import IMAGES_A_CLASS, prepared_reference
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.progress import Stage, listening
 from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings
 from counterfoil.report.results import ResultRow, ResultRows
 from counterfoil.sources import labelled_split
@@ -93,7 +93,9 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def told(copy: Path) -> int:
-        steps = evaluate_steps(copy, [models["no_blue"]], device="cpu", out=tmp_path / "out")
+        steps: list[Stage] = []
+        with listening(steps.append):
+            evaluate(copy, [models["no_blue"]], device="cpu", out=tmp_path / "out")
         return sum({stage.name: stage.done for stage in steps if stage.name.endswith(", validation")}.values())
 
     assert told(dataset) == 3 * IMAGES_A_CLASS

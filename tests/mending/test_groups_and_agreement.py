@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.mending.agreement import failure_overlap, kept_gain
+from counterfoil.mending.collective import failure_overlap, kept_gain
 from counterfoil.mending.reweighting import balanced_lesson
 
 

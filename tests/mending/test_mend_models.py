@@ -20,7 +20,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.document import FEWEST_LISTED
-from counterfoil.mending.mend_models import mend, mend_steps
+from counterfoil.mending.mend_models import mend
 from counterfoil.mending.mended_files import MendResult, model_places
 from counterfoil.mending.opening import open_source
 from counterfoil.mining.audited import class_map_of
@@ -32,6 +32,7 @@ from counterfoil.models.names import local_folder
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.labelled_sources import labelled_split
+from driven import given_up
 from mending.scenes_to_mend import (
     IMAGES,
     LABELS,
@@ -112,9 +113,9 @@ def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
     document = mended.mended
     retrained = document.models[0].arms[0]
     rows = {one.set: one.rows for one in retrained.measured}
-    confirm = document.audited["confirm"]["rows"]
+    confirm = document.audited.confirm.rows
     assert rows["confirm"] == confirm and rows["test"] == SPLITS["test"][0]
-    assert confirm + document.audited["discover"]["rows"] == SPLITS["validation"][0]
+    assert confirm + document.audited.discover.rows == SPLITS["validation"][0]
     assert sum(count for name, count in rows.items() if name.startswith("class:")) == confirm
     contexts = {name: count for name, count in rows.items() if name.startswith("context:")}
     assert sum(contexts.values()) == rows["in_contexts"] > 0
@@ -144,8 +145,8 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
 ) -> None:
     """As `hard` of a recipe of findings is: the half that confirmed it would find it good."""
     told = mended.mended.audited
-    on = [{"name": "validation", "content": told["on"][0]["content"]}]
-    record = {"on": on, "discover_sha256": told["discover"]["sha256"], "finding": "sandal", "role": "hard"}
+    on = [{"name": "validation", "content": told.on[0].content}]
+    record = {"on": on, "discover_sha256": told.discover.sha256, "finding": "sandal", "role": "hard"}
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(record))
     found = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu")
     model = found.mended.models[0]
@@ -223,13 +224,8 @@ def test_the_mended_model_is_not_measured_on_what_it_learned_from(
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(world: World, mended: MendResult, tmp_path: Path) -> None:
     using = [str(world.built), "dfr:clip", "dfr:place"]
-    steps = mend_steps(
-        MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu"
-    )
-    for stage in steps:
-        if stage.name.endswith("heads") and stage.done == 2:
-            break
-    steps.close()
+    with given_up(lambda stage: stage.name.endswith("heads") and stage.done == 2):
+        mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu")
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / ".mend").iterdir()}
     assert kept and not (tmp_path / "out" / "mend.json").exists()
     again = mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu")
@@ -252,7 +248,7 @@ def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) 
     found = mend(MODEL, world.recipe, [str(world.built), "dfr:clip"], out, lambdas=[0.0], save="dfr:clip", device="cpu")
     note, arm = read_mended(out / "model", "m"), found.mended.models[0].arm("dfr:clip")
     assert note is not None and note.lam is None and note.rows == {"discover": arm.images} and note.datasets == ()
-    assert [one.name for one in note.on] == [one["name"] for one in found.mended.audited["on"]]
+    assert [one.name for one in note.on] == [one.name for one in found.mended.audited.on]
     card = (out / "model" / "README.md").read_text()
     assert "None" not in card and "drawn images of what" not in card and "balanced" in card
     page = (out / "report.html").read_text()
@@ -329,7 +325,7 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
     arm = found.mended.models[0].arms[1]
     assert any("was mined on others" in note for note in found.mended.notes)
     assert (arm.role, arm.images) == ("upweighted", 0) and len(arm.curve) == len(GRID)
-    assert found.mended.train["rows"] == 60
+    assert found.mended.train.rows == 60
     retrained = found.mended.models[0].arms[0].of_set("test")
     assert retrained is not None and arm.curve[0].test == retrained.after  # λ = 0 is no weight
     assert arm.verdict is not None and ("is the head retrained alone" in arm.verdict) == (arm.lam == 0)
@@ -356,11 +352,11 @@ def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
     assert collective is not None and collective.models == (MODEL, "lab:lcnet_035")
     (one, other), (back, same) = collective.overlap
     assert one == same == 1.0 and other == back and 0 <= (other or 0) < 1
-    kept = [(row["model"], row["arm"], row["own"]) for row in collective.kept]
+    kept = [(row.model, row.arm, row.own) for row in collective.kept]
     shared, own = name_of(world), name_of(world, "random_contexts")
     assert kept == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own, True)]
-    assert collective.kept[0]["kept"] is None  # nothing is its own
-    assert collective.kept[2]["kept"] == 1.0
+    assert collective.kept[0].kept is None  # nothing is its own
+    assert collective.kept[2].kept == 1.0
     folders = {path.name for path in found.models.values()}
     assert folders == {"lab_resnet10t", "lab_lcnet_035"}
 
@@ -373,15 +369,15 @@ def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: Worl
         assert folder is not None
         shutil.copytree(folder, place)
     models = [f"local-dir:{place}" for place in places]
-    found = mend(
-        models, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu"
-    )
+    using = [str(world.built), f"{world.built}:random_contexts"]
+    found = mend(models, world.recipe, using, tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu")
     folders = [found.models[model] for model in models]
     assert [folder.name for folder in folders] == ["local-dir_._model", "local-dir_._model_2"]
     hashes = [load_classifier(f"local-dir:{folder}").sha256 for folder in folders]
     assert hashes == [model.mended_sha256 for model in found.mended.models] and hashes[0] != hashes[1]
     assert [model.name for model in found.mended.models] == ["local-dir:./model", "local-dir:./model (2)"]
-    for path in (*found.files.values(), *(folder / "mended.json" for folder in folders)):
+    own = [folder / name for folder in folders for name in ("mended.json", "README.md")]
+    for path in (*found.files.values(), *own):
         assert str(tmp_path) not in path.read_text() and str(world.built.parent) not in path.read_text(), path
 
 

@@ -35,8 +35,8 @@ def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Pa
     """A dataset that was mined on this validation split, but with other halves: with the same ones it is taken."""
     audited = mend(MODEL, world.recipe, str(world.built), tmp_path / "first", lambdas=[0.0], save="none", device="cpu")
     told = audited.mended.audited
-    for seed, half, wanted in ((1, "0" * 64, False), (0, told["discover"]["sha256"], True)):
-        on = [{"name": "validation", "content": told["on"][0]["content"]}]
+    for seed, half, wanted in ((1, "0" * 64, False), (0, told.discover.sha256, True)):
+        on = [{"name": "validation", "content": told.on[0].content}]
         record = {"on": on, "discover_sha256": half, "seed": seed}
         built = build_scenes(tmp_path / f"built{seed}", world.recipe, mined_layer(record, ["contexts"]))
         if wanted:
@@ -44,7 +44,7 @@ def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Pa
             continue
         error = refused(world, tmp_path, str(built))
         assert "than the discover half here" in error.problems[0]
-    record = {"on": [{"name": "test", "content": audited.mended.test["content"]}], "discover_sha256": "1" * 64}
+    record = {"on": [{"name": "test", "content": audited.mended.test.content}], "discover_sha256": "1" * 64}
     built = build_scenes(tmp_path / "tested", world.recipe, mined_layer(record, ["contexts"]))
     assert "which is the test here" in refused(world, tmp_path, str(built)).problems[0]
 
@@ -151,7 +151,12 @@ def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(world: Wor
     else:
         (folder / "model").mkdir()
         (folder / "model" / "thesis.txt").write_text("mine")
-    says = {"pipe": "is a pipe", "deep": "no document", "link": "it is a link", "strange model": "it holds thesis.txt"}
+    says = {
+        "pipe": "is a pipe",
+        "deep": "is not a mended document",
+        "link": "it is a link",
+        "strange model": "it holds thesis.txt",
+    }
     with pytest.raises(UserError, match=says[kind]):
         mend(MODEL, world.recipe, str(world.built), folder, device="cpu")
     assert not list(folder.glob(".mend/*"))

@@ -13,7 +13,7 @@ from PIL import Image
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.context_rows import context_rows
 from counterfoil.mending.debug_images import Context
-from counterfoil.mending.pixels import pixel_steps
+from counterfoil.mending.pixels import pixels_of
 from counterfoil.mending.refusals import (
     Known,
     confirm_chose,
@@ -24,7 +24,6 @@ from counterfoil.mending.refusals import (
 from counterfoil.mending.seen import refuse_infinite
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import finish
 
 OURS = Known("ours", ("a", "b"), ("1", None), ("u", "v"), "photos", frozenset({5}))
 THEIRS = Known("theirs", ("x", "y"), ("2", None), ("w", "z"), "photos", frozenset({6}))
@@ -155,11 +154,11 @@ def test_a_picture_is_the_same_however_it_is_encoded() -> None:
     images = images_of(
         encoded(picture, "PNG"), encoded(picture, "WEBP"), encoded(other, "PNG"), b"no image", encoded(turned, "PNG")
     )
-    found = finish(pixel_steps(images))
+    found = pixels_of(images)
     assert found[0] == found[1] and found[3] is None
     assert len({found[0], found[2], found[4]}) == 3
     # What is kept is found again without an image being read.
-    assert finish(pixel_steps(replace(images, read=lambda wanted: iter(())))) == found
+    assert pixels_of(replace(images, read=lambda wanted: iter(()))) == found
 
 
 def test_a_row_is_in_the_context_of_its_class_that_it_is_most_like_or_in_none() -> None:

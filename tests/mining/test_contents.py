@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from mined_scenes import answer, recipe_sets, save_split, scenes
 
-from counterfoil.mining.audited import audit_steps
+from counterfoil.mining.audited import audit_target
 from counterfoil.mining.contents import ContentsSeen
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import finish
 
 SHOWN = scenes(0, 12)
 
@@ -28,7 +27,7 @@ def test_an_image_under_two_units_is_in_one_half(seed: int, tmp_path: Path) -> N
     sets = [*recipe_sets(tmp_path / "data"), "source.unit_column=patient", f"mine.seed={seed}"]
     recipe = load_recipe("wardrobe-mini", [*sets, f"mine.target={target}"])
     assert recipe.mine is not None
-    (audited,), _, _ = finish(audit_steps(recipe, recipe.mine, "cpu"))
+    (audited,), _, _ = audit_target(recipe, recipe.mine, "cpu")
     discover = np.isin(np.arange(len(shown)), audited.halves.discover)
     assert discover[0] == discover[1] == discover[12] == discover[13]
     assert 0 < discover.sum() < len(shown)
@@ -48,10 +47,10 @@ def test_rows_are_read_once_whoever_reads_them(tmp_path: Path) -> None:
     images = LabelledImages("three", "0" * 64, ("a", "b", "c"), nothing, nothing, ("all",), reading)
     seen = ContentsSeen(images, tmp_path)
     assert [key for key, _ in seen.images.images(frozenset("ac"))] == ["a", "c"]
-    contents = finish(seen.steps())
+    contents = seen.known()
     assert contents[0] == contents[1] != contents[2]
     assert sorted(read) == ["a", "b", "c"]
-    assert finish(ContentsSeen(images, tmp_path).steps()) == contents
+    assert ContentsSeen(images, tmp_path).known() == contents
     assert sorted(read) == ["a", "b", "c"]
     other = replace(images, content="1" * 64, keys=("a", "b"))
-    assert finish(ContentsSeen(other, tmp_path).steps()) == contents[:2]
+    assert ContentsSeen(other, tmp_path).known() == contents[:2]

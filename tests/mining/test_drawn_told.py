@@ -37,16 +37,19 @@ def test_the_command_prints_pairs_with_their_e_values_and_images_drawn(capsys: p
 
 def test_the_command_tells_rows_as_before(capsys: pytest.CaptureFixture[str]) -> None:
     told = printed(example(), capsys)
-    assert ["finding", "wrong", "(%)", "the", "rest", "(%)", "q"] in [line.split() for line in told.splitlines()]
+    assert ["finding", "wrong", "(%)", "the", "rest", "(%)", "more", "(points)", "p", "q"] in [
+        line.split() for line in told.splitlines()
+    ]
     assert "3 of 5 hypotheses confirmed on 12,000 images; of those confirmed" in told
 
 
 def test_the_command_says_what_no_finding_means(capsys: pytest.CaptureFixture[str]) -> None:
     none = drawn_nothing_confirmed()
     told = printed(none, capsys)
-    assert "No failure found at this size: 0 of 8 hypotheses confirmed in pairs, 7,428 images drawn; the report" in told
+    assert "no failure found at this size. How large a difference may have stayed unseen" in told
+    assert "0 of 8 hypotheses confirmed in pairs, 7,428 images drawn." in told
     known = replace(none, smallest_difference=SmallestDifference(0.2, 0.8, 64, 64, 0.09))
-    assert "A description that fails 20 points more than its base would have been seen" in printed(known, capsys)
+    assert "A description that fails 20 points more often than its base would have been seen" in printed(known, capsys)
 
 
 def test_a_shift_tells_the_pairs_that_it_came_from() -> None:

@@ -15,10 +15,9 @@ from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.lab.garments import load_garments
 from counterfoil.lab.world import Scene
-from counterfoil.mining.audited import audit_steps
+from counterfoil.mining.audited import audit_target
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.under_way import finish
 
 CONDITIONS = ("Striped", "Flower")
 CAPTIONS = """
@@ -137,14 +136,14 @@ def test_thresholds_are_of_the_discover_half_alone_and_are_told(world: Path, res
     """Other answers on the confirm half change no threshold."""
     recipe = recipe_of(world)
     assert recipe.mine is not None
-    audits, _, _ = finish(audit_steps(recipe, recipe.mine, "cpu"))
+    audits, _, _ = audit_target(recipe, recipe.mine, "cpu")
     confirm = {audits[0].keys[row] for row in audits[0].halves.confirm.tolist()}
     lines = (world.parent / "answers.csv").read_text().splitlines()
     changed = [f"{line.split(',')[0]},0.5,0.5" if line.split(",")[0] in confirm else line for line in lines]
     (world.parent / "other.csv").write_text("\n".join(changed) + "\n")
     again = recipe_of(world, f"mine.target=predictions:{world.parent / 'other.csv'}")
     assert again.mine is not None
-    others, _, _ = finish(audit_steps(again, again.mine, "cpu"))
+    others, _, _ = audit_target(again, again.mine, "cpu")
     told = result.findings.target.about["thresholds"]
     assert told == audits[0].target.about["thresholds"] == others[0].target.about["thresholds"]
     assert list(told) == list(CONDITIONS)

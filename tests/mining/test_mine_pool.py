@@ -16,13 +16,12 @@ from typer.testing import CliRunner
 from counterfoil.building import build
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
-from counterfoil.mining.audited import answers_of, audit_steps, class_map_of
+from counterfoil.mining.audited import answers_of, audit_target, class_map_of
 from counterfoil.mining.method import Found
 from counterfoil.mining.mine_recipe import MineResult, mine
-from counterfoil.mining.pools import FilteredPool, filter_steps, open_pool
+from counterfoil.mining.pools import FilteredPool, filter_pool, open_pool
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import finish
 from counterfoil.verification import verify
 
 AUDITED, POOL, TRAIN = scenes(0, 140), scenes(200, 60), scenes(300, 40)
@@ -135,14 +134,14 @@ def audited(world: Path) -> tuple[Recipe, Mine, Any]:
     """What a loadable target's audit gives, and settings of it."""
     recipe = load_recipe("wardrobe-mini", [*recipe_sets(world), "mine.target=lab:resnet10t"])
     assert recipe.mine is not None
-    return recipe, recipe.mine, finish(audit_steps(recipe, recipe.mine, "cpu"))
+    return recipe, recipe.mine, audit_target(recipe, recipe.mine, "cpu")
 
 
 def filtered(audited: tuple[Recipe, Mine, Any], pool: Path, labels: str, decide: Any) -> FilteredPool:
     recipe, settings, (audits, _, embedder) = audited
     opened = open_pool(str(pool), labels, recipe, settings)
     found = Found((), (), {}, {0: decide, 1: decide})
-    return finish(filter_steps(opened, 5, recipe, settings, audits, found, embedder, "cpu"))
+    return filter_pool(opened, 5, recipe, settings, audits, found, embedder, "cpu")
 
 
 def test_a_pool_in_another_folder_has_a_class_by_name_and_none_of_the_audited_images(
@@ -163,7 +162,7 @@ def test_predicted_labels_are_the_targets_answers(audited: tuple[Recipe, Mine, A
     found = filtered(audited, tmp_path / "pool", "predicted", lambda rows: -np.arange(len(rows), dtype=float))
     recipe, settings, _ = audited
     images = open_pool(str(tmp_path / "pool"), "predicted", recipe, settings).images
-    answers = finish(answers_of([images], {"lab:resnet10t": class_map_of(recipe, "lab:resnet10t")}, recipe, "cpu"))[
+    answers = answers_of([images], {"lab:resnet10t": class_map_of(recipe, "lab:resnet10t")}, recipe, "cpu")[
         "lab:resnet10t"
     ]
     names = answers.class_map.label_names

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,16 @@ from counterfoil.mining.hypothesis_tests import count_failures, p_value
 from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.methods.directions import grammar_captions
-from counterfoil.mining.mine_recipe import FINDINGS, LAYER, REPORT, MineResult, mine, mine_steps
+from counterfoil.mining.mine_recipe import FINDINGS, LAYER, REPORT, MineResult, mine
 from counterfoil.mining.rendered_round import PURPOSE, ROUND, compared_rows
 from counterfoil.plan import rendered_budget, sample_seed
+from counterfoil.progress import Stage, report
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.method_settings import MethodSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.store.reading import read_rows
-from counterfoil.under_way import Stage, UnderWay
 from counterfoil.verification import verify
+from driven import given_up
 
 T_SHIRT, PULLOVER = 0, 1
 NAMES, GARMENTS = ("t-shirt", "pullover"), (0, 2)
@@ -54,9 +54,9 @@ def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any
     return Hypothesis(name, labels, role, name, WRONG, vector, cutoffs, rows, np.zeros(len(rows)))
 
 
-def told(half: DiscoverHalf, mine: Mine, settings: MethodSettings, workers: int | None) -> UnderWay[Stage, Found]:
+def told(half: DiscoverHalf, mine: Mine, settings: MethodSettings, workers: int | None) -> Found:
     """The same hypotheses whatever the rows: a class and a category that are bags, and a class far from a bag."""
-    yield Stage("told", 1, 1)
+    report("told", 1, 1)
     hypotheses = (
         hypothesis("shirt_hard", (T_SHIRT,), half),
         hypothesis("top_hard", (T_SHIRT, PULLOVER), half),
@@ -186,10 +186,14 @@ def test_a_run_that_was_ended_once_it_had_rendered_goes_on_to_the_same_bytes(
 
     dataset = out / ROUND / "dataset"
     seen: list[str] = []
-    with closing(mine_steps("wardrobe-mini", out, **given)) as work:
+
+    def answers_to_what_is_rendered(stage: Stage) -> bool:
         # Between build and evaluation: the dataset is closed, and the target has not answered to all of it.
-        while f"{ROUND}: images" not in seen or seen[-1] != "lab:resnet10t":
-            seen.append(next(work).name)
+        seen.append(stage.name)
+        return f"{ROUND}: images" in seen and seen[-1] == "lab:resnet10t"
+
+    with given_up(answers_to_what_is_rendered):
+        mine("wardrobe-mini", out, **given)
     assert (dataset / "manifest.json").exists() and not (out / FINDINGS).exists()
     mine("wardrobe-mini", out, **given)
     first = rendered.directory

@@ -24,7 +24,6 @@ from counterfoil.prediction.condition_answers import (
 )
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import finish
 
 CONDITIONS = ("Effusion", "Mass", "Pleural Thickening")
 CLASSES = tuple(
@@ -57,7 +56,7 @@ def png(colour: tuple[int, int, int]) -> bytes:
 def scores_of(images: LabelledImages, name: str, folder: Path) -> ConditionScores:
     conditions = map_conditions(CONDITIONS, CLASSES, describe_classifier(name, CLASSES))
     load = partial(load_classifier, classes=CLASSES)
-    return finish(condition_scores(images, name, conditions, folder, "cpu", 2, load))
+    return condition_scores(images, name, conditions, folder, "cpu", 2, load)
 
 
 def test_outputs_are_matched_by_name_or_id_in_any_order_else_by_place() -> None:

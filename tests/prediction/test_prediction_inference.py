@@ -24,7 +24,6 @@ from counterfoil.prediction.predictions import Predictions
 from counterfoil.prediction.spread import Spread
 from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import readable_image
-from counterfoil.under_way import finish
 
 MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))
 
@@ -45,14 +44,14 @@ def sharp(models: dict[str, str]) -> Classifier:
 def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_size: int) -> list[Predictions]:
     """Every model's answers in one pass, which none of them fails."""
     members = [ModelInPass(one, MAP, Predictions.empty(len(images))) for one in classifiers]
-    finish(predict(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
+    list(predict(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
     assert all(one.failure is None and one.done == len(images) for one in members)
     return [one.answers for one in members]
 
 
 def all_logits(classifier: Classifier, images: list[bytes], batch_size: int) -> torch.Tensor:
     scores = []
-    for _, inputs in prepared_batches(images, [classifier], batch_size):
+    for _, inputs in prepared_batches(images, [classifier], batch_size, "cpu"):
         batch = inputs[classifier.input_key]
         assert isinstance(batch, torch.Tensor)
         scores.append(logits_of(classifier, batch, "cpu"))
@@ -123,11 +122,12 @@ def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
 def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
     one = ModelInPass(sharp, MAP, Predictions.empty(2))
     with pytest.raises(RunFailure, match="2 images were expected and 1 were read"):
-        finish(predict([encoded(0)], np.zeros(2, np.int64), [one], device="cpu", batch_size=4))
+        list(predict([encoded(0)], np.zeros(2, np.int64), [one], device="cpu", batch_size=4))
 
 
-def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier) -> None:
-    """Two batches at most are in memory: the one that is computed, and the one decoded ahead of it."""
+@pytest.mark.parametrize(("device", "ahead"), [("cpu", 0), ("cuda", 2)])
+def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier, device: str, ahead: int) -> None:
+    """A GPU computes one batch while the next is decoded; a CPU does one after the other."""
     read: list[int] = []
 
     def images() -> Iterator[bytes]:
@@ -135,16 +135,14 @@ def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier) -> None:
             read.append(place)
             yield encoded(place)
 
-    one = ModelInPass(sharp, MAP, Predictions.empty(9))
     threads = set(threading.enumerate())
-    batches = predict(images(), np.zeros(9, np.int64), [one], device="cpu", batch_size=2)
+    batches = prepared_batches(images(), [sharp], 2, device)
     assert read == []
-    assert [next(batches), next(batches)] == [2, 4]
-    assert (one.done, len(read)) == (4, 6)
-    assert set(threading.enumerate()) - threads
+    assert [len(next(batches)[0]), len(next(batches)[0])] == [2, 2]
+    assert read == list(range(4 + ahead))
     batches.close()
     assert not set(threading.enumerate()) - threads
-    assert len(read) == 6
+    assert len(read) == 4 + ahead
 
 
 def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: dict[str, str], tmp_path: Path) -> None:
@@ -158,7 +156,7 @@ def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: di
     for other in (replace(classifier, label_names=("b", "c", "a")), replace(classifier, num_classes=4)):
         old = ClassMap("names", 3, ((0,), (1,), (2,)), ("a", "b", "c") if other.label_names else None)
         with pytest.raises(RunFailure, match="changed while the run began"):
-            finish(score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda name, o=other: o))
+            score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda name, o=other: o)
 
 
 def test_one_process_answers_where_others_would_begin_too_late() -> None:

@@ -20,9 +20,9 @@ import huggingface_hub.hf_api  # noqa: F401
 from counterfoil.cli.publish import preview_lines
 from counterfoil.errors import CounterfoilError
 from counterfoil.hub.retries import Patience
-from counterfoil.publishing import publish_model_steps, publish_steps
+from counterfoil.progress import listening
+from counterfoil.publishing import publish, publish_model
 from counterfoil.publishing.publish_dataset import Sending
-from counterfoil.under_way import show
 
 
 def answer(call: dict[str, Any]) -> dict[str, Any]:
@@ -38,9 +38,9 @@ def answer(call: dict[str, Any]) -> dict[str, Any]:
     if "silence" in options:
         options["patience"] = Patience(silence=options.pop("silence"))
     try:
-        publishing: Any = publish_model_steps if call.get("model") else publish_steps
-        steps = publishing(call["directory"], call.get("repo"), confirm=confirm, tell=told.append, **options)
-        done = show(steps, sending.append)
+        publishing: Any = publish_model if call.get("model") else publish
+        with listening(lambda one: sending.append(one) if isinstance(one, Sending) else None):
+            done = publishing(call["directory"], call.get("repo"), confirm=confirm, tell=told.append, **options)
     except CounterfoilError as error:
         problems = list(error.problems)
         found = {"error": problems, "hint": error.hint, "exit_code": error.exit_code, "kind": type(error).__name__}

@@ -17,15 +17,15 @@ from publishing_cases import Publisher, flip, with_package
 
 import warm
 from colour_world import save_colour_model
-from counterfoil.models.mended import MENDED, MendedNote, MendedOn, MendedWith
+from counterfoil.models.mended import MENDED, MendedModelName, MendedNote, MendedOn, MendedWith
 from loopback_hub import LoopbackHub, client, client_environment
 
 Start = Callable[..., Publisher]
 REPO = "someone/mended"
 OTHER = "e" * 64
 NOTE = MendedNote(
-    model="resnet18.a1_in1k",
-    model_sha256=OTHER,
+    format=1,
+    model=MendedModelName("resnet18.a1_in1k", OTHER),
     on=(MendedOn("lab:wardrobe:train", OTHER),),
     train_content=(OTHER,),
     datasets=(
@@ -45,7 +45,7 @@ def make_model(folder: Path, *, note: MendedNote | None = NOTE, blind: tuple[int
     set_license(folder, None)
     (folder / "README.md").write_text("---\ntags: [mine]\n---\n# Colours, mended\n")
     if note is not None:
-        (folder / MENDED).write_text(json.dumps(note.document()))
+        (folder / MENDED).write_text(json.dumps(note.to_json()))
     return folder
 
 
@@ -119,7 +119,7 @@ def test_a_model_goes_there_in_one_commit_and_is_loaded_from_there(
     from counterfoil.models.classifiers import load_classifier
 
     own = load_classifier(f"local-dir:{model}")
-    assert told == f"{own.sha256} {own.label_names} {dict(NOTE.rows)}\n"
+    assert told == f"{own.sha256} {own.label_names} {dict(sorted(NOTE.rows.items()))}\n"
 
 
 def test_again_it_changes_nothing_and_a_next_version_replaces_it(
@@ -156,7 +156,7 @@ STRAYS: dict[str, tuple[Callable[[Path], object], str]] = {
     "code": (lambda folder: (folder / "modeling.py").write_text("1"), "modeling.py is no file"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "there is no model.safetensors"),
     "no configuration": (lambda folder: (folder / "config.json").unlink(), "there is no config.json"),
-    "a note of another form": (lambda folder: (folder / MENDED).write_text("{}"), "mended.json: format is null"),
+    "a note of another form": (lambda folder: (folder / MENDED).write_text("{}"), "mended.json is not of format 1"),
     "a card of another coding": (lambda folder: (folder / "README.md").write_bytes(b"\xff"), "no UTF-8"),
     "a secret": (
         lambda folder: (folder / "README.md").write_text("\nhf_" + "aB3" * 10),
@@ -232,7 +232,8 @@ def test_the_licence_of_the_base_model_holds_where_no_other_is_named(
     api.upload_file(
         path_or_fileobj=b"---\nlicense: mit\n---\n# Base\n", path_in_repo="README.md", repo_id="someone/base"
     )
-    folder = make_model(tmp_path / "of_base", note=replace(NOTE, model="hf-hub:someone/base@main"))
+    original = MendedModelName("hf-hub:someone/base@main", OTHER)
+    folder = make_model(tmp_path / "of_base", note=replace(NOTE, model=original))
     start_publisher(loopback).publish(call(folder))
     found = metadata(published(loopback)["README.md"])
     assert (found["license"], found["base_model"]) == ("mit", ["someone/base"])

@@ -12,9 +12,10 @@ from huggingface_hub.utils import are_progress_bars_disabled
 from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
 
 from counterfoil.errors import UserError
-from counterfoil.publishing import publish_steps
+from counterfoil.publishing import publish
 from counterfoil.publishing.publish_dataset import Sending
 from counterfoil.store.directory_lock import directory_lock
+from driven import given_up
 from loopback_hub import LoopbackHub, Reader, client
 
 Start = Callable[..., Publisher]
@@ -136,13 +137,17 @@ def test_nothing_is_done_without_consent(loopback: LoopbackHub, first: Path, sta
     assert not [one for one in loopback.requests if one.method != "GET" and "validate-yaml" not in one.path]
 
 
-def test_a_publication_that_is_closed_lets_go_of_the_directory_and_the_client(first: Path) -> None:
+def test_a_publication_that_is_given_up_lets_go_of_the_directory_and_the_client(first: Path) -> None:
     before = are_progress_bars_disabled()
-    steps = publish_steps(first, REPO)
-    assert next(steps) == Sending("verifying", 0, 0, 0, 0)
-    with pytest.raises(UserError, match="in use by another process"), directory_lock(first):
-        pass
-    steps.close()
+
+    def first_told(told: object) -> bool:
+        assert told == Sending("verifying", 0, 0, 0, 0)
+        with pytest.raises(UserError, match="in use by another process"), directory_lock(first):
+            pass
+        return True
+
+    with given_up(first_told):
+        publish(first, REPO)
     assert are_progress_bars_disabled() == before
     with directory_lock(first):
         pass

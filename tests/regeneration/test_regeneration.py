@@ -19,10 +19,10 @@ import counterfoil
 import warm
 from counterfoil.building import BuildProgress
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.progress import listening
 from counterfoil.store import Candidate, read_rows, verify_files
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
-from counterfoil.under_way import show
 from loopback_hub import LoopbackHub, client, client_environment
 from miniature_pipelines import stable_diffusion_1
 from tiny_builds import command, published, run_command, tiny
@@ -70,7 +70,8 @@ def test_the_same_directory_comes_out_without_the_input_dataset(original: Path, 
     reasons = {row["reason"] for row in read_rows(original, columns=["reason"], what="candidates")}
     assert {"accepted", "low_object"} <= reasons, "the case must keep some and drop some"
     heard: list[BuildProgress] = []
-    made = show(counterfoil.regenerate_steps(original, tmp_path / "again", device="cpu", workers=2), heard.append)
+    with listening(heard.append):
+        made = counterfoil.regenerate(original, tmp_path / "again", device="cpu", workers=2)
     assert (heard[0].shards_done, heard[-1].shards_done, heard[-1].shards) == (0, made.shards, made.shards)
     assert published(tmp_path / "again") == before == published(original)
     assert verify_files(tmp_path / "again") == []

@@ -29,7 +29,6 @@ from counterfoil.mining.bugs.descriptions import Description, Piece
 from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
 from counterfoil.mining.bugs.pair_tests import count_pairs, log_e_value
 from counterfoil.models.names import local_folder
-from counterfoil.under_way import finish
 
 SNOW = Description((Piece("in the snow", "after"),))
 
@@ -40,9 +39,9 @@ def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Pat
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, quick), tmp_path)
     drawer = audit.drawer("test")
     asked = RoundAsked(3, "test", 3, {"sandal_snow": DescribedCell(5, SNOW)}, (5,))
-    ours = finish(drawer(asked))
+    ours = drawer(asked)
     drawer.drawer.folder.mkdir(parents=True, exist_ok=True)
-    theirs = finish(drawer.drawer(asked))
+    theirs = drawer.drawer(asked)
     assert ours.seed == theirs.seed
     assert (ours.keys, ours.shift_names) == (theirs.keys, theirs.shift_names)
     for name in ("shifts", "labels", "indices", "failed", "answers"):
@@ -50,10 +49,10 @@ def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Pat
     assert dict(ours.images.images()) == dict(theirs.images.images())
     drawn = audit.store.drawn
     again = audit.drawer("again")
-    finish(again(asked))
+    again(asked)
     assert audit.store.drawn == drawn == 6
     # More of a cell goes on where it stood.
-    finish(again(RoundAsked(3, "test", 4, {}, (5,))))
+    again(RoundAsked(3, "test", 4, {}, (5,)))
     assert audit.store.drawn == drawn + 1
 
 

@@ -17,7 +17,7 @@ from counterfoil.lab.world import render
 from counterfoil.recipe import LearnSettings
 from counterfoil.tokens.inversion import ClassToLearn, Inversion, class_seed, plan_steps
 from counterfoil.tokens.latents import TrainingImages, centred_square
-from counterfoil.under_way import finish
+from driven import done_of
 from miniature_pipelines import stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
 
 NAMES = {"00": "t-shirt", "05": "sandal", "06": "shirt", "08": "bag"}
@@ -48,10 +48,10 @@ def _pipeline(make: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("vectors", [1, 2])
 def test_a_token_is_the_same_to_the_bit_whoever_shares_its_batch(make: Callable[[], Any], vectors: int) -> None:
     inversion = Inversion(_pipeline(make), _settings(vectors=vectors))
-    alone = finish(inversion.learn([_class("06")]))[0]
+    alone = done_of(inversion.learn([_class("06")]))[0]
     first, last = (
-        finish(inversion.learn([_class("06"), _class("00")]))[0],
-        finish(inversion.learn([_class("08"), _class("05"), _class("06")]))[2],
+        done_of(inversion.learn([_class("06"), _class("00")]))[0],
+        done_of(inversion.learn([_class("08"), _class("05"), _class("06")]))[2],
     )
     assert alone.failure is None
     assert len(alone.vectors) == len(inversion.text.parts)
@@ -67,7 +67,7 @@ def test_a_token_is_the_same_to_the_bit_whoever_shares_its_batch(make: Callable[
 def test_no_weight_of_the_pipeline_changes(pipeline_copy: Any) -> None:
     parts = {name: part for name, part in pipeline_copy.components.items() if isinstance(part, torch.nn.Module)}
     before = {name: {k: v.clone() for k, v in part.state_dict().items()} for name, part in parts.items()}
-    finish(Inversion(pipeline_copy, _settings()).learn([_class("05")]))
+    done_of(Inversion(pipeline_copy, _settings()).learn([_class("05")]))
     for name, part in parts.items():
         after = {key.replace("token_embedding.table.", "token_embedding."): v for key, v in part.state_dict().items()}
         assert after.keys() == before[name].keys()
@@ -86,9 +86,9 @@ def test_the_norm_is_pinned_only_where_the_recipe_says_so(pipeline_copy: Any) ->
     norms = {}
     inversion = Inversion(pipeline_copy, _settings(pin_norm=True))
     start = inversion.start("bag")[0].norm()
-    norms["pinned"] = finish(inversion.learn([_class("08")]))[0].vectors[0].norm()
+    norms["pinned"] = done_of(inversion.learn([_class("08")]))[0].vectors[0].norm()
     inversion.settings = _settings(pin_norm=False)
-    norms["free"] = finish(inversion.learn([_class("08")]))[0].vectors[0].norm()
+    norms["free"] = done_of(inversion.learn([_class("08")]))[0].vectors[0].norm()
     torch.testing.assert_close(norms["pinned"], start)
     assert abs(norms["free"] - start) > 1e-3
 
@@ -134,7 +134,7 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
 
     from counterfoil.models.diffusion import load_pipeline
 
-    found = finish(Inversion(load_pipeline("lab:sd", dtype="float32"), settings).learn([cls]))[0].vectors[0][0]
+    found = done_of(Inversion(load_pipeline("lab:sd", dtype="float32"), settings).learn([cls]))[0].vectors[0][0]
     assert F.cosine_similarity(found, expected, dim=0) > 0.9999
     torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
 
@@ -156,7 +156,7 @@ def test_a_loss_that_is_no_number_is_recorded(pipeline_copy: Any) -> None:
     with torch.no_grad():
         pipeline_copy.unet.conv_out.bias[0] = float("nan")  # as damaged weights are
     inversion = Inversion(pipeline_copy, _settings(classes_in_flight=2))
-    learned = finish(inversion.learn([_class("05"), _class("08")]))
+    learned = done_of(inversion.learn([_class("05"), _class("08")]))
     assert [token.class_id for token in learned] == ["05", "08"]
     assert all("not a number" in (token.failure or "") for token in learned)
 
@@ -174,5 +174,5 @@ def test_every_unreadable_training_image_is_named(pipeline_copy: Any) -> None:
 
     inversion = Inversion(pipeline_copy, _settings(steps=6))
     with pytest.raises(UserError) as refused:
-        finish(inversion.learn([ClassToLearn("05", "sandal", TrainingImages(6, picture))]))
+        done_of(inversion.learn([ClassToLearn("05", "sandal", TrainingImages(6, picture))]))
     assert set(refused.value.problems) == {"row 1: unreadable image", "row 4: unreadable image"}

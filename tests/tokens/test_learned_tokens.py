@@ -15,10 +15,10 @@ import warm
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import load_pipeline
+from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
-from counterfoil.tokens.learn_tokens import LearningTask, TokenProgress, TokenResult, learn_tokens, learn_tokens_steps
+from counterfoil.tokens.learn_tokens import LearningTask, TokenProgress, TokenResult, learn_tokens
 from counterfoil.tokens.token_files import read_token_file
-from counterfoil.under_way import finish, show
 from miniature_pipelines import stable_diffusion_xl
 from tiny_builds import CLASSES, command, published, tiny
 
@@ -38,7 +38,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("learned") / "tokens"
     heard: list[TokenProgress] = []
     recipe = load_recipe("wardrobe-mini", [CLASSES, LEARN])
-    result = show(learn_tokens_steps(recipe, out, device="cpu", workers=1), heard.append)
+    with listening(heard.append):
+        result = learn_tokens(recipe, out, device="cpu", workers=1)
     assert set(result.losses) == set(result.learned) == set(NAMES)
     assert (heard[-1].classes_done, heard[-1].steps_done, heard[-1].steps) == (3, 6, 6)
     return out
@@ -162,7 +163,7 @@ def test_a_worker_of_another_stack_learns_nothing(workers: int, learned: Path, t
     recipe = load_recipe("wardrobe-mini", [CLASSES, LEARN])
     work = LearningTask(recipe, tmp_path, "cpu", identity)
     with pytest.raises(UserError) as refused:
-        finish(LocalEngine(workers).run(work, [["00"], ["05"]]))
+        list(LocalEngine(workers).run(work, [["00"], ["05"]]))
     assert str(tmp_path) in refused.value.problems[0]
     assert any('versions.torch: "1.0.0" there' in line for line in refused.value.problems)
     assert list(tmp_path.iterdir()) == []

@@ -14,9 +14,9 @@ from doctored import Rows, decoded, doctor, encoded, path_of, problem_of, receip
 from counterfoil.errors import UserError
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.names import folder_sha256
+from counterfoil.progress import Stage, listening
 from counterfoil.store import read_receipts
-from counterfoil.under_way import Stage, show
-from counterfoil.verification import Rerendered, verify, verify_steps
+from counterfoil.verification import Rerendered, verify
 from counterfoil.verification.comparison import LEAST_PSNR, compare_images, greatest_difference, psnr
 from counterfoil.verification.rerendering import choose_rows, difference_told
 from tiny_builds import tiny
@@ -27,7 +27,8 @@ EVERY = 24
 @pytest.mark.parametrize("kind", ["parquet", "webdataset", "tokens"])
 def test_rows_come_out_again_byte_for_byte(kind: str, datasets: dict[str, Path]) -> None:
     heard: list[Stage] = []
-    found = show(verify_steps(datasets[kind], rerender=7, device="cpu"), heard.append)
+    with listening(heard.append):
+        found = verify(datasets[kind], rerender=7, device="cpu")
     assert found.problems == () and found.notes == ()
     assert [row.outcome for row in found.rerendered] == ["identical bytes"] * 7
     assert {row.stack for row in found.rerendered} == {()}

@@ -13,9 +13,9 @@ from doctored import KINDS, with_stack
 import counterfoil
 from counterfoil.building.closing import close_again
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.progress import Stage, listening
 from counterfoil.store.reading import read_rows
-from counterfoil.under_way import Stage, show
-from counterfoil.verification import verify, verify_steps
+from counterfoil.verification import verify
 from tiny_builds import images, published, tiny
 
 
@@ -58,7 +58,8 @@ def test_datasets_of_every_kind_are_whole(changes: Sequence[str], tmp_path: Path
 
 def test_what_is_told_goes_forward_and_ends_with_everything_done(datasets: dict[str, Path]) -> None:
     heard: list[Stage] = []
-    found = show(verify_steps(datasets["parquet"]), heard.append)
+    with listening(heard.append):
+        found = verify(datasets["parquet"])
     files, images = heard[: found.files], heard[found.files :]
     assert files == [Stage("files", number, found.files) for number in range(1, found.files + 1)]
     assert {(stage.name, stage.total) for stage in images} == {("images", found.images)}
@@ -73,8 +74,8 @@ def test_whoever_looks_and_fails_is_no_damage_of_the_dataset(datasets: dict[str,
         if stage.name == "images":
             raise BrokenPipeError
 
-    with pytest.raises(BrokenPipeError):
-        show(verify_steps(datasets["parquet"]), refuse)
+    with pytest.raises(BrokenPipeError), listening(refuse):
+        verify(datasets["parquet"])
 
 
 def test_a_copy_of_the_hub_is_verified_where_its_client_keeps_it(

@@ -27,6 +27,7 @@ from counterfoil.keep import ACCEPTED
 from counterfoil.models.devices import libraries_of
 from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan import PlanPart, make_plan
+from counterfoil.progress import tell
 from counterfoil.recipe import (
     Recipe,
     load_recipe,
@@ -44,8 +45,7 @@ from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
 from counterfoil.store.replacement import settle_directory
-from counterfoil.tokens.learn_tokens import TokenProgress, learned_before, learning_folder
-from counterfoil.under_way import Stage, UnderWay, finish
+from counterfoil.tokens.learn_tokens import learned_before, learning_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,42 +143,18 @@ def build(
     Raises UserError for input that cannot be used, RunFailure when the run cannot go on; what is done stays.
     """
     if shards is not None:
-        part = PlanPart.given(shards)
-        return finish(build_part_steps(recipe, out, part, overrides, device, workers, allow_mixed, engine))
-    return finish(
-        build_steps(
-            recipe, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed, engine=engine
-        )
-    )
-
-
-def build_steps(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    allow_mixed: bool = False,
-    engine: EngineChoice | None = None,
-) -> UnderWay[BuildProgress | TokenProgress | Stage | ScreenDoubts, BuildResult]:
-    """`build`, telling how far it is: of class tokens first, where the recipe learns them, or of the pool that is
-    ranked, then of shards and images.
-
-    Before the first image it tells what speaks against the screen, where anything does.
-    A generator, which does nothing before its first step; closed early, it keeps what is done, for another build.
-    """
+        return _build_part(recipe, out, PlanPart.given(shards), overrides, device, workers, allow_mixed, engine)
     out = named_path(out)
     recipe = load_recipe(recipe, overrides)
     try_folder(out)
     recipe, on, made_by = _ready(recipe, out, device, workers, engine)
-    inputs = yield from resolve_inputs(recipe, out, on, made_by)
+    inputs = resolve_inputs(recipe, out, on, made_by)
     if doubts := screen_doubts(recipe, inputs.thresholds):
-        yield doubts
-    return (yield from make_dataset(recipe, inputs, out, device=on, engine=made_by, allow_mixed=allow_mixed))
+        tell(doubts)
+    return make_dataset(recipe, inputs, out, device=on, engine=made_by, allow_mixed=allow_mixed)
 
 
-def build_part_steps(
+def _build_part(
     recipe: Recipe | str | Path,
     out: str | Path,
     part: PlanPart,
@@ -187,8 +163,8 @@ def build_part_steps(
     workers: int | None = None,
     allow_mixed: bool = False,
     engine: EngineChoice | None = None,
-) -> UnderWay[BuildProgress | TokenProgress | Stage | ScreenDoubts, PartResult]:
-    """`build_steps` of one part of the plan's shards; the dataset stays open. Other processes may make other parts.
+) -> PartResult:
+    """`build` of one part of the plan's shards; the dataset stays open. Other processes may make other parts.
 
     UserError where the recipe learns its class tokens, and they are not learned yet.
     """
@@ -207,18 +183,18 @@ def build_part_steps(
         )
     refuse_held_part(out, part)
     begun = read_lock(out) is not None
-    inputs = yield from resolve_inputs(recipe, out, on, made_by, learn=False)
+    inputs = resolve_inputs(recipe, out, on, made_by, learn=False)
     if doubts := screen_doubts(recipe, inputs.thresholds):
-        yield doubts
+        tell(doubts)
     try:
-        return (yield from _make_part(recipe, inputs, out, part, on, made_by, allow_mixed))
+        return _make_part(recipe, inputs, out, part, on, made_by, allow_mixed)
     except UserError:
         there = read_lock(out)
         if begun or there is None or there.hashes.get("inputs") == inputs.hash:
             raise
     # Another part began the directory since: another CPU may give a percentile another last digit, and its stands.
-    inputs = yield from resolve_inputs(recipe, out, on, made_by, learn=False)
-    return (yield from _make_part(recipe, inputs, out, part, on, made_by, allow_mixed))
+    inputs = resolve_inputs(recipe, out, on, made_by, learn=False)
+    return _make_part(recipe, inputs, out, part, on, made_by, allow_mixed)
 
 
 def _words(recipe: Recipe | str | Path, overrides: Sequence[str]) -> str:
@@ -253,14 +229,14 @@ def make_dataset(
     allow_mixed: bool = False,
     recipe_yaml: str | None = None,
     repair: Mapping[str, Entry] | None = None,
-) -> UnderWay[BuildProgress, BuildResult]:
+) -> BuildResult:
     """Make what is missing of a recipe's dataset from resolved inputs: what `build` and `regenerate` share.
 
     `recipe_yaml` is the directory's own recipe where it is written already; `repair` as `DatasetStore.open` takes it.
     """
     with _opened(recipe, inputs, out, device, engine, allow_mixed, recipe_yaml, repair) as store:
         started = time.monotonic()
-        made = yield from _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
+        made = _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
         seconds = time.monotonic() - started
         manifest = close_dataset(store, recipe, store.plan.placeholders)
         counts = counts_of(store.receipts())
@@ -283,10 +259,10 @@ def make_dataset(
 
 def _make_part(
     recipe: Recipe, inputs: Inputs, out: Path, part: PlanPart, device: str, engine: Engine, allow_mixed: bool
-) -> UnderWay[BuildProgress, PartResult]:
+) -> PartResult:
     with _opened(recipe, inputs, out, device, engine, allow_mixed, part=part) as store:
         started = time.monotonic()
-        made = yield from _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
+        made = _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
         seconds = time.monotonic() - started
         return PartResult(
             directory=out,
@@ -344,7 +320,7 @@ def _refuse_other_recipe(recipe: Recipe, out: Path) -> None:
         refuse_other_hashes(out, there, here)
 
 
-def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> UnderWay[BuildProgress, list[Receipt]]:
+def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> list[Receipt]:
     pending = store.pending()
     made: dict[tuple[str, int, int], Receipt] = {}
     if not pending:
@@ -355,7 +331,7 @@ def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> UnderWay[Bui
     done = len(pending) < store.n_shards
     every = store.plan.shards_without(frozenset(), store.part) if done else ()
     there = sum(shard.candidates for shard in every) - images if done else 0
-    yield BuildProgress(0, len(pending), 0, images, counts, there=there)
+    tell(BuildProgress(0, len(pending), 0, images, counts, there=there))
     items = spans(store.plan, pending, engine.at_once)
     collected = SpansToCollect(items) if engine.collects else None
     asked = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
@@ -381,7 +357,7 @@ def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> UnderWay[Bui
             new = {place: one for one in receipts if (place := _shard_of(one)) not in made}
             made |= new
             counts = counts_of(new.values(), counts)
-            yield BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost))
+            tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))
     if lost and store.part is None:  # beside other parts nobody knows whose files are half-written
         store.remove_leftovers()
     return list(made.values())

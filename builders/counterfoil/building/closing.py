@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from counterfoil.card.card import make_card
+from counterfoil.card.index_page import write_index
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
@@ -31,7 +32,9 @@ def close_dataset(store: DatasetStore, recipe: Recipe, placeholders: Mapping[str
         if folder.read(store.directory, content_of_receipts(receipts), earlier=True) is None:
             folder.drop(store.directory)
     card = make_card(store.directory, make_plan(recipe.portable, placeholders), lock.document(), receipts)
-    return store.finish(card.readme, card.figures, card.documents)
+    manifest = store.finish(card.readme, card.figures, card.documents)
+    write_index(store.directory)
+    return manifest
 
 
 def close_again(

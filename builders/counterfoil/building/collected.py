@@ -17,7 +17,7 @@ from typing import Any, overload
 
 from counterfoil.building.spans import Span
 from counterfoil.building.workers import Job
-from counterfoil.engines import Delivered
+from counterfoil.engines import Delivered, Doing
 from counterfoil.engines.lost_workers import named
 from counterfoil.errors import RunFailure
 from counterfoil.plan import Shard
@@ -26,7 +26,6 @@ from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.layout import LOCK, WHATS, parse_shard_path, shard_path
 from counterfoil.store.receipts import write_receipt
 from counterfoil.store.rows import Candidate
-from counterfoil.under_way import UnderWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +126,13 @@ class CollectedJob:
         return CollectedJob(self.job.on(device))
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[SpanToCollect], UnderWay[Any, list[Receipt]]]]:
+    def ready(self) -> Iterator[Callable[[SpanToCollect], Doing[Any, list[Receipt]]]]:
         """As `Job.ready`; between counts an item yields `Delivered` with `ShardFiles`."""
         writer = SendingWriter.like(self.job.writer)
 
         with replace(self.job, writer=writer).ready() as make:
 
-            def send(given: SpanToCollect) -> UnderWay[Any, list[Receipt]]:
+            def send(given: SpanToCollect) -> Doing[Any, list[Receipt]]:
                 writer.sent.clear()  # of an item that failed
                 writer.came.clear()
                 writer.came.update(given.came)

@@ -16,10 +16,9 @@ from counterfoil.building.retrieved_rows import (
     RETRIEVED,
     known_rows,
     retrieve,
-    retrieve_steps,
     shared_with_source,
 )
-from counterfoil.building.rows_to_edit import EDITED, choose_rows_to_edit, known_rows_to_edit, rows_to_edit_steps
+from counterfoil.building.rows_to_edit import EDITED, choose_rows_to_edit, known_rows_to_edit
 from counterfoil.dataset.measured import MeasuredBefore, measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import Engine
@@ -30,7 +29,7 @@ from counterfoil.label_checks.validation_answers import VALIDATION, without_vali
 from counterfoil.models import pin_model
 from counterfoil.models.adapters import pin_adapter
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.models.devices import holds_context, one_thread
+from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
 from counterfoil.plan import Edited
 from counterfoil.recipe import sha256_json
@@ -44,8 +43,7 @@ from counterfoil.sources.pool import pin_pool
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.tokens.class_tokens import ClassTokens
-from counterfoil.tokens.learn_tokens import TokenProgress, class_tokens
-from counterfoil.under_way import Stage, UnderWay
+from counterfoil.tokens.learn_tokens import class_tokens
 from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
@@ -125,7 +123,7 @@ def resolve_inputs(
     engine: Engine,
     *,
     learn: bool = True,
-) -> UnderWay[TokenProgress | Stage, Inputs]:
+) -> Inputs:
     """Pin models, source, tokens and embeddings, choose rows to retrieve or edit, turn thresholds into numbers.
 
     Tokens that are learned tell how far they are, and so does a pool that is ranked.
@@ -135,12 +133,12 @@ def resolve_inputs(
     """
     check_generator(recipe, None if engine.elsewhere else device)
     embeddings = image_embeddings(recipe)  # a mistake should not wait for tokens that are learned
-    tokens = yield from class_tokens(recipe, out, device, engine, learn=learn)
+    tokens = class_tokens(recipe, out, device, engine, learn=learn)
     lock = read_lock(out)
     source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
-    rows, told = yield from _rows_of(recipe, out, begun, pins, device)
+    rows, told = _rows_of(recipe, out, begun, pins, device)
     before = MeasuredBefore() if begun is None else measured_thresholds(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
     asked = (recipe, before.entries, device, screen, source, before.known)
@@ -181,25 +179,22 @@ def pins_of(
 
 def _rows_of(
     recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
-) -> UnderWay[Stage, tuple[bytes | None, tuple[str, ...]]]:
+) -> tuple[bytes | None, tuple[str, ...]]:
     """The file of rows that goes along with the dataset, pinned where a build chose them; and what must be said."""
     kind, pool = recipe.generator.kind, SourcePin.of(pins.get("pool"))
     if recipe.generator.alters_rows and pool is not None:
         chosen = known_rows_to_edit(recipe, out, begun)
-        if chosen is None and recipe.generator.captioner is not None and holds_context(device):
-            chosen = called_on(device, choose_rows_to_edit, recipe, pool, device)
-        elif chosen is None:
-            chosen = yield from rows_to_edit_steps(recipe, pool, device)
+        if chosen is None:  # a captioner works in a process of its own, as thresholds are measured
+            on = device if recipe.generator.captioner is not None else "cpu"
+            chosen = called_on(on, choose_rows_to_edit, recipe, pool, device)
         pins[EDITED] = dict(chosen.pin)
         return chosen.edited.content, chosen.notes
     if kind != "retrieve" or pool is None:
         return rows_file(recipe), ()
     clip = Pin(**pins["models"][RETRIEVAL])
     found, told = known_rows(recipe, out, begun), ()
-    if found is None and holds_context(device):  # by a process of its own, as thresholds are
+    if found is None:  # on a GPU by a process of its own, as thresholds are
         found, told = called_on(device, retrieve, recipe, pool, clip, device)
-    elif found is None:
-        found, told = yield from retrieve_steps(recipe, pool, clip, device)
     pins[RETRIEVED] = found.pin()
     return found.content, (*shared_with_source(recipe), *told)
 

@@ -13,7 +13,6 @@ from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.passes import score_models
 from counterfoil.sources.labelled_images import first_of_classes, rows_of
 from counterfoil.sources.labelled_sources import labelled_split
-from counterfoil.under_way import finish
 from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
@@ -40,11 +39,11 @@ def validation_answers(
     images = rows_of(images, first_of_classes(images.keys, images.labels, MOST_A_CLASS))
     class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))
     with one_thread():
-        steps = score_models(
+        scored = score_models(
             images, [judge], {judge: class_map}, user_cache() / "predictions", device, _BATCH,
             lambda name: load_classifier(name, classes=recipe.classes),
         )  # fmt: skip
-        answers = finish(steps)[judge].predictions
+        answers = scored[judge].predictions
     ids = [cls.id for cls in recipe.classes]
     # The first class that an output is right for, where it is right for several.
     named = {output: ids[label] for label in reversed(range(len(ids))) for output in class_map.targets[label]}

@@ -8,14 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.embedding import clip_embedder, embed_steps
-from counterfoil.embedding.contents import contents_steps, first_of_content
+from counterfoil.embedding import clip_embedder, embed
+from counterfoil.embedding.contents import contents_of, first_of_content
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.generate.nearest_rows import nearest_rows
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
 from counterfoil.plan import Retrieved, make_plan
+from counterfoil.progress import report
 from counterfoil.recipe.prompts import prompt_for
 from counterfoil.recipe.rows_table import MOST_BYTES, RetrievedRow
 from counterfoil.sources.labelled_sources import Reference, every_row
@@ -24,7 +25,6 @@ from counterfoil.sources.pool import Pool
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import ROWS
 from counterfoil.store.lock import Lock
-from counterfoil.under_way import Stage, UnderWay, finish
 from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
@@ -49,17 +49,7 @@ def known_rows(recipe: Recipe, out: Path, lock: Lock | None) -> Retrieved | None
 
 
 def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> tuple[Retrieved, tuple[str, ...]]:
-    """`retrieve_steps` to its end."""
-    return finish(retrieve_steps(recipe, pool, clip, device))
-
-
-def retrieve_steps(
-    recipe: Recipe, pool: SourcePin, clip: Pin, device: str
-) -> UnderWay[Stage, tuple[Retrieved, tuple[str, ...]]]:
-    """The table of a recipe, and notes about rows of the pool that nobody can take. The first run embeds the pool.
-
-    UserError for a pool that has fewer images than there are samples, RunFailure for what cannot be read.
-    """
+    """`retrieve` to its end."""
     named = Pool.of(recipe)
     split = recipe.generator.split
     place = Reference(named.dataset, split, named.revision, named.config, named.image_column, named.label_column)
@@ -72,8 +62,8 @@ def retrieve_steps(
     ranking = recipe.ranking_clip
     with one_thread():
         loaded = load_clip(ranking.model, ranking.weights, device, revision=clip.revision)
-        features = yield from embed_steps(images, clip_embedder(loaded, clip), cache)
-        contents = yield from contents_steps(images, cache)
+        features = embed(images, clip_embedder(loaded, clip), cache)
+        contents = contents_of(images, cache)
         readable, first = _readable(features), first_of_content(contents)
         usable = readable & first
         copies = int((readable & ~first).sum())
@@ -83,7 +73,7 @@ def retrieve_steps(
         cells = [(shift, recipe.classes[label]) for shift in recipe.all_shifts() for label in shift.class_labels]
         prompts = [prompt_for(shift, cls) or "" for shift, cls in cells]
         texts = loaded.embed_texts(prompts)
-    yield Stage(f"{images.name}: nearest", 0, wanted)
+    report(f"{images.name}: nearest", 0, wanted)
     found = nearest_rows(features, texts, [shift.candidates for shift, _ in cells], usable)
     table: dict[str, dict[str, list[RetrievedRow]]] = {}
     for (shift, cls), near in zip(cells, found, strict=True):
@@ -97,7 +87,7 @@ def retrieve_steps(
             f" {len(retrieved.content):,} bytes, expected at most {MOST_BYTES:,}",
             "Build fewer candidates, classes or shifts.",
         )
-    yield Stage(f"{images.name}: nearest", wanted, wanted)
+    report(f"{images.name}: nearest", wanted, wanted)
     return retrieved, tuple(_left_out(rows.place, int((~readable).sum()), copies))
 
 

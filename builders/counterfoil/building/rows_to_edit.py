@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.captioning import caption_steps
+from counterfoil.captioning import caption_images
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.generate.corruptions import SMALLEST_SIDE
 from counterfoil.models.captioners import describe_captioner, load_captioner
 from counterfoil.models.devices import one_thread
 from counterfoil.models.prompt_length import PromptLength, prompt_length
 from counterfoil.plan import Edited, captions_asked, rows_wanted
+from counterfoil.progress import report
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import RecipeClass, Shift, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow
@@ -30,7 +31,6 @@ from counterfoil.sources.pool import Pool, images_of_rows, partners, pool_rows, 
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import ROWS
 from counterfoil.store.lock import Lock
-from counterfoil.under_way import Stage, UnderWay, finish
 from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
@@ -67,11 +67,6 @@ def known_rows_to_edit(recipe: Recipe, out: Path, lock: Lock | None) -> RowsToEd
 
 
 def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToEdit:
-    """`rows_to_edit_steps` to its end."""
-    return finish(rows_to_edit_steps(recipe, pool, device))
-
-
-def rows_to_edit_steps(recipe: Recipe, pool: SourcePin, device: str) -> UnderWay[Stage, RowsToEdit]:
     """The table of a recipe; captions, where prompts ask for them, by the column or the captioner that it names.
 
     Rows without a caption that can be used are left out, and those with whose caption a prompt is longer than the model
@@ -79,7 +74,7 @@ def rows_to_edit_steps(recipe: Recipe, pool: SourcePin, device: str) -> UnderWay
     where one has fewer rows than candidates, or no row to corrupt; raises what reading and captioning raise.
     """
     if recipe.generator.kind == "corrupt":
-        return (yield from _rows_to_corrupt(recipe, pool))
+        return _rows_to_corrupt(recipe, pool)
     rows = pool_rows(recipe, pool)
     of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
     own = [cls for cls in recipe.classes if cls.id in wanted]
@@ -90,7 +85,7 @@ def rows_to_edit_steps(recipe: Recipe, pool: SourcePin, device: str) -> UnderWay
     if column is not None:
         captions = _Captions({row: _usable(value) for row, value in enumerate(rows.column(column))})
     elif captions_asked(recipe):
-        captions = yield from _captions_of_captioner(recipe, pool, ordered, wanted, prompts, device)
+        captions = _captions_of_captioner(recipe, pool, ordered, wanted, prompts, device)
     table: dict[str, list[EditedRow]] = {}
     problems: list[str] = []
     for cls in own:
@@ -135,7 +130,7 @@ def _left_out(count: int, what: str) -> str:
     return f"{rows} {what}, and others are taken in their place"
 
 
-def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToEdit]:
+def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> RowsToEdit:
     """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
     rows = pool_rows(recipe, pool)
     of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), images_of_rows(recipe, rows)
@@ -160,7 +155,7 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToE
             else:
                 unreadable += 1
         done += wanted.get(cls.id, 0)
-        yield Stage("reading rows", done, most)
+        report("reading rows", done, most)
     if empty := [cls for cls in recipe.classes if cls.id in wanted and not table[cls.id]]:
         lacks = " that decodes" + (" and has a partner under every shift" if matched else "")
         named = [f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place}{lacks}" for cls in empty]
@@ -235,7 +230,7 @@ def _captions_of_captioner(
     wanted: Mapping[str, int],
     prompts: _Prompts,
     device: str,
-) -> UnderWay[Stage, _Captions]:
+) -> _Captions:
     """The likeliest caption of as many rows of each class as are needed; images that do not decode have none."""
     name, source = recipe.generator.captioner, Pool.of(recipe)
     assert name is not None  # the recipe says what captions its rows
@@ -258,7 +253,7 @@ def _captions_of_captioner(
 
         while rows := missing():
             keys = {images.keys[row]: row for row in sorted(set(rows))}
-            told = yield from caption_steps(images, captioner, user_cache() / "captions", keys=tuple(keys), number=1)
+            told = caption_images(images, captioner, user_cache() / "captions", keys=tuple(keys), number=1)
             found |= {row: _usable((told[key] or (None,))[0]) for key, row in keys.items()}
     pin = {"name": without_folders(name), "revision": describe_captioner(name).revision, "sha256": captioner.sha256}
     return _Captions(found, {"captioner": pin})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from counterfoil.generate import EditRenderer, PoolRows, Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.store import Candidate
-from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -71,7 +70,7 @@ class ShardMaker:
         self._behind = ThreadPoolExecutor(1, "screen", initializer=_one_torch_thread)
         self._encoders = ThreadPoolExecutor(encoders, "encode") if encoders > 1 else None
 
-    def make(self, shards: Sequence[Shard]) -> UnderWay[int | Made, None]:
+    def make(self, shards: Sequence[Shard]) -> Generator[int | Made]:
         """The images of each rendered batch, and every shard as soon as its last image is screened.
 
         A shard that comes is whole, whatever becomes of those behind it.
@@ -176,7 +175,7 @@ class _Making:
         self.behind: deque[Future[list[_Scored]]] = deque()
         self.begun: list[_Begun] = []
 
-    def steps(self, shards: Sequence[Shard]) -> UnderWay[int | Made, None]:
+    def steps(self, shards: Sequence[Shard]) -> Generator[int | Made]:
         for shard in shards:
             begun = _Begun(shard, {(cell.shift, cell.label): [] for cell in shard.cells})
             self.begun.append(begun)
@@ -192,7 +191,7 @@ class _Making:
                 yield from self._render(batch)
         yield from self._take(0)
 
-    def _ask(self, begun: _Begun, samples: Iterable[Sample]) -> UnderWay[int | Made, None]:
+    def _ask(self, begun: _Begun, samples: Iterable[Sample]) -> Iterator[int | Made]:
         """Let samples wait with those that are drawn alike, of whatever shard, until they fill a batch."""
         for sample in samples:
             begun.coming += 1
@@ -202,7 +201,7 @@ class _Making:
                 batch, self.waiting[way] = self.waiting[way], []
                 yield from self._render(batch)
 
-    def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> UnderWay[int | Made, None]:
+    def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> Iterator[int | Made]:
         """Full batches of indices 0, 1, 2 … until enough pass; whole batches, so that no order matters.
 
         What is left for the last one, where all are drawn, waits with others: nothing is decided behind it.
@@ -220,12 +219,12 @@ class _Making:
             if passed >= accepted:
                 return
 
-    def _render(self, batch: Sequence[Sample]) -> UnderWay[int | Made, None]:
+    def _render(self, batch: Sequence[Sample]) -> Iterator[int | Made]:
         self.behind.append(self.maker.screened(batch))
         yield len(batch)
         yield from self._take(_BEHIND)
 
-    def _take(self, left: int) -> UnderWay[int | Made, None]:
+    def _take(self, left: int) -> Iterator[int | Made]:
         """Take what was screened, in order, until so many batches are left behind the renderer."""
         while len(self.behind) > left:
             for row in self.behind.popleft().result():
@@ -235,7 +234,7 @@ class _Making:
                 begun.coming -= 1
             yield from self._whole()
 
-    def _whole(self) -> UnderWay[Made, None]:
+    def _whole(self) -> Iterator[Made]:
         """The shards that lack nothing any more, in order."""
         for begun in [begun for begun in self.begun if begun.all_asked and not begun.coming]:
             self.begun.remove(begun)

@@ -12,7 +12,7 @@ from counterfoil.building.inputs import Commits
 from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.building.spans import Span
-from counterfoil.engines import Delivered
+from counterfoil.engines import Delivered, Doing
 from counterfoil.errors import UserError
 from counterfoil.generate import EditRenderer, PoolRows, Renderer, encoding_threads
 from counterfoil.generate.image_embeddings import ImageEmbeddings
@@ -29,7 +29,6 @@ from counterfoil.store import Receipt, ShardWriter
 from counterfoil.store.folder_mark import FolderMark
 from counterfoil.store.layout import ROWS
 from counterfoil.store.lock import refuse_other_stack
-from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +83,7 @@ class Job:
         return imported_for(self.recipe)
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[Span], UnderWay[Any, list[Receipt]]]]:
+    def ready(self) -> Iterator[Callable[[Span], Doing[Any, list[Receipt]]]]:
         """Load the models; then a span is rendered and screened, and its images are counted on the way.
 
         Each shard is written as soon as it is whole, its receipt is `Delivered`, and it stays whatever becomes of the
@@ -100,7 +99,7 @@ class Job:
         with computing_on(self.device):
             maker = self._maker(make_plan(self.recipe, self.placeholders, retrieved, edited))
 
-            def make(span: Span) -> UnderWay[Any, list[Receipt]]:
+            def make(span: Span) -> Doing[Any, list[Receipt]]:
                 receipts, left = [], []
                 for shard in span:
                     if receipt := writer.made_before(shard):

@@ -10,6 +10,7 @@ from counterfoil.calibration.object_scores import object_groups, shown_groups
 from counterfoil.calibration.page import MOST_CANDIDATES, calibration_page
 from counterfoil.calibration.pictures import pictures_of
 from counterfoil.calibration.scores import scores_of
+from counterfoil.card.index_page import write_index
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, layer_text
@@ -100,6 +101,8 @@ def calibrate(
         doubts=() if doubts is None else doubts.lines(),
     )
     write_atomically(place, html.encode())
+    if page is None:
+        write_index(directory)
     cuts = tuple(
         ShiftCut(
             shift=each.shift.name,

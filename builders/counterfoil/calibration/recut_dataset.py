@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.calibration.cut_losses import CutLosses
+from counterfoil.card.index_page import write_index
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
@@ -25,6 +26,7 @@ from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
 from counterfoil.plan import make_plan
+from counterfoil.progress import report
 from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.cut import load_cut
 from counterfoil.recipe.layering import without_folders
@@ -62,7 +64,6 @@ from counterfoil.store.replacement import (
 )
 from counterfoil.store.rows import TableForm, verdict_of
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
-from counterfoil.under_way import Stage, UnderWay, finish
 
 if TYPE_CHECKING:
     from counterfoil.plan import Cell, Plan, Shard
@@ -114,21 +115,6 @@ def recut(
     before, and `source` then tells where the input dataset lies, if that is a folder. UserError for neither or both
     places, and when images would be needed that were not kept or not rendered.
     """
-    steps = recut_steps(directory, cut, out, in_place=in_place, source=source, device=device, before=before)
-    return finish(steps)
-
-
-def recut_steps(
-    directory: str | Path,
-    cut: str | Path,
-    out: str | Path | None = None,
-    *,
-    in_place: bool = False,
-    source: str | None = None,
-    device: str = "auto",
-    before: Callable[[CutLosses], None] | None = None,
-) -> UnderWay[Stage, RecutResult]:
-    """`recut`, telling of each shard: a generator, which does nothing before its first step."""
     directory = named_path(directory)
     out = _place(directory, out, in_place)
     if out is not None:
@@ -149,10 +135,11 @@ def recut_steps(
         target = replacement_folder(directory) if out is None else out
         if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
             discard_replacement(directory)  # what an earlier cut by other thresholds had begun
-        receipts = yield from new.write(target)
+        receipts = new.write(target)
         dropped = _images(there.receipts) - _images(receipts)
         if out is None:
             replace_dataset(directory)
+            write_index(directory)
         return _result(directory if out is None else target, recipe, receipts, new.thresholds, dropped, changed)
 
 
@@ -245,7 +232,7 @@ class _New:
             )
         return CutLosses(lost, candidates, self._columns_lost(), self._results())
 
-    def write(self, target: Path) -> UnderWay[Stage, list[Receipt]]:
+    def write(self, target: Path) -> list[Receipt]:
         """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
         portable = self.recipe.portable_yaml
         attachments = self._attachments() | {THRESHOLDS: self.thresholds.content()}
@@ -263,7 +250,7 @@ class _New:
                     except ValueError as error:  # rows that no build writes
                         raise RunFailure(f"{self.old.directory}: {error}", repair_hint(self.old.directory)) from error
                     done.add((shard.group, shard.number))
-                yield Stage("shards", len(done), self.plan.n_shards)
+                report("shards", len(done), self.plan.n_shards)
             close_dataset(store, self.recipe, None)
             return store.receipts()
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from counterfoil.captioning.entries import captioner_key, entry_path, read_entry, write_entry
 from counterfoil.models.captioners import Captioner, CaptionExample
+from counterfoil.progress import track
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 
-def caption_steps(
+def caption_images(
     images: LabelledImages,
     captioner: Captioner,
     folder: Path,
@@ -23,7 +23,7 @@ def caption_steps(
     seed: int = 0,
     most_tokens: int = 40,
     examples: Sequence[CaptionExample] = (),
-) -> UnderWay[Stage, dict[str, tuple[str, ...] | None]]:
+) -> dict[str, tuple[str, ...] | None]:
     """`number` captions of each image, or of those named in `keys`, by key and in the images' order.
 
     None for an image that cannot be decoded. `prefix` is what captions begin with, one for all or one for each label.
@@ -35,7 +35,7 @@ def caption_steps(
     labels = dict(zip(images.keys, images.labels.tolist(), strict=True))
     known_of = captioner_key(captioner, examples)
     found: dict[str, tuple[str, ...] | None] = {}
-    for key, encoded in images.images(chosen):
+    for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         begun = (prefix if isinstance(prefix, str) else prefix[labels[key]]).strip()
         if encoded is None:
             found[key] = None
@@ -52,7 +52,6 @@ def caption_steps(
                     texts = tuple(drawn)
                 write_entry(path, {"captions": texts})
             found[key] = texts
-        yield Stage(captioner.name, len(found), len(chosen))
     return found
 
 

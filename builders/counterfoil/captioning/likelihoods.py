@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from counterfoil.captioning.entries import captioner_key, entry_path, read_entry, write_entry
 from counterfoil.models.captioners import Captioner, CaptionExample
+from counterfoil.progress import track
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Likelihoods:
         return self.sums / np.maximum(self.tokens, 1)
 
 
-def likelihood_steps(
+def likelihoods_of(
     images: LabelledImages,
     captions: Sequence[str],
     captioner: Captioner,
@@ -44,7 +44,7 @@ def likelihood_steps(
     *,
     keys: Sequence[str] | None = None,
     examples: Sequence[CaptionExample] = (),
-) -> UnderWay[Stage, Likelihoods]:
+) -> Likelihoods:
     """The likelihoods of all captions given each image, or each of those named in `keys`.
 
     What is known lies in `folder`, an entry an image and captioner; an image is shown to the captioner once for all
@@ -55,10 +55,9 @@ def likelihood_steps(
     known_of = captioner_key(captioner, examples)
     places: list[str] = []
     rows: list[list[tuple[float, int]]] = []
-    for key, encoded in images.images(chosen):
+    for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         places.append(key)
         rows.append(_row(images, encoded, asked, captioner, folder, known_of, examples))
-        yield Stage(captioner.name, len(places), len(chosen))
     shape = (len(places), len(asked))
     sums = np.array([[told for told, _ in row] for row in rows], dtype=np.float64).reshape(shape)
     tokens = np.array([[count for _, count in row] for row in rows], dtype=np.int64).reshape(shape)

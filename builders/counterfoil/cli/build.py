@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from counterfoil.cli.build_summary import build_as_json, part_as_json, print_doubts, print_part, print_summary
+from counterfoil.cli.build_summary import build_as_json, part_as_json, print_part, print_summary
 from counterfoil.cli.options import AddressOption, CollectOption, EngineOption, JsonOption, SetOption, print_json
 from counterfoil.errors import UserError
-
-if TYPE_CHECKING:
-    from counterfoil.tokens.learn_tokens import TokenProgress
 
 Recipe = Annotated[
     str | None,
@@ -92,30 +89,16 @@ def register(app: typer.Typer) -> None:
         if told := license_note(loaded.license):
             note(told)
         note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
-        from counterfoil.building import BuildProgress, PartResult, build_part_steps, build_steps
-        from counterfoil.cli.tokens import TokenLines
-        from counterfoil.screen import ScreenDoubts
-        from counterfoil.under_way import Stage, show
+        from counterfoil.building import PartResult, build
 
-        tokens = TokenLines()
-        with BuildDisplay() as display:
-
-            def draw(told: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> None:
-                match told:
-                    case BuildProgress():
-                        display.update(told)
-                    case Stage():
-                        display.stage(told)
-                    case ScreenDoubts():
-                        print_doubts(told.lines())
-                    case _:
-                        tokens.update(told)
-
-            if part is None:
-                steps = build_steps(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice)
+        with BuildDisplay():
+            if shards is None:
+                result = build(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice)
             else:
-                steps = build_part_steps(recipe, out, part, overrides or (), device, workers, allow_mixed, choice)
-            result = show(steps, draw)
+                result = build(
+                    recipe, out, overrides=overrides or (), device=device, workers=workers, allow_mixed=allow_mixed,
+                    engine=choice, shards=shards,
+                )  # fmt: skip
         if isinstance(result, PartResult):
             if json:
                 print_json(part_as_json(result))

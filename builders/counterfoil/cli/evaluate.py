@@ -167,14 +167,13 @@ def register(app: typer.Typer) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
         from counterfoil.cli.progress import StageProgress
         from counterfoil.engines import EngineChoice
-        from counterfoil.evaluation.evaluate_dataset import evaluate_steps
-        from counterfoil.under_way import show
+        from counterfoil.evaluation.evaluate_dataset import evaluate
 
         if write_keys is not None:
             _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
             return
-        with StageProgress() as progress:
-            steps = evaluate_steps(
+        with StageProgress():
+            evaluation = evaluate(
                 dataset,
                 models or None,
                 out=out,
@@ -195,7 +194,6 @@ def register(app: typer.Typer) -> None:
                 workers=workers,
                 engine=EngineChoice(engine, address),
             )
-            evaluation = show(steps, progress.draw)
         if json:
             print_json(evaluation.to_json())
         else:
@@ -233,15 +231,11 @@ def _write_keys(
 
 
 def _print_table(evaluation: Evaluation) -> None:
-    from dataclasses import replace
-
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
-    from counterfoil.cli.tables import print_table
     from counterfoil.evaluation.input_sizes import spoken_sizes
     from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings, spoken_ties
-    from counterfoil.report.tables import measure_tables
     from counterfoil.report.words import counted, listed
     from counterfoil.sources.labelled_images import on_a_line
 
@@ -253,8 +247,6 @@ def _print_table(evaluation: Evaluation) -> None:
     if results.base is None:
         console.print(f"{escape(results.dataset)}: accuracy over all images (95 % interval), and averaged over classes")
     console.print(accuracies_table(results, shown) if results.base is None else drops_table(results, shown))
-    for measure, table in measure_tables(results, "terminal"):
-        print_table(console, replace(table, caption=f"{measure.title}: {measure.reading}"), MOST_ROWS, "measures.csv")
     for group in results.groups if results.base is None else ():
         if few := [one.name for one in group.left_out]:
             classes = group.classes + len(few)
@@ -288,6 +280,7 @@ def _print_sections(evaluation: Evaluation) -> None:
     from counterfoil.report.distances import about_bias, distances_table
     from counterfoil.report.findings import findings_table
     from counterfoil.report.labels import spoken_labels
+    from counterfoil.report.measures import measure_tables
     from counterfoil.report.transfer import MOST_JUDGES, kept_words, transfer_tables
 
     console, results = terminal(PIPED_WIDTH), evaluation.results
@@ -295,6 +288,9 @@ def _print_sections(evaluation: Evaluation) -> None:
         print_table(console, comparison_table(results.comparison, results.rows), MOST_ROWS, "compare.csv")
         for sentence in verdict(results.comparison, results.rows):
             say(sentence)
+    for measure, table in measure_tables(results, "terminal"):
+        print_table(console, table, MOST_ROWS, "measures.csv")
+        say(measure.reading)
     if results.findings:
         print_table(console, findings_table(results, MOST_MODELS), MOST_ROWS, "findings.csv")
         say("They were chosen because a classifier failed there: no estimate of accuracy elsewhere.")

@@ -65,15 +65,15 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Read your own images and write a recipe for them: classes, shifts, models and thresholds, with comments."""
         from counterfoil.cli.progress import StageProgress, note
-        from counterfoil.starting.found_data import Wanted
-        from counterfoil.starting.init_recipe import init_steps
-        from counterfoil.under_way import show
+        from counterfoil.starting.init_recipe import init
 
         note(f"{fit(source)}: reading")
-        wanted = Wanted(config, image_column, label_column, train_split, validation_split)
-        steps = init_steps(source, out, wanted, name=name, generator=generator, clip=clip, device=device, force=force)
-        with StageProgress() as progress:
-            result = show(steps, progress.draw)
+        with StageProgress():
+            result = init(
+                source, out, name=name, config=config, image_column=image_column, label_column=label_column,
+                train_split=train_split, validation_split=validation_split, generator=generator, clip=clip,
+                device=device, force=force,
+            )  # fmt: skip
         if json:
             print_json(_as_json(result))
         else:

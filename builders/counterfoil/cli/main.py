@@ -17,7 +17,7 @@ from counterfoil.cli.help_panels import arranged
 # import what is heavy inside their commands, so that --help stays fast.
 COMMANDS = (
     "init", "recipes", "show", "check", "tokens", "build", "calibrate", "review", "verify", "evaluate", "mine", "mend",
-    "publish",
+    "open", "publish",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,20 +15,13 @@ from counterfoil.cli.options import JsonOption, OpenOption, SetOption, open_page
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
-    from counterfoil.mending.document import ArmResult, ModelMended, SetMeasured
+    from rich.table import Table
+
+    from counterfoil.mending.document import ArmResult, Collective, SetMeasured
     from counterfoil.mending.mended_files import MendResult
 
 PIPED_WIDTH = 140
 MOST_ROWS = 24  # of contexts and of classes each; mend.csv has all
-_TEST_FAILED = "test_failures"  # told where it judges
-_SETS = (
-    ("test", "test (%)"),
-    (_TEST_FAILED, "test failures"),
-    ("debug_seed", "debug seed"),
-    ("debug_heldout", "debug heldout"),
-    ("in_contexts", "in contexts"),
-    ("confirm", "confirm half"),
-)
 _LISTS = {"--model": "--model", "-m": "--model", "--with": "--with", "--own": "--own"}
 
 
@@ -138,18 +131,16 @@ def register(app: typer.Typer) -> None:
         assert models and on and using and out
         asked, owned = _numbers(lambdas), _owned(own or ())
         from counterfoil.mending.choosing import GRID
-        from counterfoil.mending.mend_models import mend_steps
-        from counterfoil.under_way import show
+        from counterfoil.mending.mend_models import mend
 
-        steps = mend_steps(
-            models, on, using, out, overrides=overrides or (), audited=audited, test=test,
-            fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
-            per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
-            lambdas=GRID if asked is None else asked,
-        )  # fmt: skip
         note(f"{', '.join(models)} → {out}: loading libraries and opening images")
-        with StageProgress() as progress:
-            result = show(steps, progress.draw)
+        with StageProgress():
+            result = mend(
+                models, on, using, out, overrides=overrides or (), audited=audited, test=test,
+                fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
+                per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
+                lambdas=GRID if asked is None else asked,
+            )  # fmt: skip
         if json:
             files = {name: str(path) for name, path in {**result.files, **result.models}.items()}
             print_json(result.mended.to_json() | {"files": files})
@@ -186,37 +177,56 @@ def _owned(written: Sequence[str]) -> dict[str, str]:
 
 
 def _print(result: MendResult) -> None:
-    from counterfoil.cli.progress import note
-    from counterfoil.mending.document import SET_NOTES
+    from rich.markup import escape
 
-    console = terminal(PIPED_WIDTH)
-    for model in result.mended.models:
-        several = len(result.mended.models) > 1
+    from counterfoil.cli.progress import note
+    from counterfoil.mending.document import CLASS, CONTEXT, FEWEST_LISTED, HELDOUT, SEED, SET_NOTES, TITLES
+    from counterfoil.report.words import counted, points
+
+    console, mended = terminal(PIPED_WIDTH), result.mended
+    for model in mended.models:
+        several = len(mended.models) > 1
         console.print(f"{model.name}: " * several + model.headline, markup=False, highlight=False, style="bold")
-    for model in result.mended.models:
-        console.print(_arms(model))
-        for name, title in _SETS[2:4]:
-            console.print(f"{title}: {SET_NOTES[name]}; any new head gains there.", style="dim", highlight=False)
+    for model in mended.models:
+        names = [_head(arm) for arm in model.arms]
+        table = _table(f"{escape(model.name)}: accuracy (%)", "head", "λ", "images", *model.titles.values())
+        before = [model.arms[0].of_set(name) for name in model.titles]
+        table.add_row("as it was", "", "", *(points(one and one.before) for one in before))
+        for arm, name in zip(model.arms, names, strict=True):
+            lam = "" if arm.lam is None else f"{arm.lam:g}"
+            cells = [_gain(arm.told(set)) for set in model.titles]
+            style = "dim" if arm.role == "retrained" else None
+            table.add_row(name, lam, f"{arm.images:,}" if arm.images else "", *cells, style=style)
+        console.print(table)
+        for name in (SEED, HELDOUT):
+            console.print(f"{TITLES[name]}: {SET_NOTES[name]}; any new head gains there.", style="dim", highlight=False)
         for arm in model.arms:
             if arm.verdict is not None:
                 console.print(f"{arm.name}: {arm.verdict}", markup=False, highlight=False)
-        for kind, what in (("context:", "context"), ("class:", "class")):
-            table, left = _rows(model, kind, what, result.mended.classes)
-            if table is not None:
+        shown = [(arm, name) for arm, name in zip(model.arms, names, strict=True) if arm.role != "bound"]
+        for kind, what in ((CONTEXT, "context"), (CLASS, "class")):
+            rows = model.changed(kind)
+            table = _table(None, what, "rows", "before (%)", *(name for _, name in shown))
+            for row in rows[:MOST_ROWS]:
+                name = row.set.removeprefix(kind)
+                cells = [
+                    _gain(row) if arm is model.spoken else points((one := arm.of_set(row.set)) and one.after)
+                    for arm, _ in shown
+                ]
+                called = mended.classes.get(name, name) if kind == CLASS else name
+                table.add_row(escape(called), f"{row.rows:,}", points(row.before), *cells)
+            if rows:
                 console.print(table)
-            if left:
-                say(f"{left:,} more in mend.csv.")
-        few = model.spoken.few
-        if few:
-            say(f"{few:,} context{'s' if few > 1 else ''} of fewer than 10 rows left out.")
-    if result.mended.collective is not None:
-        console.print(_overlap(result))
-        if result.mended.collective.kept:
-            console.print(_kept(result))
-    for line in result.mended.notes:
+            if len(rows) > MOST_ROWS:
+                say(f"{len(rows) - MOST_ROWS:,} more in mend.csv.")
+        if model.spoken.few:
+            say(f"{counted(model.spoken.few, 'context')} of fewer than {FEWEST_LISTED} rows left out.")
+    if mended.collective is not None:
+        _print_collective(mended.collective)
+    for line in mended.notes:
         say(line)
     say(f"{'report:':<10}{result.files['report']}")
-    saved = [one.saved for one in result.mended.models if one.saved is not None]
+    saved = [one.saved for one in mended.models if one.saved is not None]
     for (name, path), head in zip(result.models.items(), saved, strict=True):
         say(f"{'model:':<10}{path} ({head})")
         note(f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}")
@@ -224,119 +234,52 @@ def _print(result: MendResult) -> None:
         note("No model is left: --save best leaves one all the same.")
 
 
-def _arms(model: ModelMended):
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=f"{model.name}: accuracy", title_justify="left")
-    table.add_column("head")
-    by_test = any(arm.judged_by == "test" for arm in model.arms)
-    sets = [(name, title) for name, title in _SETS if by_test or name != _TEST_FAILED]
-    for column in ("λ", "images", *(title for _, title in sets)):
-        table.add_column(column, justify="right")
-    before = [model.arms[0].of_set(name) for name, _ in sets]
-    table.add_row("as it was", "", "", *("–" if one is None else _percent(one.before) for one in before))
-    for arm in model.arms:
-        # Heads of balanced groups learn from debug seed.
-        learned = arm.role in ("rival", "bound")
-        numbers = [None if learned and name == "debug_seed" else arm.of_set(name) for name, _ in sets]
-        cells = ["–" if one is None else _told(one.after, one.gain, one.low, one.high) for one in numbers]
-        style = "dim" if arm.role == "retrained" else None
-        lam = "" if arm.lam is None else f"{arm.lam:g}"
-        table.add_row(_arm_name(arm), lam, f"{arm.images:,}" if arm.images else "", *cells, style=style)
-    return table
-
-
-def _arm_name(arm: ArmResult) -> str:
+def _print_collective(collective: Collective) -> None:
     from rich.markup import escape
 
-    words = {"retrained": "retrained, λ = 0\n(what any refit gains)"}
-    return words.get(arm.role, escape(arm.name)) if arm.role != "control" else f"[dim]{escape(arm.name)}[/dim]"
+    from counterfoil.report.words import points
 
-
-def _rows(model: ModelMended, kind: str, what: str, classes: Mapping[str, str]):
-    """Every set of a kind that has rows enough, before and after each head, those that change most first."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    arms = [arm for arm in model.arms if arm.role != "bound"]
-    shown = model.spoken
-    sets = [one for one in shown.measured if one.set.startswith(kind) and one.listed]
-    sets.sort(key=lambda one: -abs(one.gain or 0.0))
-    if not sets:
-        return None, 0
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(what)
-    for column in ("rows", "before (%)", *(_arm_name(arm) for arm in arms)):
-        table.add_column(column, justify="right")
-    for one in sets[:MOST_ROWS]:
-        cells = [
-            _told(one.after, one.gain, one.low, one.high) if arm is shown else _after(arm.of_set(one.set))
-            for arm in arms
-        ]
-        name = one.set.removeprefix(kind)
-        table.add_row(
-            escape(classes.get(name, name) if what == "class" else name), f"{one.rows:,}", _percent(one.before), *cells
-        )
-    return table, len(sets) - MOST_ROWS if len(sets) > MOST_ROWS else 0
-
-
-def _after(one: SetMeasured | None) -> str:
-    return "–" if one is None else _percent(one.after)
-
-
-def _overlap(result: MendResult):
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    collective = result.mended.collective
-    assert collective is not None
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="failures in common (%)", title_justify="left")
-    table.add_column("model")
-    table.add_column("failures", justify="right")
-    for name in collective.models:
-        table.add_column(escape(name), justify="right")
+    console = terminal(PIPED_WIDTH)
+    table = _table("failures in common (%)", "model", "failures", *map(escape, collective.models))
     for name, count, row in zip(collective.models, collective.failures, collective.overlap, strict=True):
-        table.add_row(escape(name), f"{count:,}", *("–" if value is None else f"{100 * value:.0f}" for value in row))
-    return table
+        table.add_row(escape(name), f"{count:,}", *(points(value, decimals=0) for value in row))
+    console.print(table)
+    columns = ("images", "gain (points)", "of its own (%)", "more than λ = 0", "of its own (%) ")
+    table = _table("gain on debug heldout", "model", "with", *columns)
+    for one in collective.kept:
+        gains = [(one.heldout, one.kept), (one.over_retrained, one.kept_over_retrained)]
+        cells = [text for gain, kept in gains for text in (points(gain, signed=True), points(kept, decimals=0))]
+        arm = escape(one.arm) + (" (its own)" if one.own else "")
+        table.add_row(escape(one.model), arm, f"{one.images:,}", *cells)
+    if collective.kept:
+        console.print(table)
 
 
-def _kept(result: MendResult):
+def _table(title: str | None, first: str, *others: str) -> Table:
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
-    collective = result.mended.collective
-    assert collective is not None
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="gain on debug heldout", title_justify="left")
-    table.add_column("model")
-    table.add_column("with")
-    for column in ("images", "gain (points)", "of its own (%)", "more than λ = 0", "of its own (%) "):
-        table.add_column(column, justify="right")
-    for one in collective.kept:
-        name = escape(one["arm"]) + (" (its own)" if one["own"] else "")
-        kept, over = ("–" if one[key] is None else f"{100 * one[key]:.0f}" for key in ("kept", "kept_over_retrained"))
-        numbers = (_points(one["heldout"]), kept, _points(one["over_retrained"]), over)
-        table.add_row(escape(one["model"]), name, f"{one['images']:,}", *numbers)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    table.add_column(first)
+    for column in others:
+        table.add_column(column, justify="left" if column == "with" else "right")
     return table
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
+def _head(arm: ArmResult) -> str:
+    from rich.markup import escape
+
+    note = "\n(what any refit gains)" if arm.role == "retrained" else ""
+    return f"[dim]{escape(arm.called)}[/dim]" if arm.role == "control" else f"{escape(arm.called)}{note}"
 
 
-def _points(value: float | None) -> str:
-    from counterfoil.evaluation.spoken_numbers import points
-
-    return points(value, signed=True)
-
-
-def _told(after: float | None, gain: float | None, low: float | None, high: float | None) -> str:
+def _gain(one: SetMeasured | None) -> str:
     """The accuracy, and below it what was gained with its interval."""
-    if after is None:
-        return "–"
-    if low is None or high is None:
-        return f"{100 * after:.1f}\n[dim]{_points(gain)}[/dim]"
-    return f"{100 * after:.1f}\n[dim]{_points(gain)} ({_points(low)} to {_points(high)})[/dim]"
+    from counterfoil.report.words import points
+
+    if one is None or one.after is None:
+        return points(None)
+    told = points(one.gain, signed=True)
+    if one.low is not None and one.high is not None:
+        told += f" ({points(one.low, signed=True)} to {points(one.high, signed=True)})"
+    return f"{points(one.after)}\n[dim]{told}[/dim]"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,117 +13,105 @@ from counterfoil.cli.options import JsonOption, OpenOption, RecipeArgument, SetO
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
-    from counterfoil.mining.answered import AnswersTold
-    from counterfoil.mining.findings import Difference, Finding, Findings, Rate
     from counterfoil.mining.mined_files import MineResult
-    from counterfoil.under_way import Stage, UnderWay
 
 PIPED_WIDTH = 140
 MOST_REASONS = 12  # the report tells every class
 MOST_CLASSES = 12
-OF_SETS = "A q is of a set of images, not of the words for it."
-_COLUMNS = ("finding", "wrong (%)", "the rest (%)", "q")
-_DRAWN_COLUMNS = ("finding", "wrong (%)", "without it (%)", "more (points)", "pairs", "E", "q")
-
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe. Needed.")
-]
-MethodOption = Annotated[str | None, typer.Option("--method", help="How hypotheses are found. Default: the recipe's.")]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="MODEL",
-        help="The classifier to audit, as evaluate --models takes them; predictions:FILE for one that is not here.",
-    ),
-]
-On = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--on",
-        metavar="SPLIT|DATASET",
-        help="What to audit it on: a split of the recipe's source that it has not learned from (repeatable), or a "
-        "built dataset. Default: the recipe's.",
-    ),
-]
-ConfirmOption = Annotated[
-    str | None,
-    typer.Option(
-        "--confirm",
-        metavar="rows|rendered|both",
-        help="What hypotheses are tested on: rows of the confirm half, images rendered for them (mine.rendered each), "
-        "or both. Default: the recipe's.",
-    ),
-]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that fit, and that render.")]
-Pool = Annotated[
-    str | None,
-    typer.Option(
-        "--pool",
-        metavar="SPLIT|FOLDER|DATASET",
-        help="Also choose the hardest rows of a pool, as a recipe of their own (pool.yaml): a split of the recipe's "
-        "source, a folder, or a dataset of the Hub.",
-    ),
-]
-PoolRows = Annotated[
-    int | None,
-    typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool a class, at most. Default: 50."),
-]
-PoolLabels = Annotated[
-    str | None,
-    typer.Option(
-        "--pool-labels",
-        metavar="COLUMN|predicted",
-        help="What tells the pool's classes: a column, or the target's answers. Default: its column of labels.",
-    ),
-]
-Weights = Annotated[
-    bool, typer.Option("--weights", help="Also weigh the train split's rows (weights.parquet): 2 where hard, else 1.")
-]
-
-
-Try = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--try",
-        metavar="WORDS",
-        help="In the folder of an earlier run by bugs, in place of RECIPE: test a description of yours (repeatable), "
-        "of the class that --class names.",
-    ),
-]
-ClassOption = Annotated[str | None, typer.Option("--class", metavar="CLASS", help="The class of --try: a name or id.")]
-Again = Annotated[
-    str | None,
-    typer.Option(
-        "--again",
-        metavar="RECIPE2",
-        help="In the folder of an earlier run by bugs, in place of RECIPE: test what it confirmed once more, drawn by "
-        "another recipe; with --on, on images of that recipe's source.",
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: counterfoil mine wardrobe-star --target lab:resnet10t --on audit --out mined")
     def mine(
         recipe: RecipeArgument,
-        out: Out = None,
-        method: MethodOption = None,
-        target: TargetOption = None,
-        on: On = None,
-        confirm: ConfirmOption = None,
+        out: Annotated[
+            Path | None,
+            typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe. Needed."),
+        ] = None,
+        method: Annotated[
+            str | None, typer.Option("--method", help="How hypotheses are found. Default: the recipe's.")
+        ] = None,
+        target: Annotated[
+            str | None,
+            typer.Option(
+                "--target",
+                "-t",
+                metavar="MODEL",
+                help="The classifier to audit, as evaluate --models takes them; predictions:FILE for one that is not "
+                "here.",
+            ),
+        ] = None,
+        on: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--on",
+                metavar="SPLIT|DATASET",
+                help="What to audit it on: a split of the recipe's source that it has not learned from (repeatable), "
+                "or a built dataset. Default: the recipe's.",
+            ),
+        ] = None,
+        confirm: Annotated[
+            str | None,
+            typer.Option(
+                "--confirm",
+                metavar="rows|rendered|both",
+                help="What hypotheses are tested on: rows of the confirm half, images rendered for them (mine.rendered "
+                "each), or both. Default: the recipe's.",
+            ),
+        ] = None,
         overrides: SetOption = None,
-        device: Device = "auto",
-        workers: Workers = None,
-        pool: Pool = None,
-        pool_rows: PoolRows = None,
-        pool_labels: PoolLabels = None,
-        weights: Weights = False,
-        tries: Try = None,
-        class_name: ClassOption = None,
-        again: Again = None,
+        device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")] = "auto",
+        workers: Annotated[
+            int | None, typer.Option("--workers", min=1, help="Processes that fit, and that render.")
+        ] = None,
+        pool: Annotated[
+            str | None,
+            typer.Option(
+                "--pool",
+                metavar="SPLIT|FOLDER|DATASET",
+                help="Also choose the hardest rows of a pool, as a recipe of their own (pool.yaml): a split of the "
+                "recipe's source, a folder, or a dataset of the Hub.",
+            ),
+        ] = None,
+        pool_rows: Annotated[
+            int | None,
+            typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool a class, at most. Default: 50."),
+        ] = None,
+        pool_labels: Annotated[
+            str | None,
+            typer.Option(
+                "--pool-labels",
+                metavar="COLUMN|predicted",
+                help="What tells the pool's classes: a column, or the target's answers. Default: its column of labels.",
+            ),
+        ] = None,
+        weights: Annotated[
+            bool,
+            typer.Option(
+                "--weights", help="Also weigh the train split's rows (weights.parquet): 2 where hard, else 1."
+            ),
+        ] = False,
+        tries: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--try",
+                metavar="WORDS",
+                help="In the folder of an earlier run by bugs, in place of RECIPE: test a description of yours "
+                "(repeatable), of the class that --class names.",
+            ),
+        ] = None,
+        class_name: Annotated[
+            str | None, typer.Option("--class", metavar="CLASS", help="The class of --try: a name or id.")
+        ] = None,
+        again: Annotated[
+            str | None,
+            typer.Option(
+                "--again",
+                metavar="RECIPE2",
+                help="In the folder of an earlier run by bugs, in place of RECIPE: test what it confirmed once more, "
+                "drawn by another recipe; with --on, on images of that recipe's source.",
+            ),
+        ] = None,
         opened: OpenOption = False,
         json: JsonOption = False,
     ) -> None:
@@ -130,7 +119,6 @@ def register(app: typer.Typer) -> None:
         from counterfoil.cli.build_summary import print_doubts
         from counterfoil.cli.progress import StageProgress, note
         from counterfoil.errors import UserError
-        from counterfoil.under_way import show
 
         if tries or class_name is not None or again is not None:
             others = {
@@ -138,30 +126,20 @@ def register(app: typer.Typer) -> None:
                 "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
                 **({} if again else {"--set": overrides, "--on": on}),
             }  # fmt: skip
-            steps = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
+            work = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
         else:
             if out is None:
                 raise UserError("--out is missing", "Name a folder: --out mined")
-            from counterfoil.mining.mine_recipe import mine_steps
+            from counterfoil.mining.mine_recipe import mine
 
-            steps = mine_steps(
-                recipe,
-                out,
-                overrides=overrides or (),
-                method=method,
-                target=target,
-                on=on,
-                confirm=confirm,
-                device=device,
-                workers=workers,
-                pool=pool,
-                pool_rows=pool_rows,
-                pool_labels=pool_labels,
+            work = partial(
+                mine, recipe, out, overrides=overrides or (), method=method, target=target, on=on, confirm=confirm,
+                device=device, workers=workers, pool=pool, pool_rows=pool_rows, pool_labels=pool_labels,
                 weights=weights,
-            )
+            )  # fmt: skip
         note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
-        with StageProgress() as progress:
-            result = show(steps, progress.draw)
+        with StageProgress():
+            result = work()
         print_doubts(result.findings.doubts)
         if json:
             files = {name: str(path) for name, path in result.files.items()}
@@ -182,10 +160,10 @@ def _further(
     overrides: Sequence[str],
     device: str,
     workers: int | None,
-) -> UnderWay[Stage, MineResult]:
-    """The steps of --try or --again. UserError for options that go with neither, all at once."""
+) -> Callable[[], MineResult]:
+    """The work of --try or --again. UserError for options that go with neither, all at once."""
     from counterfoil.errors import UserError
-    from counterfoil.mining.bugs.trying import again_steps, try_steps
+    from counterfoil.mining.bugs.trying import mine_again, try_descriptions
 
     asked = "--try" if again is None else "--again"
     problems = [f"{name} does not go with {asked}" for name, given in others.items() if given is not None]
@@ -196,142 +174,89 @@ def _further(
     if problems:
         raise UserError(problems, f"As in: counterfoil mine mined {asked} …")
     if again is not None:
-        return again_steps(folder, again, on=on, overrides=overrides, device=device, workers=workers)
-    return try_steps(folder, tries, class_name or "", device=device, workers=workers)
+        return partial(mine_again, folder, again, on=on, overrides=overrides, device=device, workers=workers)
+    return partial(try_descriptions, folder, tries, class_name or "", device=device, workers=workers)
 
 
 def _print(result: MineResult) -> None:
-    from rich import box
+    """A headline, one table, and what a reader must know of either."""
     from rich.markup import escape
-    from rich.table import Table
+
+    from counterfoil.cli.progress import next_command
+    from counterfoil.mining.report import by_weight, classes_table, headline, table
+    from counterfoil.report.words import counted, opening
 
     findings = result.findings
-    console = terminal(PIPED_WIDTH)
+    head, sentence = headline(findings)
+    doubt = f" ({findings.doubt})" if findings.doubt else ""
+    say(f"{findings.target.name}{doubt}: {head[:1].lower()}{head[1:]}. {sentence}")
     if findings.confirmed:
-        doubt = f"; {escape(findings.doubt)}" if findings.doubt else ""
-        console.print(f"{escape(findings.target.name)}: failures that held on images that named none of them{doubt}")
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        drawn = findings.halves is None
-        for column in _DRAWN_COLUMNS if drawn else _COLUMNS:
-            table.add_column(column, justify="left" if column == "finding" else "right")
-        for one in findings.standing:
-            in_pairs = (_more(one.difference), _pairs(one), _evidence(one)) if drawn else ()
+        columns, rows = table(findings, by_weight(findings.standing))
+        cells = []
+        for one, row in rows:
             words = escape(one.words) + "".join(f" [yellow]({mark})[/yellow]" for mark in one.marks)
             if one.perhaps_under(findings.margin):
                 words += f" [dim](perhaps under {100 * findings.margin:.2g} points)[/dim]"
-            table.add_row(words, _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
-        console.print(table)
-    if findings.answered is not None and not findings.confirmed:
-        _print_answered(findings.answered)
-    say(_sentence(findings))
-    for told in _of_labels(findings):
-        say(told)
-    if result.pool is not None:
-        say(result.pool.sentence())
-    if findings.halves is None and not findings.tested:
-        for audit in [audit for audit in findings.classes if audit.reason is not None][:MOST_REASONS]:
-            say(f"{audit.name}: {audit.reason}.")
-    for told in findings.notes:
-        say(f"{told[:1].upper()}{told[1:]}.")
-    for one in findings.not_tested:
-        say(f"Not tested: {one.words}; {one.reason}.")
+            cells.append(
+                (words, *(f"{each.text} [dim]({each.interval})[/dim]" if each.interval else each.text for each in row))
+            )
+        _print_table(("finding", *columns), cells)
+    elif findings.answered is not None:
+        columns, classes = classes_table(findings.answered)
+        _print_table(columns, [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]])
+        if many := findings.answered.labels_in_all:
+            say(f"{counted(many, 'label')} to look at: the classifier is sure of another class.")
+    for told in _notes(result):
+        say(f"{opening(told)}.")
     for name in ("report", "findings", "relabel", "rows", "recipe", "adversarial", "pool", "weights"):
         if name in result.files:
             say(f"{name + ':':<13}{result.files[name]}")
     if "recipe" in result.files:
-        from counterfoil.cli.progress import next_command
-
-        built = f"{result.directory.name}-built"
-        next_command("counterfoil", "build", str(result.files["recipe"]), "--out", built)
+        next_command("counterfoil", "build", str(result.files["recipe"]), "--out", f"{result.directory.name}-built")
 
 
-def _print_answered(answered: AnswersTold) -> None:
-    """Which classes fail, and which are taken for which; a few of each."""
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("class", "wrong (%)", "all others (%)", "most taken for"):
-        table.add_column(column, justify="right" if "%" in column else "left")
-    for one in answered.classes[:MOST_CLASSES]:
-        taken = [other for other in answered.taken_for if other.id == one.id][:2]
-        words = ", ".join(f"{escape(other.other_name)} [dim]({other.count} of {other.rows})[/dim]" for other in taken)
-        low, high = one.interval
-        name = escape(one.name) + (" [yellow](more)[/yellow]" if one.more else "")
-        others = "–" if one.others_rate is None else f"{100 * one.others_rate:.0f}"
-        table.add_row(name, f"{100 * one.rate:.0f} [dim]({100 * low:.0f} to {100 * high:.0f})[/dim]", others, words)
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left")
+    for row in rows:
+        table.add_row(*row)
     terminal(PIPED_WIDTH).print(table)
-    if answered.labels_in_all:
-        many = answered.labels_in_all
-        say(f"{many:,} label{'s' if many > 1 else ''} to look at: the classifier is sure of another class.")
 
 
-def _sentence(findings: Findings) -> str:
-    drawn = findings.halves is None
+def _notes(result: MineResult) -> Iterator[str]:
+    """What is said below the table, sentence by sentence without a stop."""
+    from counterfoil.mining.report import OF_SETS, is_drawn
+
+    findings = result.findings
+    drawn = is_drawn(findings)
     images = sum(one.images for one in findings.rounds) if drawn else sum(one.rows for one in findings.on)
     tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed"
     if longer := len(findings.confirmed) - len(findings.standing):
         tried += f" ({longer} of them told here in fewer words)"
     tried += f" in pairs, {images:,} images drawn" if drawn else f" on {images:,} images"
-    if findings.confirmed:
-        told = f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average"
-        if not drawn:
-            return f"{told}. {OF_SETS}"
-        return (
-            f"{told}: no worse than without the words. Rates are of fresh pairs, drawn once for each after its test;"
-            f" the intervals of the differences hold for all of them at once. {OF_SETS}"
-        )
-    if findings.answered is not None and findings.answered.without_words is not None:
-        wrong = f"{findings.answered.failures:,} of {findings.answered.rows:,} images wrong"
-        return f"{findings.target.name}, {findings.doubt}: {wrong}. What is above describes them and tests nothing."
-    if findings.doubt:
-        tried += f"; {findings.doubt}"
-    seen = findings.smallest_difference
-    least = None if seen is None else seen.difference
-    if drawn and least is None:
-        return f"No failure found at this size: {tried}; the report tells how large a difference may stay unseen."
-    if least is None:
-        return f"No failure found at this size: {tried}, and the images are too few to show any difference."
-    return (
-        f"No failure found at this size: {tried}. A {'description' if drawn else 'set'} that fails {100 * least:.0f} "
-        f"points more than {'its base' if drawn else 'the rest of its class'} would have been seen four times in five."
-    )
-
-
-def _more(difference: Difference) -> str:
-    """A difference in points, with the interval that holds beside those of all others."""
-    if difference.value is None or difference.reported_interval is None:
-        return "–"
-    low, high = difference.reported_interval
-    return f"{100 * difference.value:.0f} [dim]({100 * low:.0f} to {100 * high:.0f})[/dim]"
-
-
-def _of_labels(findings: Findings) -> Iterator[str]:
-    """What is said of the labels behind what was confirmed, a sentence each."""
+    if not findings.confirmed:
+        yield tried
+    else:
+        yield f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average"
+        if drawn:
+            yield (
+                "A false one is no worse than without the words. Rates are of fresh pairs, drawn once for each after"
+                " its test; the intervals of the differences hold for all of them at once"
+            )
+        yield OF_SETS.removesuffix(".")
     checks = [one.labels for one in findings.standing if one.labels is not None]
     if suspected := sum(check.suspected for check in checks):
-        yield f"{suspected} of {len(checks)} may be wrong labels and no failures: look at the images of relabel.csv."
+        yield f"{suspected} of {len(checks)} may be wrong labels and no failures: look at the images of relabel.csv"
     if unchecked := sum(check.reason is not None for check in checks):
-        yield f"The labels behind {unchecked} of {len(checks)} were not checked; the report says why."
-
-
-def _pairs(one: Finding) -> str:
-    return "–" if one.pairs is None else f"{one.pairs.pairs:,}"
-
-
-def _evidence(one: Finding) -> str:
-    """The e-value without an equals sign."""
-    from counterfoil.mining.report import evidence
-    from counterfoil.mining.shown_pairs import last_log_e
-
-    return evidence(last_log_e(one)).removeprefix("=").strip()
-
-
-def _percent(rate: Rate) -> str:
-    if rate.rate is None:
-        return "–"
-    if rate.interval is None:
-        return f"{100 * rate.rate:.0f}"
-    low, high = rate.interval
-    return f"{100 * rate.rate:.0f} [dim]({100 * low:.0f} to {100 * high:.0f})[/dim]"
+        yield f"The labels behind {unchecked} of {len(checks)} were not checked; the report says why"
+    if result.pool is not None:
+        yield result.pool.sentence().removesuffix(".")
+    if drawn and not findings.tested:
+        reasons = [f"{audit.name}: {audit.reason}" for audit in findings.classes if audit.reason is not None]
+        yield from reasons[:MOST_REASONS]
+    yield from findings.notes
+    yield from (f"Not tested: {one.words}; {one.reason}" for one in findings.not_tested)

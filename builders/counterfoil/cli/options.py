@@ -43,16 +43,19 @@ OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in the b
 
 def open_page(page: Path, wanted: bool) -> None:
     """Open a page that was written, where somebody wants that; a line on stderr where no browser is here."""
-    if not wanted:
-        return
-    import webbrowser
-
     from counterfoil.cli.progress import note
+
+    if wanted and not show_in_browser(page.resolve().as_uri()):
+        note(f"There is no browser here to open {page} in.")
+
+
+def show_in_browser(address: str) -> bool:
+    """Open an address in the browser; False where there is none."""
+    import webbrowser
 
     # Without a screen a browser of text may be found, which would take the terminal.
     screenless = sys.platform.startswith("linux") and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    if (screenless and not os.environ.get("BROWSER")) or not webbrowser.open(page.resolve().as_uri()):
-        note(f"There is no browser here to open {page} in.")
+    return bool(not screenless or os.environ.get("BROWSER")) and webbrowser.open(address)
 
 
 def print_json(value: Any) -> None:

@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.cli.terminal import plain, terminal
+from counterfoil.progress import Stage, listening
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildProgress
-    from counterfoil.under_way import Stage
+    from counterfoil.tokens.learn_tokens import TokenProgress
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
 # A stage's line on a terminal: its name, a bar, "5,500/5,500" and the time left, none of them cut.
@@ -44,8 +45,11 @@ class BuildDisplay:
         self.printed = 0.0
         self.lost = 0
         self.told_there = False
+        self.tokens = TokenLines()
 
     def __enter__(self) -> BuildDisplay:
+        self._listening = listening(self.draw)
+        self._listening.__enter__()
         if self.console.is_terminal:
             from rich.live import Live
 
@@ -58,6 +62,23 @@ class BuildDisplay:
     ) -> None:
         if self.live is not None:
             self.live.stop()
+        self._listening.__exit__(kind, error, trace)
+
+    def draw(self, told: Any) -> None:
+        """What comes before the images, and the images; what it does not know it leaves."""
+        from counterfoil.building import BuildProgress
+        from counterfoil.cli.build_summary import print_doubts
+        from counterfoil.screen import ScreenDoubts
+
+        match told:
+            case BuildProgress():
+                self.update(told)
+            case Stage():
+                self.stage(told)
+            case ScreenDoubts():
+                print_doubts(told.lines())
+            case _:
+                self.tokens.draw(told)
 
     def update(self, progress: BuildProgress) -> None:
         now = time.monotonic()
@@ -101,6 +122,37 @@ class BuildDisplay:
         return (many - few) / (last - first) if last > first and many > few else None
 
 
+class TokenLines:
+    """Progress of learning as plain lines on stderr, one in ten seconds at most."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.printed = 0.0
+        self.lost = 0
+
+    def draw(self, told: Any) -> None:
+        from counterfoil.tokens.learn_tokens import TokenProgress
+
+        if isinstance(told, TokenProgress):
+            self._update(told)
+
+    def _update(self, progress: TokenProgress) -> None:
+        for told in progress.lost[self.lost :]:
+            note(told)
+        self.lost = len(progress.lost)
+        now = time.monotonic()
+        if now - self.printed < _PLAIN_EVERY and progress.classes_done < progress.classes:
+            return
+        self.printed = now
+        text = (
+            f"tokens: {progress.classes_done}/{progress.classes} classes, {progress.steps_done}/{progress.steps} steps"
+        )
+        if progress.steps_done and progress.steps_done < progress.steps:
+            left = (now - self.started) / progress.steps_done * (progress.steps - progress.steps_done)
+            text += f", {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left"
+        note(text)
+
+
 class StageProgress:
     """A bar a stage on a terminal, a line a finished stage elsewhere."""
 
@@ -121,11 +173,15 @@ class StageProgress:
         )
         self._tasks: dict[str, Any] = {}
         self._bar.start()
+        self._listening = listening(self.draw)
+        self._listening.__enter__()
         return self
 
-    def draw(self, stage: Stage) -> None:
+    def draw(self, stage: Any) -> None:
         from rich.markup import escape
 
+        if not isinstance(stage, Stage):
+            return
         if stage.lost is not None:
             self._bar.console.print(stage.lost, markup=False, highlight=False, soft_wrap=True)
         name = stage.name
@@ -136,8 +192,11 @@ class StageProgress:
         if stage.done == stage.total and not self._live:
             note(f"{name}: {stage.total:,} done")
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.stop()
+        self._listening.__exit__(kind, error, trace)
 
 
 def _line(progress: BuildProgress, rate: float | None, left: float | None) -> str:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from counterfoil.cli.options import JsonOption, print_json
 from counterfoil.cli.terminal import terminal
+from counterfoil.progress import listening
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from counterfoil.publishing import Publication, PublishedModel
     from counterfoil.publishing.preview import Preview
-    from counterfoil.publishing.publish_dataset import Sending
 
 MOST_KEPT = 5
 
@@ -67,12 +68,11 @@ def register(app: typer.Typer) -> None:
             assert repo is not None
             _publish_model(dataset, repo, public, revision, tag, license, yes, json)
             return
-        from counterfoil.publishing import publish_steps
+        from counterfoil.publishing import publish
         from counterfoil.publishing.publish_dataset import FILES_PER_COMMIT
-        from counterfoil.under_way import show
 
         with _Bar() as bar:
-            steps = publish_steps(
+            done = publish(
                 dataset,
                 repo,
                 public=public,
@@ -83,7 +83,6 @@ def register(app: typer.Typer) -> None:
                 confirm=lambda ahead: bar.paused(lambda: _confirmed(ahead, yes)),
                 tell=note,
             )
-            done = show(steps, bar.draw)
         if done is None:
             note("Nothing was sent.")
             raise typer.Exit(1)
@@ -121,11 +120,10 @@ def _publish_model(
     json: bool,
 ) -> None:
     from counterfoil.cli.progress import note
-    from counterfoil.publishing import publish_model_steps
-    from counterfoil.under_way import show
+    from counterfoil.publishing import publish_model
 
     with _Bar() as bar:
-        steps = publish_model_steps(
+        done = publish_model(
             folder,
             repo,
             public=public,
@@ -135,7 +133,6 @@ def _publish_model(
             confirm=lambda ahead: bar.paused(lambda: _confirmed(ahead, yes)),
             tell=note,
         )
-        done = show(steps, bar.draw)
     if done is None:
         note("Nothing was sent.")
         raise typer.Exit(1)
@@ -210,10 +207,15 @@ class _Bar:
 
     def __enter__(self) -> _Bar:
         self._progress.start()
+        self._listening = listening(self.draw)
+        self._listening.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._progress.stop()
+        self._listening.__exit__(kind, error, trace)
 
     def paused(self, ask: Any) -> Any:
         self._progress.stop()
@@ -222,8 +224,10 @@ class _Bar:
         finally:
             self._progress.start()
 
-    def draw(self, sending: Sending) -> None:
-        if not self._progress.console.is_terminal:
+    def draw(self, sending: Any) -> None:
+        from counterfoil.publishing.sending import Sending
+
+        if not isinstance(sending, Sending) or not self._progress.console.is_terminal:
             return
         if self._task is None:
             self._task = self._progress.add_task(sending.stage, total=None)

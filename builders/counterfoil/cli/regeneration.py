@@ -31,15 +31,11 @@ def make_again(
 ) -> int:
     """Regenerate, print, and give the exit code: 1 when files differ though the stack is the same."""
     note(f"{source} → {out}: loading libraries and checking what it is made from")
-    from counterfoil.regeneration.regenerate_dataset import regenerate_steps
-    from counterfoil.under_way import show
+    from counterfoil.regeneration.regenerate_dataset import regenerate
 
-    with BuildDisplay() as display:
-        made = show(
-            regenerate_steps(
-                source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed, engine=engine
-            ),
-            display.update,
+    with BuildDisplay():
+        made = regenerate(
+            source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed, engine=engine
         )
     if json:
         print_json(build_as_json(made) | {"repaired": made.repaired, "comparison": _as_json(made.comparison)})

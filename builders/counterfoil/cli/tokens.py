@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,7 @@ from counterfoil.cli.options import (
 from counterfoil.cli.terminal import say
 
 if TYPE_CHECKING:
-    from counterfoil.tokens.learn_tokens import TokenProgress, TokenResult
+    from counterfoil.tokens.learn_tokens import TokenResult
 
 _PLAIN_EVERY = 10.0  # seconds between lines
 
@@ -50,7 +49,7 @@ def register(app: typer.Typer) -> None:
         json: JsonOption = False,
     ) -> None:
         """Learn a recipe's class tokens (textual inversion), or import released ones; run again to resume."""
-        from counterfoil.cli.progress import note
+        from counterfoil.cli.progress import TokenLines, note
         from counterfoil.errors import UserError
         from counterfoil.recipe import load_recipe
 
@@ -68,43 +67,16 @@ def register(app: typer.Typer) -> None:
             result = import_tokens(loaded, import_from, folder)
         else:
             from counterfoil.engines import EngineChoice
-            from counterfoil.tokens.learn_tokens import learn_tokens_steps
-            from counterfoil.under_way import show
+            from counterfoil.progress import listening
+            from counterfoil.tokens.learn_tokens import learn_tokens
 
             choice = EngineChoice(engine, address, collect)
-            steps = learn_tokens_steps(loaded, folder, device=device, workers=workers, engine=choice)
-            result = show(steps, TokenLines().update)
+            with listening(TokenLines().draw):
+                result = learn_tokens(loaded, folder, device=device, workers=workers, engine=choice)
         if json:
             print_json(_as_json(result))
         else:
             _print_summary(result, recipe)
-
-
-class TokenLines:
-    """Progress of learning as plain lines on stderr, one in ten seconds at most."""
-
-    def __init__(self) -> None:
-        self.started = time.monotonic()
-        self.printed = 0.0
-        self.lost = 0
-
-    def update(self, progress: TokenProgress) -> None:
-        from counterfoil.cli.progress import note
-
-        for told in progress.lost[self.lost :]:
-            note(told)
-        self.lost = len(progress.lost)
-        now = time.monotonic()
-        if now - self.printed < _PLAIN_EVERY and progress.classes_done < progress.classes:
-            return
-        self.printed = now
-        text = (
-            f"tokens: {progress.classes_done}/{progress.classes} classes, {progress.steps_done}/{progress.steps} steps"
-        )
-        if progress.steps_done and progress.steps_done < progress.steps:
-            left = (now - self.started) / progress.steps_done * (progress.steps - progress.steps_done)
-            text += f", {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left"
-        note(text)
 
 
 def _as_json(result: TokenResult) -> dict[str, Any]:

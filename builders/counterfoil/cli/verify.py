@@ -39,12 +39,10 @@ def register(app: typer.Typer) -> None:
         --set generator.model=local-dir:PATH tells --rerender where a generator lies that is a folder.
         """
         from counterfoil.cli.progress import StageProgress, note
-        from counterfoil.under_way import show
-        from counterfoil.verification import verify_steps
+        from counterfoil.verification import verify
 
-        with StageProgress() as progress:
-            steps = verify_steps(dataset, rerender=rerender, seed=seed, device=device, overrides=overrides or ())
-            verification = show(steps, progress.draw)
+        with StageProgress():
+            verification = verify(dataset, rerender=rerender, seed=seed, device=device, overrides=overrides or ())
         if json:
             print_json(verification.to_json())
         else:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure
+from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import write_atomically
-from counterfoil.under_way import Stage, UnderWay
 
 if TYPE_CHECKING:
     from counterfoil.sources import LabelledImages
@@ -22,7 +22,7 @@ _BYTES = 32
 _TOLD_EVERY = 1000
 
 
-def contents_steps(images: LabelledImages, folder: Path) -> UnderWay[Stage, NDArray[np.uint8]]:
+def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
     """(n, 32) bytes of the sha256 of n encoded images; zeros where a row has none. Found again in `folder`.
 
     Yields how many images are read. RunFailure when the disk refuses, or where fewer images come than there are keys.
@@ -33,12 +33,10 @@ def contents_steps(images: LabelledImages, folder: Path) -> UnderWay[Stage, NDAr
         return known
     found = np.zeros((len(images), _BYTES), dtype=np.uint8)
     done = 0
-    for _, image in images.images():
+    for _, image in track(images.images(), f"{images.name}: contents", len(images), _TOLD_EVERY):
         if image is not None:
             found[done] = np.frombuffer(hashlib.sha256(image).digest(), dtype=np.uint8)
         done += 1
-        if done % _TOLD_EVERY == 0 or done == len(images):
-            yield Stage(f"{images.name}: contents", done, len(images))
     if done != len(images):
         raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
     stream = io.BytesIO()

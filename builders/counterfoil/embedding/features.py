@@ -20,9 +20,9 @@ from counterfoil.embedding.rows import embedded_batches
 from counterfoil.embedding.spread import embedded_on_engine
 from counterfoil.engines import Engine, Lost
 from counterfoil.errors import RunFailure
+from counterfoil.progress import report
 from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import make_folder, told_to_people, write_atomically
-from counterfoil.under_way import Stage, UnderWay, finish
 
 if TYPE_CHECKING:
     from counterfoil.sources import LabelledImages
@@ -40,42 +40,29 @@ def embed(
     *,
     batch_size: int = 64,
     precision: Precision = "float16",
+    engine: Engine | None = None,
+    device: str = "cpu",
 ) -> NDArray[np.floating]:
     """Features [n, width] of n images, mapped from a file in `folder`; NaN where an image cannot be decoded.
 
     The file is named after the images' content, the embedder's key, the batch size and the precision: what is there is
     not computed again. RunFailure when the disk refuses, or where fewer images come than there are keys.
-    """
-    return finish(embed_steps(images, embedder, folder, batch_size=batch_size, precision=precision))
 
-
-def embed_steps(
-    images: LabelledImages,
-    embedder: Embedder,
-    folder: Path,
-    *,
-    batch_size: int = 64,
-    precision: Precision = "float16",
-    engine: Engine | None = None,
-    device: str = "cpu",
-) -> UnderWay[Stage, NDArray[np.floating]]:
-    """`embed`, which yields after each batch how many images are done; the stage is called after the embedder.
-
-    With an engine its workers embed, each on its device, where the embedder can be made anew there. What nobody may use
-    again is no file.
+    Reports after each batch; the stage is called after the embedder. With an engine its workers embed, each on its
+    device, where the embedder can be made anew there. What nobody may use again is no file.
     """
     if not embedder.kept:
         rows = []
         for part in _parts(images, embedder, None, device, batch_size, 0):
             assert not isinstance(part, Lost)  # no worker is asked
             rows.append(part)
-            yield Stage(embedder.name, sum(map(len, rows)), len(images))
+            report(embedder.name, sum(map(len, rows)), len(images))
         return np.concatenate(rows).astype(precision)
     key = sha256_json([images.content, embedder.key, batch_size, precision])
     path = folder / f"{_plain(embedder.name)}-{key[:24]}.npy"
     known = _opened(path, len(images), precision)
     if known is not None:
-        yield Stage(embedder.name, len(images), len(images))
+        report(embedder.name, len(images), len(images))
         return known
     make_folder(folder)
     part, note = path.with_suffix(".part.npy"), path.with_suffix(".done")
@@ -83,7 +70,7 @@ def embed_steps(
     with told_to_people(path):
         for rows in _parts(images, embedder, engine, device, batch_size, done):
             if isinstance(rows, Lost):
-                yield Stage(embedder.name, done, len(images), rows.told)
+                report(embedder.name, done, len(images), rows.told)
                 continue
             if array is None:
                 array = np.lib.format.open_memmap(part, "w+", np.dtype(precision), (len(images), rows.shape[1]))
@@ -92,7 +79,7 @@ def embed_steps(
             before, done = done, done + len(rows)
             if done // _PART_ROWS > before // _PART_ROWS:
                 _note(array, note, done)
-            yield Stage(embedder.name, done, len(images))
+            report(embedder.name, done, len(images))
         if array is None or done != len(images):
             raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
         array.flush()
@@ -111,7 +98,7 @@ def _parts(
     if engine is not None and embedder.on is not None:
         return embedded_on_engine(images, embedder, engine, device, batch_size, done)
     stream = islice((encoded for _, encoded in images.images()), done, None)
-    return embedded_batches(stream, embedder, batch_size, images.decoded)
+    return embedded_batches(stream, embedder, batch_size, device, images.decoded)
 
 
 def _opened(path: Path, rows: int, precision: Precision) -> NDArray[np.floating] | None:

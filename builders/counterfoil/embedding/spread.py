@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from counterfoil.embedding.embedders import Embedder
 from counterfoil.embedding.rows import embedded_batches
-from counterfoil.engines import Engine, Finished, Lost
+from counterfoil.engines import Doing, Engine, Finished, Lost
 from counterfoil.errors import RunFailure
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.image_chunks import Chunk, Chunks
 from counterfoil.store.decoding import readable_image
-from counterfoil.under_way import UnderWay
 
 # Batches of a stretch, as for predictions.
 _BATCHES = 8
@@ -40,7 +39,7 @@ class _Embedding:
         return (__name__, "open_clip")
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[Chunk], UnderWay[int, NDArray[np.float32]]]]:
+    def ready(self) -> Iterator[Callable[[Chunk], Doing[int, NDArray[np.float32]]]]:
         """Load the embedder. RunFailure where it is another here than where the run was begun."""
         embedder = self.embedder(self.device)
         if embedder.key != self.key:
@@ -49,12 +48,13 @@ class _Embedding:
                 "Give every machine the same files and libraries.",
             )
 
-        def features(chunk: Chunk) -> UnderWay[int, NDArray[np.float32]]:
+        def features(chunk: Chunk) -> Doing[int, NDArray[np.float32]]:
             rows = []
             for part in embedded_batches(
                 chunk.encoded,
                 embedder,
                 self.batch_size,
+                self.device,
                 lambda encoded: readable_image(encoded, photograph=self.photographs),
             ):
                 rows.append(part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from counterfoil.engines.engine import Advanced, Delivered, Engine, EngineChoice, Event, Finished, Lost, Work
+from counterfoil.engines.engine import Advanced, Delivered, Doing, Engine, EngineChoice, Event, Finished, Lost, Work
 from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError
@@ -21,6 +21,7 @@ __all__ = [
     "ENGINES",
     "Advanced",
     "Delivered",
+    "Doing",
     "Engine",
     "EngineChoice",
     "Event",

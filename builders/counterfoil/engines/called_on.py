@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from counterfoil.engines.engine import Finished
+from counterfoil.engines.engine import Doing, Finished
 from counterfoil.engines.local import LocalEngine
 from counterfoil.models.devices import holds_context, touch
-from counterfoil.under_way import UnderWay
 
 Value = TypeVar("Value")
 
@@ -40,10 +39,10 @@ class _Call:
         return replace(self, device=device)
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[str], UnderWay[int, Any]]]:
+    def ready(self) -> Iterator[Callable[[str], Doing[int, Any]]]:
         touch(self.device)
         yield self._called
 
-    def _called(self, item: str) -> UnderWay[int, Any]:
+    def _called(self, item: str) -> Doing[int, Any]:
         yield from ()
         return self.function(*self.arguments)

@@ -6,18 +6,20 @@ where items are done, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
-
-from counterfoil.under_way import UnderWay
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
 Part = TypeVar("Part")
+Told = TypeVar("Told")
+
+# An item on its way, in whichever process: it yields what is to be told of it, and returns its result.
+Doing: TypeAlias = Generator[Told, None, Result]
 
 
 class Work(Protocol[Item_contra, Result_co]):
@@ -30,7 +32,7 @@ class Work(Protocol[Item_contra, Result_co]):
         """The same work for a worker on this device, such as `cuda:1`."""
         ...
 
-    def ready(self) -> AbstractContextManager[Callable[[Item_contra], UnderWay[int, Result_co]]]:
+    def ready(self) -> AbstractContextManager[Callable[[Item_contra], Doing[int, Result_co]]]:
         """Load what is needed, once a worker, and give the function of one item.
 
         It yields a count (of images, of steps) whenever so much more of the item is done, and returns its result.
@@ -128,7 +130,7 @@ class Engine(Protocol):
         """Work that imports these heavy modules comes soon: an engine may let that begin now. It returns at once."""
         ...
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
+    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
         """Do every item and tell of it as it goes, items in any order.
 
         A worker that dies is replaced and its item done again, up to a limit. Raises the first failure of an item once

@@ -8,13 +8,25 @@ A worker that loses its parent ends itself; its half-written files are removed b
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.engines.engine import Advanced, Delivered, EngineChoice, Event, Finished, Item, Lost, Result, Work
+from counterfoil.engines.engine import (
+    Advanced,
+    Delivered,
+    Doing,
+    EngineChoice,
+    Event,
+    Finished,
+    Item,
+    Lost,
+    Result,
+    Work,
+)
 from counterfoil.engines.fork_server import Imports, begin_server, deaf_to_interrupts, worker_context
 from counterfoil.engines.lost_workers import Deaths, ending_of, named, no_device_left
 from counterfoil.engines.worker_process import (
@@ -30,7 +42,6 @@ from counterfoil.engines.worker_process import (
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.device_errors import memory_error
 from counterfoil.models.devices import holds_context, one_thread
-from counterfoil.under_way import UnderWay, told_as
 
 
 def default_workers(workers: int | None, device: str) -> int:
@@ -73,7 +84,7 @@ class LocalEngine:
         if self.at_once > 1:
             begin_server(imports, self.devices[0])
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
+    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
         """Do every item and tell of it as it goes. See `Engine.run`."""
         # Every device has its first worker before any has its second: there may be fewer items than workers.
         devices = [device for _ in range(self.workers) for device in self.devices]
@@ -87,18 +98,29 @@ class LocalEngine:
             yield from _run_here(work.on(devices[0]), items, deaths)
 
 
-def _run_here(work: Work[Item, Result], items: Sequence[Item], deaths: Deaths) -> UnderWay[Event[Item, Result], None]:
+def _run_here(work: Work[Item, Result], items: Sequence[Item], deaths: Deaths) -> Generator[Event[Item, Result]]:
     item = items[0]
     try:
         with one_thread(), work.ready() as do:
             for item in items:
-                result = yield from told_as(do(item), in_words)
+                result = yield from _events_of(do(item))
                 yield Finished(item, result)
     except Exception as error:
         reason = memory_error(error)
         if reason is None:
             raise
         raise deaths.out_of_memory(item, work.device, reason) from error
+
+
+def _events_of(doing: Doing[Any, Result]) -> Doing[Advanced | Delivered[Any], Result]:
+    """An item as it is done here; closed before its end, it closes the item."""
+    with contextlib.closing(doing):
+        while True:
+            try:
+                told = next(doing)
+            except StopIteration as end:
+                return end.value
+            yield in_words(told)
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +135,7 @@ class _Place:
 
 def _run_on_workers(
     work: Work[Item, Result], items: Sequence[Item], devices: Sequence[str], deaths: Deaths
-) -> UnderWay[Event[Item, Result], None]:
+) -> Generator[Event[Item, Result]]:
     places = [_Place(device) for device in devices[: len(items)]]
     spare = list(devices[len(items) :])
     waiting = deque(range(len(items)))

@@ -11,7 +11,7 @@ import re
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from counterfoil.engines.ray_cluster import RayCluster, connected, refuse_absent
 from counterfoil.engines.ray_worker import DEVICE_FAILED, NO_MEMORY, ONE_THREAD, RESULT, RayWorker
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.error_text import one_line
-from counterfoil.under_way import UnderWay
 
 _LOOKS_EVERY = 5.0  # seconds between looks whether nodes have joined
 _TELLS_AFTER = 60.0  # seconds in which no actor got ready: loading large models may take as long, so it only tells
@@ -78,7 +77,7 @@ class RayEngine:
     def expect(self, imports: Sequence[str]) -> None:
         """Nothing: nodes start their own workers. See `Engine.expect`."""
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
+    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
         """Do every item and tell of it as it goes. See `Engine.run`."""
         if not len(items):
             return
@@ -123,7 +122,7 @@ class _Run:
         for actor in self.actors:
             self._end(actor)
 
-    def events(self) -> UnderWay[Event[Any, Any], None]:
+    def events(self) -> Generator[Event[Any, Any]]:
         while self.left:
             self._start_actors()
             self._hand_out()
@@ -133,7 +132,7 @@ class _Run:
                 yield from self._heard(actor)
             yield from self._waits()
 
-    def _waits(self) -> UnderWay[Lost, None]:
+    def _waits(self) -> Iterator[Lost]:
         """Say once that no actor is ready yet: Ray itself waits without a word for what others hold."""
         if self.any_ready or self.told_of_waiting or time.monotonic() < self.began + _TELLS_AFTER:
             return
@@ -197,7 +196,7 @@ class _Run:
             ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         return [waiting[reference] for reference in ready]
 
-    def _heard(self, actor: _Actor) -> UnderWay[Event[Any, Any], None]:
+    def _heard(self, actor: _Actor) -> Generator[Event[Any, Any]]:
         """What an actor tells next, as events; a failure is noted."""
         import ray
         from ray import exceptions
@@ -236,7 +235,7 @@ class _Run:
                 self.told[place] = actor.counted
                 yield Advanced(more)
 
-    def _lost(self, actor: _Actor, reason: str, code: int | None) -> UnderWay[Lost, None]:
+    def _lost(self, actor: _Actor, reason: str, code: int | None) -> Iterator[Lost]:
         """Give the item of an actor that is gone to another, or note that it was one too many."""
         place = actor.place
         self._without(actor)

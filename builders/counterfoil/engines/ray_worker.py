@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import __version__
+from counterfoil.engines.engine import Doing
 from counterfoil.errors import UserError
 from counterfoil.models.device_errors import device_error, memory_error
 from counterfoil.models.devices import make_current
-from counterfoil.under_way import UnderWay
+from counterfoil.progress import disable_progress_bars
 
 # What libraries read of the environment when they are loaded.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -30,7 +31,7 @@ class RayWorker:
 
     device: str
     context: Any
-    do_item: Callable[[Any], UnderWay[Any, Any]]
+    do_item: Callable[[Any], Doing[Any, Any]]
 
     def get_ready(self, device: str, folder: str, work_at: Sequence[Any], version: str) -> None:
         """Load what the work needs.
@@ -38,6 +39,7 @@ class RayWorker:
         `folder` is where the command was given, so that a relative path means the same here. `work_at` holds the place
         of the work in the cluster's store, not the work itself: one that cannot be read is told here, in words.
         """
+        disable_progress_bars()  # its output goes to whoever began the run, who hears of items
         self.device = device
         if Path(folder).is_dir():
             os.chdir(folder)

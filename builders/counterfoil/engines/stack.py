@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from counterfoil.engines.engine import Engine, Finished
+from counterfoil.engines.engine import Doing, Engine, Finished
 from counterfoil.models.devices import stack_of
-from counterfoil.under_way import UnderWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +29,10 @@ class StackMeasurement:
         return replace(self, device=device)
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[str], UnderWay[int, dict[str, Any]]]]:
+    def ready(self) -> Iterator[Callable[[str], Doing[int, dict[str, Any]]]]:
         measured = stack_of(self.device, self.dtype, self.batch_size, self.libraries, compiled=self.compiled)
 
-        def tell(item: str) -> UnderWay[int, dict[str, Any]]:
+        def tell(item: str) -> Doing[int, dict[str, Any]]:
             yield from ()  # nothing to count
             return measured
 

@@ -20,13 +20,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from counterfoil.engines.engine import Advanced, Delivered, Work
+from counterfoil.engines.engine import Advanced, Delivered, Doing, Work
 from counterfoil.engines.fork_server import environment_of_workers, start
 from counterfoil.errors import RunFailure
 from counterfoil.models.device_errors import device_error, memory_error
 from counterfoil.models.devices import make_current
 from counterfoil.models.error_text import one_line
-from counterfoil.under_way import UnderWay, show
+from counterfoil.progress import disable_progress_bars
 
 # How often whoever waits wakes: a Ctrl-C that another thread has caught would not wake it.
 _WAKES = 0.5  # seconds
@@ -202,19 +202,30 @@ def _serve(pipe: Connection, environment: Mapping[str, str]) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    disable_progress_bars()  # its terminal is the parent's, who hears of items
     _tell(pipe, _Began())
     with contextlib.ExitStack() as kept:
         try:
-            do: Callable[[Any], UnderWay[int, Any]] = kept.enter_context(_settled(pipe.recv()).ready())
+            do: Callable[[Any], Doing[int, Any]] = kept.enter_context(_settled(pipe.recv()).ready())
         except Exception as error:
             _tell_failure(pipe, error, was_ready=False)
             return
         while (given := _next(pipe)) is not None:
             try:
-                result = show(do(given.item), lambda told: _tell(pipe, in_words(told)))
-                _tell(pipe, Done(result))
+                _tell(pipe, Done(_done(do(given.item), pipe)))
             except Exception as error:
                 _tell_failure(pipe, error, was_ready=True)
+
+
+def _done(doing: Doing[int, Any], pipe: Connection) -> Any:
+    """The result of an item; what is told of it on the way goes to the parent."""
+    with contextlib.closing(doing):
+        while True:
+            try:
+                told = next(doing)
+            except StopIteration as end:
+                return end.value
+            _tell(pipe, in_words(told))
 
 
 def _next(pipe: Connection) -> _Given | None:

@@ -49,6 +49,6 @@ def refuse_uncompared(names: Sequence[str], compare: tuple[str, str] | None) -> 
 
 def other_origin(compare: tuple[str, str], note: MendedNote | None, original_sha256: str | None) -> str | None:
     """A sentence where the mended model says that it was mended from another one than it is compared with."""
-    if note is None or note.model_sha256 is None or original_sha256 in (None, note.model_sha256):
+    if note is None or note.model.sha256 is None or original_sha256 in (None, note.model.sha256):
         return None
-    return f"{compare[0]} says that it was mended from {note.model}, whose weights are not those of {compare[1]}."
+    return f"{compare[0]} says that it was mended from {note.model.name}, whose weights are not those of {compare[1]}."

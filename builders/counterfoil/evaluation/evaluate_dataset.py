@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from counterfoil.card.index_page import write_index
 from counterfoil.documents import document_text
 from counterfoil.engines import Engine, EngineChoice, engine_and_device
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.compare import compare_models
 from counterfoil.evaluation.compared_models import other_origin, refuse_uncompared, with_compared
-from counterfoil.evaluation.distances.measure_distances import distance_steps, prepared_distances
+from counterfoil.evaluation.distances.measure_distances import measure_distances, prepared_distances
 from counterfoil.evaluation.findings import Answerer, measure_findings
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.given_models import GivenModel, given_models
@@ -26,7 +27,7 @@ from counterfoil.evaluation.measures import MEASURES
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.public_names import short_name, with_public_names
-from counterfoil.evaluation.reference import prepared_reference, reference_steps
+from counterfoil.evaluation.reference import measure_reference, prepared_reference
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import Answered, Answers, base_floor
 from counterfoil.evaluation.statistics import REPLICATES
@@ -40,6 +41,7 @@ from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.passes import Scored, score_models
 from counterfoil.prediction.predictions import Predictions, joined
 from counterfoil.prediction.spread import Spread
+from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
@@ -48,14 +50,14 @@ from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, Result
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
-from counterfoil.under_way import Stage, UnderWay
+from counterfoil.store.layout import PRIVATE
 
 # What every evaluation writes, and what one writes where it has something to tell.
 _ALWAYS = ("results.csv", "report.html", "predictions.parquet")
 _AT_TIMES = ("classes.csv", "findings.csv", "distances.csv", "transfer.csv", "compare.csv")
 
 
-def evaluate_steps(
+def evaluate(
     dataset: str | Path,
     models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None = None,
     *,
@@ -77,11 +79,61 @@ def evaluate_steps(
     reference: bool | None = None,
     workers: int | None = None,
     engine: EngineChoice | None = None,
-) -> UnderWay[Stage, Evaluation]:
-    """`counterfoil.evaluate`, which tells how far it is: images by model (or models that share a pass), then shifts.
+) -> Evaluation:
+    """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
 
-    Nothing is done before the first stage is asked for. A run that is not asked for its end goes on another time where
-    each model stood, as a killed one does.
+    A model may be a file that lists names, one a line: a Path, `@FILE`, or a `.txt` file. Or `models` is a mapping from
+    names to callables, `{"mine": model}`: a batch in, scores [b, classes] out. `transform` prepares each PIL image for
+    it (one for all, or a mapping by name); without one it takes float32 [3, height, width] from 0 to 1. A torch module
+    is given a tensor on `device`, in eval mode, and afterwards is as it was; any other callable is given a numpy array.
+    Outputs are matched to classes by an attribute `label_names` where there is one, else by their number. What a
+    callable computes is not known from outside, so its answers are not cached. A value may also be a model's name.
+
+    `dataset` may also be any images with labels: a folder (imagefolder, Parquet, WebDataset), a name of the Hub,
+    `lab:wardrobe:validation`, or `source:SPLIT` of the recipe's input dataset; a split stands behind a colon. `recipe`
+    gives their classes, else they are their own; `groups` names the column that tells groups, or is "configs"; `base`
+    is the group that the others are compared with, and without one plain accuracies are reported. `beside` is a mapping
+    from names to such images, which stand beside the dataset as groups of their own: natural test sets.
+
+    `out` receives results.csv, robustness.csv, shifts.csv, classes.csv, report.html and predictions.parquet (an image a
+    row: key, label, shift, of a folder of images path, each model's answer, confidence and whether it is right), which
+    `failures()` of the result reads as a DataFrame; by default it is `.counterfoil/evaluation/` inside the dataset,
+    which is neither published nor compared, or the user's cache for other images. Each model's predictions are cached
+    by content and used again, and a killed run goes on where each model stood. `seed` is the bootstrap's. A dataset
+    with mined shifts also has findings.csv, and `findings` in the result: each model's failure rate over all candidates
+    that passed the screen, before a classifier's rule took its pick, against the base. One whose keep rules chose what
+    classifiers get wrong has transfer.csv, and `transfer`: how often each model fails on the images that a judge was
+    wrong about. Reports images by model (or models that share a pass), then shifts.
+
+    `into_card` also stores the results in the dataset directory, `evaluation/`, and shows them on its card, until
+    its images change; `build` run again keeps them. `repo` is the dataset's `user/name` on the Hub (by default the
+    recipe's `publish.repo`, or where the dataset came from): where it is known, `eval_results/` has
+    evaluation-result entries, a YAML file a model, for the models' repositories.
+
+    `distances` names models in whose features the dataset is compared with its source, all of it and shift by shift:
+    "clip", the recipe's own, or a classifier. Result and distances.csv have KID with its interval and FID, with the
+    source's two splits against each other beside them. `against` names other images to compare with, as `dataset` may.
+    A source that is not at hand is skipped, with the reason in the result.
+
+    `compare` names two of the models, a mended one and its original, which are scored too where `models` lacks them
+    (and alone where none are given). Result, compare.csv and report then say group by group, paired by image, where the
+    mended one is right more often and where less, with intervals, exact tests adjusted for all groups, and whether it
+    loses more elsewhere than it gains. A model whose folder or repository has a `mended.json` is never scored on what
+    it was mended on.
+
+    `reference` scores a built dataset's models on its source's validation split too, at most 50 images a class, so that
+    `reference` in the result tells how far accuracy on the base is from that on the input dataset. None does so where
+    the source is at hand; True also fetches it from the Hub; False does not. What is not at hand is skipped, with the
+    reason in the result.
+
+    `device` may be several (`cuda`, `cuda:0,cuda:2`), and `workers` on each, or `engine` another place where models
+    answer, such as a cluster; a callable answers in this process. With workers, a script that calls this needs
+    the usual `if __name__ == "__main__":`.
+
+    A model or class whose base accuracy is near chance (`near_chance`) is in the tables and in no average.
+
+    Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
+    RunFailure when a model cannot be fetched or computed, once the others are scored and kept.
     """
     if repo is not None and not REPOSITORY.fullmatch(repo):
         raise UserError(f"the dataset's repository is {repo!r}: expected user/name")
@@ -105,16 +157,16 @@ def evaluate_steps(
     refuse_uncompared(names, compare)
     stands_for = {name: models[name] if isinstance(models, Mapping) else name for name in names}
     notes = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
-    yield from refuse_trained_on(subject, notes)
+    refuse_trained_on(subject, notes)
     prepared = prepared_distances(subject, distances, against)
     made_by, used_device = engine_and_device(device, workers, engine)
     spread = _spread(subject, made_by, used_device, workers, frozenset(given))
     prepared_there = prepared_reference(subject, stands_for, tuple(notes), reference)
     folder = _report_folder(subject, out)
     load = _loader(subject, given)
-    scored = yield from _scored(subject, names, maps, load, used_device, batch_size, spread)
+    scored = _scored(subject, names, maps, load, used_device, batch_size, spread)
     ordered = [scored[name] for name in names]
-    unpicked = yield from answers_to_unpicked(
+    unpicked = answers_to_unpicked(
         subject.mined.images, ordered, maps, subject.workplace / "predictions", used_device, batch_size, load, spread
     )
     answered = _answered(subject, ordered, minimum, seed)
@@ -123,9 +175,7 @@ def evaluate_steps(
         Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
         for one in ordered
     ]
-    findings, rows = yield from measure_findings(
-        subject, answers, unpicked, answerers, min_images=minimum, seed=seed, floor=floor
-    )
+    findings, rows = measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed, floor=floor)
     transfer, more = measure_transfer(subject, answers.readable, ordered, answerers, floor)
     rows += more
     weights = [(one.classifier.name, one.classifier.sha256) for one in ordered]
@@ -140,12 +190,12 @@ def evaluate_steps(
     if checks is not None:
         rows += label_rows(checks)
     if floor is not None:
-        nested["reference"], more = yield from reference_steps(
+        nested["reference"], more = measure_reference(
             subject, prepared_there, answers, names, maps, load, floor,
             device=used_device, batch_size=batch_size, min_images=minimum, seed=seed, spread=spread,
         )  # fmt: skip
         rows += more
-    nested["distances"], more = yield from distance_steps(
+    nested["distances"], more = measure_distances(
         subject, prepared, device=used_device, batch_size=batch_size, seed=seed, spread=spread
     )
     rows += more
@@ -154,7 +204,7 @@ def evaluate_steps(
         note = other_origin(compare, notes.get(compare[0]), scored[compare[1]].classifier.sha256)
         nested["comparison"] = replace(comparison, note=note)
         rows += more
-    results = yield from _results(answered, ordered, nested, rows)
+    results = _results(answered, ordered, nested, rows)
     unreadable = np.flatnonzero(~answers.readable).tolist()
     evaluation = Evaluation(
         results,
@@ -165,7 +215,7 @@ def evaluate_steps(
         unreadable_paths=() if subject.paths is None else tuple(subject.paths[row] for row in unreadable),
     )
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
-    written = yield from _write(evaluation, answered, maps, folder, dataset_id)
+    written = _write(evaluation, answered, maps, folder, dataset_id)
     if not into_card:
         return written
     from counterfoil.evaluation.into_card import store_results
@@ -194,12 +244,12 @@ def _scored(
     device: str,
     batch_size: int,
     spread: Spread | None,
-) -> UnderWay[Stage, dict[str, Scored]]:
+) -> dict[str, Scored]:
     """Every model's answers to all images, part after part: each part's are kept by its own content."""
     folder = subject.workplace / "predictions"
     parts: list[dict[str, Scored]] = []
     for part in subject.parts:
-        scored = yield from score_models(part.images, names, maps, folder, device, batch_size, load, spread=spread)
+        scored = score_models(part.images, names, maps, folder, device, batch_size, load, spread=spread)
         parts.append(scored)
     if len(parts) == 1:
         return parts[0]
@@ -288,14 +338,14 @@ def _answered(subject: Subject, scored: Sequence[Scored], minimum: int, seed: in
 
 def _results(
     answered: Answered, scored: Sequence[Scored], nested: Mapping[str, Any], more: Sequence[ResultRow]
-) -> UnderWay[Stage, Results]:
+) -> Results:
     """The document: facts, and the rows of every measure; `nested` was measured beside them, `more` are its rows."""
     subject = answered.subject
     # The bootstraps of drops are what takes long, and many measures share them.
     for done, place in enumerate(answered.shifts, start=1):
         if subject.base:
             answered.drops(place)
-        yield Stage("measuring", done, len(answered.shifts))
+        report("measuring", done, len(answered.shifts))
     return Results(
         content=subject.content,
         dataset=subject.name,
@@ -347,7 +397,7 @@ def _write(
     maps: dict[str, ClassMap],
     folder: Path,
     dataset_id: str | None,
-) -> UnderWay[Stage, Evaluation]:
+) -> Evaluation:
     from counterfoil.evaluation.examples import pick_examples
     from counterfoil.evaluation.failures import write_failures
     from counterfoil.evaluation.report import report_html
@@ -356,7 +406,7 @@ def _write(
     subject, answers, results = answered.subject, answered.answers, evaluation.results
     examples = pick_examples(answered, results)
     own_maps = [maps[model.name] for model in results.models]
-    failures = yield from write_failures(results, subject, answers, answered.confidence, own_maps, folder)
+    failures = write_failures(results, subject, answers, answered.confidence, own_maps, folder)
     texts = {
         **result_tables(results),
         "document": ("results.json", document_text(results)),
@@ -376,6 +426,7 @@ def _write(
         files["entries"] = (folder / FOLDER).resolve()
         for file, content in entries.items():
             write_atomically(files["entries"] / file, content)
+    write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
     return replace(evaluation, files=files)
 
 

@@ -22,10 +22,10 @@ from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
 from counterfoil.label_checks.validation_answers import without_validation
+from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
 from counterfoil.report.results import ResultRow, row
-from counterfoil.under_way import Stage, UnderWay
 
 _FILE = "cannot be measured: a file of predictions has no answers to candidates that were not accepted"
 _NOT_SCORED = "as recorded in the build; it was not scored here, so its rate on the base is not known"
@@ -63,18 +63,15 @@ def measure_findings(
     min_images: int,
     seed: int,
     floor: BaseFloor | None = None,
-) -> UnderWay[Stage, tuple[tuple[MinedShiftResult, ...], list[ResultRow]]]:
+) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
     """The mined shifts in the recipe's order, and their rows; `models` are those of `answers`, in their order.
 
     Classes with fewer than `min_images` of such candidates, or of base images, are left out on both sides; so are those
     near chance by the `floor`, of which models fail on nearly all base images, so that every difference is near 0.
     """
     measuring = _Measuring(subject, answers, unpicked, tuple(models), min_images, seed, floor)
-    findings: list[MinedShiftResult] = []
-    for shift in subject.mined.shifts:
-        findings.append(measuring.finding(shift))
-        yield Stage("findings", len(findings), len(subject.mined.shifts))
-    return tuple(findings), measuring.numbers
+    found = tuple(measuring.finding(shift) for shift in track(subject.mined.shifts, "findings"))
+    return found, measuring.numbers
 
 
 class _Measuring:

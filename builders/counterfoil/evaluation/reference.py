@@ -26,13 +26,13 @@ from counterfoil.models.names import LAB
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Scored, score_models
 from counterfoil.prediction.spread import Spread
+from counterfoil.progress import renamed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import is_local
 from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
 from counterfoil.report.results import ResultRow, row
 from counterfoil.sources import LabelledImages, first_of_classes, labelled_split, rows_of
 from counterfoil.sources.pins import SourcePin, prepared_folders
-from counterfoil.under_way import Stage, UnderWay, told_as
 from counterfoil.user_cache import user_cache
 
 # Wilson's interval of a class of this many is at most 27 points wide, and of ten classes 9.
@@ -87,7 +87,7 @@ def prepared_reference(
     return PreparedReference(images, split, left_out)
 
 
-def reference_steps(
+def measure_reference(
     subject: Subject,
     prepared: PreparedReference,
     answers: Answers,
@@ -101,7 +101,7 @@ def reference_steps(
     min_images: int,
     seed: int,
     spread: Spread | None = None,
-) -> UnderWay[Stage, tuple[ReferenceResult | None, list[ResultRow]]]:
+) -> tuple[ReferenceResult | None, list[ResultRow]]:
     """The gap of every model between validation images and the base, over the classes that the base measures.
 
     None where no reference is wanted; a source that fails on the way is skipped with the reason.
@@ -112,9 +112,9 @@ def reference_steps(
         return ReferenceResult(prepared.split, skipped=prepared.skipped, left_out=prepared.left_out), []
     scorable = [name for name in names if name not in prepared.left_out]
     folder = user_cache() / _FOLDER
-    steps = score_models(prepared.images, scorable, maps, folder, device, batch_size, load, spread=spread)
     try:
-        scored = yield from told_as(steps, lambda stage: replace(stage, name=f"{stage.name}, validation"))
+        with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
+            scored = score_models(prepared.images, scorable, maps, folder, device, batch_size, load, spread=spread)
     except Exception as error:
         told = _told(skipped_reason(_SOURCE, error))
         return ReferenceResult(prepared.split, skipped=told, left_out=prepared.left_out), []

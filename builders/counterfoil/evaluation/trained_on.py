@@ -14,8 +14,8 @@ from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.edited_rows import edits_of
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.mended import MendedNote, mended_of
+from counterfoil.progress import track
 from counterfoil.store.decoding import pixels_sha256
-from counterfoil.under_way import Stage, UnderWay
 
 _TOLD = 1000  # images between two words of how far it is
 _HINT = (
@@ -42,7 +42,7 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
     return notes
 
 
-def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> UnderWay[Stage, None]:
+def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None:
     """UserError with every model that was mended on some of these images.
 
     Images are read here only where a mended model tells its training images.
@@ -51,7 +51,7 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> Unde
     problems += _common_rows(subject, notes)
     told = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
     if told and not problems:
-        common = yield from _common_images(subject, told)
+        common = _common_images(subject, told)
         total = len(subject.keys)
         problems = [
             f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source}, or to edits of them"
@@ -106,16 +106,13 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
     return lines
 
 
-def _common_images(subject: Subject, told: Mapping[str, frozenset[str]]) -> UnderWay[Stage, dict[str, int]]:
+def _common_images(subject: Subject, told: Mapping[str, frozenset[str]]) -> dict[str, int]:
     """How many of the images each model was fitted to."""
     counts = dict.fromkeys(told, 0)
-    total = len(subject.keys)
     pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
-    for number, picture in enumerate(pictures, 1):
+    for picture in track(pictures, "looking for images that a model was fitted to", len(subject.keys), _TOLD):
         if picture is not None:
             content = pixels_sha256(picture)
             for name, contents in told.items():
                 counts[name] += content in contents
-        if number % _TOLD == 0 or number == total:
-            yield Stage("looking for images that a model was fitted to", number, total)
     return counts

@@ -14,7 +14,6 @@ from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Scored, score_models
 from counterfoil.prediction.spread import Spread
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def answers_to_unpicked(
     batch_size: int,
     load: Callable[[str], Classifier],
     spread: Spread | None = None,
-) -> UnderWay[Stage, UnpickedAnswers]:
+) -> UnpickedAnswers:
     """The answers of the models that can look at images; where there are no images, nobody is asked.
 
     A file of predictions is not: it answers the images of `data`, and where it numbers them, others would be taken for
@@ -47,7 +46,7 @@ def answers_to_unpicked(
     if images is None or not asked:
         nothing = np.zeros((0, len(names)), dtype=bool)
         return UnpickedAnswers((), np.zeros(0, dtype=bool), nothing, np.zeros(len(names), dtype=bool))
-    found = yield from score_models(images, asked, maps, folder, device, batch_size, load, spread=spread)
+    found = score_models(images, asked, maps, folder, device, batch_size, load, spread=spread)
     silent = np.zeros(len(images), dtype=bool)
     return UnpickedAnswers(
         keys=images.keys,

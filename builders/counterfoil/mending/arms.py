@@ -16,8 +16,6 @@ from counterfoil.mending.sampling import equal_numbers
 
 ArmRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
-# Arms that learn from rows of the discover half, and from no training row.
-BALANCED_ROLES = ("rival", "bound")
 # Those whose head may be left: a bound knows what nobody knows.
 SAVED_ROLES = ("mended", "upweighted", "rival")
 

@@ -1,11 +1,18 @@
-"""What a run of mending tells, as plain values: `mend.json`. No clock, no host: the same run gives the same bytes."""
+"""What a run of mending tells: `mend.json`, which is a strict document, and `mend.csv` of the same values.
+
+No clock, no host: the same run gives the same bytes.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from counterfoil.csv_text import csv_text
+from counterfoil.documents import STRICT, Count, Sha256, Share, parse_document, plain
 
 MEND_VERSION = 1
 
@@ -16,6 +23,14 @@ TEST_FAILED = "test_failures"
 CONTEXT, CLASS = "context:", "class:"
 # Of fewer rows an accuracy tells of these few images: no table has a context or a class that has no more.
 FEWEST_LISTED = 10
+TITLES = {
+    TEST: "test",
+    TEST_FAILED: "test failures",
+    SEED: "debug seed",
+    HELDOUT: "debug heldout",
+    IN_CONTEXTS: "in contexts",
+    CONFIRM: "confirm half",
+}
 SET_NOTES = {
     TEST_FAILED: "what the model gets wrong of the test",
     SEED: "what it gets wrong of the discover half, which chose λ",
@@ -37,6 +52,12 @@ HEADLINES: Mapping[Helped | None, str] = {
 }
 # Behind a control's kind: with the λ of what it controls.
 SAME_LAMBDA = " at the same λ"
+# Arms that learn from rows of the discover half, and from no training row.
+BALANCED_ROLES = ("rival", "bound")
+COLUMNS = (
+    "model", "arm", "role", "against", "lambda", "images", "set", "rows", "units", "before", "after", "gain", "low",
+    "high", "gained", "lost", "p",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +68,15 @@ class SetMeasured:
     """
 
     set: str
-    rows: int
-    units: int
-    before: float | None
-    after: float | None
+    rows: Count
+    units: Count
+    before: Share | None
+    after: Share | None
     gain: float | None
     low: float | None
     high: float | None
-    gained: int
-    lost: int
+    gained: Count
+    lost: Count
     p: float | None
 
     @property
@@ -75,13 +96,13 @@ class GainDifference:
 
     against: str
     set: str
-    rows: int
+    rows: Count
     difference: float
     low: float | None
     high: float | None
     lam: float | None
-    ahead: int
-    behind: int
+    ahead: Count
+    behind: Count
     p: float
 
 
@@ -93,12 +114,12 @@ class LambdaPoint:
     """
 
     value: float
-    worst_context: float | None
-    discover: float
-    heldout: float | None
-    in_contexts: float | None
-    confirm: float | None
-    test: float | None
+    worst_context: Share | None
+    discover: Share
+    heldout: Share | None
+    in_contexts: Share | None
+    confirm: Share | None
+    test: Share | None
     allowed: bool
 
 
@@ -106,11 +127,11 @@ class LambdaPoint:
 class EffectPoint:
     """A head that had fewer drawn images: at most so many contexts a class (`k`), or images a context."""
 
-    value: int
-    images: int
-    heldout: float | None
-    in_contexts: float | None
-    test: float | None
+    value: Count
+    images: Count
+    heldout: Share | None
+    in_contexts: Share | None
+    test: Share | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +146,8 @@ class ArmResult:
     role: str
     of: str | None
     what: str | None
-    images: int
-    offered: int
+    images: Count
+    offered: Count
     lam: float | None
     within_bound: bool
     settled: bool
@@ -144,9 +165,26 @@ class ArmResult:
         """How many contexts have rows, and fewer than tables list."""
         return sum(one.set.startswith(CONTEXT) and bool(one.rows) and not one.listed for one in self.measured)
 
+    @property
+    def called(self) -> str:
+        """What the head is called in tables."""
+        return "retrained, λ = 0" if self.role == "retrained" else self.name
+
+    @property
+    def against(self) -> dict[str, dict[str, GainDifference]]:
+        """The comparisons by control, then set."""
+        found: dict[str, dict[str, GainDifference]] = {}
+        for one in self.comparisons:
+            found.setdefault(one.against, {})[one.set] = one
+        return found
+
     def of_set(self, name: str) -> SetMeasured | None:
         """What was measured on a set."""
         return next((one for one in self.measured if one.set == name), None)
+
+    def told(self, name: str) -> SetMeasured | None:
+        """The same as tables have it: nothing of the rows that a head of balanced groups learned from."""
+        return None if self.role in BALANCED_ROLES and name == SEED else self.of_set(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +196,8 @@ class ModelMended:
     name: str
     architecture: str
     sha256: str
-    outputs: int
-    width: int
+    outputs: Count
+    width: Count
     arms: tuple[ArmResult, ...]
     best: str | None
     saved: str | None
@@ -177,6 +215,17 @@ class ModelMended:
         return self.arm(next(name for name in (self.saved, self.best, *asked, self.arms[0].name) if name is not None))
 
     @property
+    def titles(self) -> dict[str, str]:
+        """The sets of rows that tables have; failures of the test only where they judge."""
+        by_test = any(arm.judged_by == TEST for arm in self.arms)
+        return {name: title for name, title in TITLES.items() if by_test or name != TEST_FAILED}
+
+    def changed(self, kind: str) -> list[SetMeasured]:
+        """Every context, or class, that tables list, under the arm that is told first: what changes most first."""
+        found = [one for one in self.spoken.measured if one.set.startswith(kind) and one.listed]
+        return sorted(found, key=lambda one: -abs(one.gain or 0.0))
+
+    @property
     def headline(self) -> str:
         """Whether that arm helps, in one sentence."""
         several = sum(one.verdict is not None for one in self.arms) > 1
@@ -192,58 +241,188 @@ class ContextTold:
     class_name: str
     caption: str
     rank: int | None
-    discover: int
-    confirm: int
+    discover: Count
+    confirm: Count
+
+
+@dataclass(frozen=True, slots=True)
+class GainKept:
+    """What a model gains by an arm: on held-out failures, and there beyond the retrained head; each also as a share of
+    the same of the model's own images. own: whether these are its own."""
+
+    model: str
+    arm: str
+    own: bool
+    images: Count
+    heldout: float | None
+    test: float | None
+    kept: float | None
+    over_retrained: float | None
+    kept_over_retrained: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """How alike the models fail, and what images of others are worth. overlap: (m, m), NaN as None.
-
-    kept: a line a model and arm: its gain on held-out failures and that beyond the retrained head's, each also as a
-    share of the same of the model's own images.
-    """
+    """How alike the models fail, and what images of others are worth. overlap: (m, m), NaN as None."""
 
     models: tuple[str, ...]
     families: tuple[str, ...]
-    failures: tuple[int, ...]
-    overlap: tuple[tuple[float | None, ...], ...]
-    kept: tuple[Mapping[str, Any], ...] = ()
+    failures: tuple[Count, ...]
+    overlap: tuple[tuple[Share | None, ...], ...]
+    kept: tuple[GainKept, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeMended:
+    """The recipe of a run, by its name and hash."""
+
+    name: str
+    sha256: Sha256
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedPart:
+    """A set of images that was audited."""
+
+    name: str
+    content: str
+    rows: Count
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedHalf:
+    """One half of the audited rows, by a hash of their keys."""
+
+    rows: Count
+    units: Count
+    sha256: Sha256
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedRows:
+    """What was audited, what a failure is there, and by which units the halves were dealt."""
+
+    on: tuple[AuditedPart, ...]
+    failure: str
+    seed: Count
+    dealt_by: str
+    discover: AuditedHalf
+    confirm: AuditedHalf
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRows:
+    """The training rows that heads are fitted to, `of` so many; `seed` drew them."""
+
+    name: str
+    content: str
+    rows: Count
+    of: Count
+    per_class: Count | None
+    seed: Count
+
+
+@dataclass(frozen=True, slots=True)
+class RowsTested:
+    """What judges beside the confirm half, or the confirm half again."""
+
+    name: str
+    content: str | None
+    rows: Count
+    is_confirm_half: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FitTold:
+    """How heads are fitted; rate, momentum and epochs of `sgd` alone."""
+
+    how: Literal["lbfgs", "sgd"]
+    weight_decay: float
+    lambdas: tuple[float, ...]
+    most_loss: Share
+    fewest_rows: Count
+    rate: float | None = None
+    momentum: float | None = None
+    epochs: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesLearned:
+    """A set of drawn images that heads learned from; `offered` before equal numbers."""
+
+    name: str
+    group: str
+    content: str
+    recipe: str | None
+    seed: int | None
+    role: str
+    images: Count
+    offered: Count
+
+
+@dataclass(frozen=True, slots=True)
+class AskedFor:
+    """What a person named: to mend with (`with` in the file), of each model its own, and to audit."""
+
+    using: Annotated[tuple[str, ...], Field(alias="with")]
+    own: dict[str, str]
+    audited: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Mended:
-    """A run. audited, train, test: what rows were used. classes: id → name. datasets: what images were learned from.
-
-    asked: what a person named: `with`, `own` of a model, `audited`. Names have no folders of any machine.
+    """A run: which rows were used, what was learned from, and each model. headline: whether it helps, a sentence a
+    model. classes: id → name. Names have no folders of any machine.
     """
 
-    recipe: Mapping[str, Any]
-    classes: Mapping[str, str]
-    audited: Mapping[str, Any]
-    train: Mapping[str, Any]
-    test: Mapping[str, Any]
-    fit: Mapping[str, Any]
-    datasets: tuple[Mapping[str, Any], ...]
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    version: Annotated[int, Field(ge=MEND_VERSION, le=MEND_VERSION)]
+    headline: str
+    recipe: RecipeMended
+    classes: dict[str, str]
+    audited: AuditedRows
+    train: TrainRows
+    test: RowsTested
+    fit: FitTold
+    datasets: tuple[ImagesLearned, ...]
     contexts: tuple[ContextTold, ...]
     models: tuple[ModelMended, ...]
-    collective: Collective | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    version: int = MEND_VERSION
-    notes: tuple[str, ...] = field(default_factory=tuple)
-
-    @property
-    def headline(self) -> str:
-        """Whether it helps, in one sentence; of several models one each."""
-        several = len(self.models) > 1
-        return " ".join((f"{one.name}: " if several else "") + one.headline for one in self.models)
+    collective: Collective | None
+    asked: AskedFor
+    notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        first = {"version": self.version, "headline": self.headline}
-        return first | {key: value for key, value in asdict(self).items() if key != "version"}
+        told = plain(self)
+        told["asked"]["with"] = told["asked"].pop("using")
+        told["fit"] = {key: value for key, value in told["fit"].items() if value is not None}
+        return told
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: str) -> Mended:
+        """What `document_text` wrote. UserError, in words, for any other text."""
+        return parse_document(cls, text, where, version=MEND_VERSION, hint="Name another folder.")
 
 
-def mend_json(mended: Mended) -> str:
-    """The document's text; equal runs give equal bytes."""
-    return json.dumps(mended.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def headline_of(models: Sequence[ModelMended]) -> str:
+    """Whether it helps, in one sentence; of several models one each."""
+    return " ".join((f"{one.name}: " if len(models) > 1 else "") + one.headline for one in models)
+
+
+def mend_csv(mended: Mended) -> str:
+    """Every set of rows that every head was judged on, and the differences to controls, one line each.
+
+    Without `against` the gain over the model as it was, with it the difference of gains to a control. A context or a
+    class of few rows has no line. A control at the λ of what it controls says so behind its kind. gained, lost and p
+    are of rows; in lines with `against` of units, of which more, or fewer, rows are right.
+    """
+    lines: list[dict[str, Any]] = []
+    for model in mended.models:
+        for arm in model.arms:
+            begin = {"model": model.name, "arm": arm.name, "role": arm.role, "lambda": arm.lam, "images": arm.images}
+            lines += [begin | asdict(one) for one in arm.measured if one.listed]
+            for one in arm.comparisons:
+                numbers = {"gain": one.difference, "gained": one.ahead, "lost": one.behind}
+                same = {name: getattr(one, name) for name in ("against", "set", "rows", "low", "high", "p")}
+                lines.append(begin | same | numbers)
+    return csv_text(lines, COLUMNS)

@@ -6,11 +6,14 @@ mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./gro
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from counterfoil.errors import UserError
+from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
 
 IMAGES, WEIGHTS, BALANCED = "images", "weights", "balanced"
@@ -65,3 +68,15 @@ def _given(text: str) -> Given:
 def names_a_table(source: str) -> bool:
     """Whether groups are told by a file, not by a column."""
     return Path(source).suffix in _TABLES
+
+
+def told_names(names: Iterable[str]) -> dict[str, str]:
+    """Name as it was given → as documents have it, without folders. Of several that would be called alike the later
+    have a number."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        source = balanced_by(name)
+        plain = without_folders(name) if source is None else name.removesuffix(source) + without_folders(source)
+        numbered = (f"{plain} ({number})" for number in itertools.count(2))
+        found[name] = next(one for one in itertools.chain([plain], numbered) if one not in found.values())
+    return found

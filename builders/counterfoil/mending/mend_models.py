@@ -12,9 +12,9 @@ from counterfoil.mending.choosing import GRID, lambda_grid
 from counterfoil.mending.fitting import FITS
 from counterfoil.mending.given import given_arms
 from counterfoil.mending.mended_files import MendResult, refuse_another_run, write_mended
-from counterfoil.mending.one_model import MendedModel, mend_one_steps
+from counterfoil.mending.one_model import MendedModel, mend_one
 from counterfoil.mending.opening import open_source
-from counterfoil.mending.prepared import MendSettings, prepare_steps
+from counterfoil.mending.prepared import MendSettings, prepare
 from counterfoil.mending.seen import refuse_unmendable
 from counterfoil.mending.told import asked_names, told_run
 from counterfoil.models.classifiers.of_callable import Transform
@@ -25,7 +25,6 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.under_way import Stage, UnderWay, finish
 
 BEST, NONE = "best", "none"
 Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
@@ -67,41 +66,10 @@ def mend(
     for input that cannot be used, images that are learned from and judged by among it, and a dataset on whose base a
     model is near chance; RunFailure where the run cannot go on.
     """
-    return finish(
-        mend_steps(
-            models, on, using, out, transform=transform, overrides=overrides, audited=audited, test=test,
-            lambdas=lambdas, fit=fit, per_class=per_class, seed=seed, save=save, own=own, effects=effects,
-            device=device,
-        )
-    )  # fmt: skip
-
-
-def mend_steps(
-    models: Models,
-    on: Recipe | str | Path,
-    using: str | Sequence[str],
-    out: str | Path,
-    *,
-    transform: Transform | Mapping[str, Transform] | None = None,
-    overrides: Sequence[str] = (),
-    audited: Sequence[str] | None = None,
-    test: str | None = None,
-    lambdas: Sequence[float] = GRID,
-    fit: Literal["lbfgs", "sgd"] = "lbfgs",
-    per_class: int | None = None,
-    seed: int = 0,
-    save: str | None = None,
-    own: Mapping[str, str] | None = None,
-    effects: bool = False,
-    device: str = "auto",
-) -> UnderWay[Stage, MendResult]:
-    """`mend`, which tells how far each of its stages is."""
     with handed_over(models, transform) as (called, held):
-        return (
-            yield from _mended(
+        return _mended(
                 called, held, on, using, out, overrides=overrides, audited=audited, test=test, lambdas=lambdas, fit=fit,
                 per_class=per_class, seed=seed, save=save, own=own, effects=effects, device=device,
-            )
         )  # fmt: skip
 
 
@@ -123,7 +91,7 @@ def _mended(
     own: Mapping[str, str] | None,
     effects: bool,
     device: str,
-) -> UnderWay[Stage, MendResult]:
+) -> MendResult:
     names = tuple(dict.fromkeys(models))
     owned = {PREFIX + name if PREFIX + name in names else name: written for name, written in (own or {}).items()}
     strange = [name for name in owned if name not in names]
@@ -152,9 +120,9 @@ def _mended(
     make_folder(folder)
     with directory_lock(folder):
         refuse_another_run(folder, source, names, settings, asked_names(given, theirs, source.mine))
-        prepared = yield from prepare_steps(source, given, theirs, settings)
+        prepared = prepare(source, given, theirs, settings)
         found: list[MendedModel] = []
         for name in names:
-            found.append((yield from mend_one_steps(name, prepared, folder, used_device)))
+            found.append(mend_one(name, prepared, folder, used_device))
         mended = told_run(prepared, found)
         return write_mended(folder, mended, found, prepared)

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from counterfoil.card.index_page import write_index
+from counterfoil.documents import document_text, read_document
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mending.arms import BALANCED_ROLES
 from counterfoil.mending.debug_images import DebugImages
-from counterfoil.mending.document import HELPS, ArmResult, Mended, ModelMended, mend_json
+from counterfoil.mending.document import (
+    BALANCED_ROLES,
+    HELPS,
+    ArmResult,
+    AskedFor,
+    Mended,
+    ModelMended,
+    RecipeMended,
+    mend_csv,
+)
 from counterfoil.mending.fitting import WEIGHT_DECAY
+from counterfoil.mending.given import told_names
 from counterfoil.mending.model_card import model_card
 from counterfoil.mending.one_model import MendedModel
 from counterfoil.mending.opening import MendSource
 from counterfoil.mending.prepared import MendSettings, Prepared
-from counterfoil.mending.tables import mend_csv
 from counterfoil.mending.told import recipe_told, test_name
-from counterfoil.mending.told_names import told_names
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
 from counterfoil.models.classifiers.of_python import PREFIX
-from counterfoil.models.mended import MendedWith
+from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.recipe.layering import without_folders
-from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import remove_stale, write_atomically
 
 DOCUMENT, TABLE, REPORT, MODEL, MODELS = "mend.json", "mend.csv", "report.html", "model", "models"
-_MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class MendResult:
 
 
 def refuse_another_run(
-    folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, asked: Mapping[str, Any]
+    folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, asked: AskedFor
 ) -> None:
     """UserError where a folder holds what came of other models, rows or settings: nothing is lost by a wrong name.
 
@@ -63,43 +68,37 @@ def refuse_another_run(
     path = folder / DOCUMENT
     if not path.exists():
         return
-    try:
-        known = json.loads(read_regular(path, _MOST_BYTES))
-        called = f"{', '.join(map(str, (one['name'] for one in known['models'])))} on {known['recipe']['name']}"
-        other = [
-            f"{what}: {theirs}, and not {ours}"
-            for what, theirs, ours in (
-                ("models", ", ".join(one["name"] for one in known["models"]), ", ".join(told_names(models).values())),
-                ("recipe", _recipe_called(known["recipe"]), _recipe_called(recipe_told(source.recipe))),
-                ("mine.seed", known["audited"]["seed"], source.mine.seed),
-                ("mine.failure", known["audited"]["failure"], source.mine.failure),
-                ("audited", known["asked"]["audited"], asked["audited"]),
-                ("--test", known["test"]["name"], test_name(source)),
-                ("--fit", known["fit"]["how"], settings.how),
-                ("--seed", known["train"]["seed"], settings.seed),
-                ("--per-class", known["train"]["per_class"], source.per_class),
-            )
-            if theirs != ours
-        ]
-        left = [name for name in known["asked"]["with"] if name not in asked["with"]]
-        left += [
-            f"--own {model}={name}" for model, name in known["asked"]["own"].items() if asked["own"].get(model) != name
-        ]
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: it {error.strerror or error}", "Name another folder.") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is no document of mending ({type(error).__name__})", "Name another folder.") from error
+    known = Mended.from_json(read_document(path), str(path))
+    named = ", ".join(one.name for one in known.models)
+    other = [
+        f"{what}: {theirs}, and not {ours}"
+        for what, theirs, ours in (
+            ("models", named, ", ".join(told_names(models).values())),
+            ("recipe", _recipe_called(known.recipe), _recipe_called(recipe_told(source.recipe))),
+            ("mine.seed", known.audited.seed, source.mine.seed),
+            ("mine.failure", known.audited.failure, source.mine.failure),
+            ("audited", ", ".join(known.asked.audited), ", ".join(asked.audited)),
+            ("--test", known.test.name, test_name(source)),
+            ("--fit", known.fit.how, settings.how),
+            ("--seed", known.train.seed, settings.seed),
+            ("--per-class", known.train.per_class, source.per_class),
+        )
+        if theirs != ours
+    ]
+    left = [name for name in known.asked.using if name not in asked.using]
+    left += [f"--own {model}={name}" for model, name in known.asked.own.items() if asked.own.get(model) != name]
     if left:
-        other.append(f"--with: {', '.join(map(str, left))} too")
+        other.append(f"--with: {', '.join(left)} too")
     if other:
         raise UserError(
-            f"{folder} holds what came of mending {called}, by other choices than these: {'; '.join(other)}",
+            f"{folder} holds what came of mending {named} on {known.recipe.name}, by other choices than these:"
+            f" {'; '.join(other)}",
             "Name another folder with --out, or remove that one.",
         )
 
 
-def _recipe_called(told: Mapping[str, Any]) -> str:
-    return f"{told['name']} ({str(told['sha256'])[:12]})"
+def _recipe_called(told: RecipeMended) -> str:
+    return f"{told.name} ({told.sha256[:12]})"
 
 
 def model_places(models: Sequence[str]) -> dict[str, str]:
@@ -124,7 +123,7 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
             heads[one.told.name.removeprefix(PREFIX)] = one.heads[one.told.saved]
         elif model.saved is not None:
             place = planned[one.told.name]
-            sha256 = _write_model(folder / place, one, prepared, mended)
+            sha256 = _write_model(folder / place, one, model.headline, prepared)
             places[one.told.name] = (folder / place).resolve()
             model = replace(model, folder=place, mended_sha256=sha256)
         else:
@@ -134,25 +133,26 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     files = {
         "table": (TABLE, mend_csv(whole)),
         "report": (REPORT, mend_report(whole)),
-        "document": (DOCUMENT, mend_json(whole)),
+        "document": (DOCUMENT, document_text(whole)),
     }
     for name, text in files.values():
         write_atomically(folder / name, text.encode())
+    write_index(folder)
     written = {what: (folder / name).resolve() for what, (name, _) in files.items()}
     return MendResult(folder, whole, written, places, heads)
 
 
-def _write_model(folder: Path, one: MendedModel, prepared: Prepared, mended: Mended) -> str:
+def _write_model(folder: Path, one: MendedModel, headline: str, prepared: Prepared) -> str:
     assert one.told.saved is not None
     arm = one.told.arm(one.told.saved)
-    about = about_model(one, prepared, mended)
+    about = about_model(one, prepared).to_json()
     audited = [without_folders(part.name) for part in prepared.audited]
     balanced = arm.role in BALANCED_ROLES
     card = model_card(
         about,
         arm.verdict or "",
         role=arm.role,
-        headline=one.told.headline,
+        headline=headline,
         helps=arm.outcome == HELPS,
         trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
         chosen_on=[] if balanced else audited,
@@ -164,38 +164,36 @@ def _write_model(folder: Path, one: MendedModel, prepared: Prepared, mended: Men
     return write_with_head(classifier, one.heads[arm.name], folder, about=about, card=card)
 
 
-def about_model(one: MendedModel, prepared: Prepared, mended: Mended) -> dict[str, Any]:
+def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
     """What a model folder says of how it was mended (`mended.json`), so that nothing it learned from judges it."""
     assert one.told.saved is not None
     arm = one.told.arm(one.told.saved)
     source = prepared.source
     used = next((known for known in prepared.arms_of(one.told.name) if known.name == arm.name), None)
-    debug = None if used is None else used.debug
-    datasets = []
-    if debug is not None and arm.lam != 0:
-        with_it = MendedWith(
-            name=without_folders(debug.dataset),
-            content=debug.content,
-            group=debug.group,
-            seed=debug.samples_seed if debug.seeds else None,  # of noise, which rows and edits have not
-            recipe=debug.recipe,
-            edits=debug.edits,
-        )
-        datasets.append(with_it.document())
-    return {
-        "format": 1,
-        "model": {"name": without_folders(one.told.name), "sha256": one.told.sha256},
-        "on": [
-            {"name": without_folders(part.name), "content": part.content}
-            for part in ((source.whole_train,) if arm.role not in BALANCED_ROLES else ()) + prepared.audited
-        ],
-        "train_content": fitted_pixels(one, arm.role, debug if datasets else None, prepared),
-        "datasets": datasets,
-        "lambda": arm.lam,
-        "fit": prepared.settings.how,
-        "weight_decay": WEIGHT_DECAY,
-        "rows": _row_kinds(arm, prepared),
-    }
+    debug = None if used is None or arm.lam == 0 else used.debug
+    seen = ((source.whole_train,) if arm.role not in BALANCED_ROLES else ()) + prepared.audited
+    return MendedNote(
+        format=FORMAT,
+        model=MendedModelName(without_folders(one.told.name), one.told.sha256),
+        on=tuple(MendedOn(without_folders(part.name), part.content) for part in seen),
+        train_content=tuple(fitted_pixels(one, arm.role, debug, prepared)),
+        datasets=()
+        if debug is None
+        else (
+            MendedWith(
+                name=without_folders(debug.dataset),
+                content=debug.content,
+                group=debug.group,
+                seed=debug.samples_seed if debug.seeds else None,  # of noise, which rows and edits have not
+                recipe=debug.recipe,
+                edits=debug.edits,
+            ),
+        ),
+        lam=arm.lam,
+        fit=prepared.settings.how,
+        weight_decay=WEIGHT_DECAY,
+        rows=_row_kinds(arm, prepared),
+    )
 
 
 def _row_kinds(arm: ArmResult, prepared: Prepared) -> dict[str, int]:

@@ -9,7 +9,6 @@ from counterfoil.card.markdown import code, code_cell, inline
 from counterfoil.report.templates import template_environment
 
 TEMPLATE = "model-card.md.j2"
-_DRAWN = "on drawn images of what it fails at"
 
 
 def model_card(
@@ -38,17 +37,6 @@ def model_card(
         role=role,
         headline=headline,
         helps=helps,
-        learned=_learned(role, about["lambda"]),
         trained_on=trained_on,
         chosen_on=chosen_on,
     )
-
-
-def _learned(role: str, lam: float | None) -> str:
-    """What the head was fitted to, in words."""
-    if role == "rival":
-        return "on rows of audited images, balanced over the groups that CLIP tells"
-    training = "on training images of the model's own data"
-    if lam == 0:
-        return f"{training} alone: λ = 0 was chosen, so that nothing else weighs anything"
-    return f"{training}, the hard ones with more weight" if role == "upweighted" else f"{training} and {_DRAWN}"

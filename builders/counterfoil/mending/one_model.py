@@ -43,15 +43,15 @@ from counterfoil.mending.measuring import (
 from counterfoil.mending.prepared import Prepared
 from counterfoil.mending.refusals import confirm_chose, refuse_near_chance, refuse_told_by_judges
 from counterfoil.mending.reweighting import balanced_lesson
-from counterfoil.mending.seen import JudgedRows, SeenModel, feature_steps, rows_steps, seen_steps
+from counterfoil.mending.seen import JudgedRows, SeenModel, features_through, rows_through, see_model
 from counterfoil.mending.sweep import KeptHeads
 from counterfoil.mending.verdicts import missing_controls, verdict_of
 from counterfoil.mining.audited import clip_doubts
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.head import LinearHead
+from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
-from counterfoil.under_way import Stage, UnderWay
 
 LEARNED_NOTHING = (
     "λ = 0 was chosen: on the discover half no greater weight did better in the worst context without losing more"
@@ -106,9 +106,9 @@ class _Fitted:
         return self.answers[self.place]
 
 
-def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> UnderWay[Stage, MendedModel]:
-    """Audit, fit and judge. Raises as `seen_steps`, and UserError where what is judged told the words of the images."""
-    seen = yield from seen_steps(name, prepared.source, device)
+def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> MendedModel:
+    """Audit, fit and judge. Raises as `see_model`, and UserError where what is judged told the words of the images."""
+    seen = see_model(name, prepared.source, device)
     audit, settings = seen.audit, prepared.settings
     discover, confirm = audit.halves.discover, audit.halves.confirm
     test = prepared.source.test
@@ -120,12 +120,12 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         {} if test is None else {test.content: test.name},
     )
     allowed = seen.allowed()
-    notes += yield from _base_notes(name, prepared, seen, allowed)
-    train_rows, train_features = yield from _rows(prepared, prepared.source.train, seen)
+    notes += _base_notes(name, prepared, seen, allowed)
+    train_rows, train_features = _rows(prepared, prepared.source.train, seen)
     train_labels = prepared.source.train.labels[train_rows]
     tested = None
     if test is not None:
-        rows, features = yield from _rows(prepared, test, seen)
+        rows, features = _rows(prepared, test, seen)
         names = test.units or tuple(str(one) for one in prepared.pixels[test.content])
         units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
         tested = JudgedRows(features, test.labels[rows], units)
@@ -150,10 +150,10 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     train = seen.lesson(train_features, train_labels)
     arms = [Arm(RETRAINED, "retrained"), *prepared.arms_of(name), *_balanced(prepared, context, audit.keys)]
     fitted: list[_Fitted] = []
-    for done, arm in enumerate(arms):
+    for arm in track(arms, f"{name}: heads"):
         lesson = None
         if arm.debug is not None:
-            rows, features = yield from _rows(prepared, arm.debug.images, seen)
+            rows, features = _rows(prepared, arm.debug.images, seen)
             arm = replace(arm, debug=arm.debug.only(rows))
             lesson = seen.lesson(features, arm.debug.labels if arm.debug is not None else rows)
         elif arm.groups is not None:
@@ -162,7 +162,6 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         beside = next((one for one in arms if one.name == arm.of), arm).debug
         judged_by = TEST if beside is not None and confirm_chose(beside, audited) else CONFIRM
         fitted.append(_fit(arm, lesson, train, train_rows, kept, settings.grid, judges, own, judged_by))
-        yield Stage(f"{name}: heads", done + 1, len(arms))
     by_name = {one.arm.name: one for one in fitted}
     results = []
     for one in fitted:
@@ -177,7 +176,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
                 told = MendVerdict("learned nothing", LEARNED_NOTHING)
             result = replace(result, comparisons=comparisons, verdict=told.text, outcome=told.outcome)
         if settings.effects and one.arm.role == "mended":
-            result = yield from _with_effects(one, result, train, kept, judges, settings.seed)
+            result = _with_effects(one, result, train, kept, judges, settings.seed)
         results.append(result)
     best = _best(fitted, judges)
     told = ModelMended(
@@ -210,16 +209,14 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     )
 
 
-def _base_notes(
-    name: str, prepared: Prepared, seen: SeenModel, allowed: NDArray[np.bool_]
-) -> UnderWay[Stage, tuple[str, ...]]:
+def _base_notes(name: str, prepared: Prepared, seen: SeenModel, allowed: NDArray[np.bool_]) -> tuple[str, ...]:
     """What a reader should know of the bases of the datasets to mend with. UserError where a base is near chance."""
     notes: dict[str, None] = {}
     for arm in prepared.arms_of(name):
         debug = arm.debug
         if arm.role != "mended" or debug is None or debug.base is None:
             continue
-        features = yield from feature_steps(debug.base, seen.embedder)
+        features = features_through(debug.base, seen.embedder)
         rows = np.flatnonzero(np.isfinite(features).all(axis=1))
         labels = debug.base.labels[rows]
         right = allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
@@ -231,10 +228,8 @@ def _base_notes(
     return tuple(notes)
 
 
-def _rows(
-    prepared: Prepared, images, seen: SeenModel
-) -> UnderWay[Stage, tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    return (yield from rows_steps(images, prepared.pixels[images.content], seen.embedder))
+def _rows(prepared: Prepared, images, seen: SeenModel) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    return rows_through(images, prepared.pixels[images.content], seen.embedder)
 
 
 def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Arm]:
@@ -317,7 +312,7 @@ def _controls(one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ..
 
 def _with_effects(
     one: _Fitted, result: ArmResult, train: Lesson, kept: KeptHeads, judges: JudgingRows, seed: int
-) -> UnderWay[Stage, ArmResult]:
+) -> ArmResult:
     """The same arm at its λ with fewer contexts a class, and with fewer images a context."""
     debug, lesson = one.arm.debug, one.lesson
     assert debug is not None and lesson is not None and result.lam is not None
@@ -328,14 +323,13 @@ def _with_effects(
     numbers = [number for number in _IMAGES if number < most] + ([most] if most else [])
     asked += [("by_images", n, rows_within(ranks, debug.context, images=n, seed=seed)) for n in numbers]
     found: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
-    for done, (kind, value, rows) in enumerate(asked):
+    for kind, value, rows in track(asked, f"{one.arm.name}: effects"):
         fewer = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = judges.answers(kept.fitted(train, fewer, result.lam).head)
         shares = _shares(answers, judges, result.judged_by)
         found[kind].append(
             EffectPoint(value, len(rows), shares.get(HELDOUT), shares.get(IN_CONTEXTS), shares.get(TEST))
         )
-        yield Stage(f"{one.arm.name}: effects", done + 1, len(asked))
     return replace(result, by_k=tuple(found["by_k"]), by_images=tuple(found["by_images"]))
 
 

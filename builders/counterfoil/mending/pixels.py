@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 
+from counterfoil.progress import report
 from counterfoil.sources import LabelledImages
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import pixels_sha256
-from counterfoil.under_way import Stage, UnderWay
 from counterfoil.user_cache import user_cache
 
 _DIGEST = hashlib.sha256().digest_size
@@ -18,7 +18,7 @@ _NO_IMAGE = bytes(_DIGEST)
 _BETWEEN_STAGES = 1000
 
 
-def pixel_steps(images: LabelledImages) -> UnderWay[Stage, tuple[str | None, ...]]:
+def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
     """For each image the sha256 of its size and its pixels as RGB; None where it cannot be decoded."""
     file = user_cache() / "pixels" / f"{images.content[:64]}.pixels"
     known = _kept(file, len(images))
@@ -27,7 +27,7 @@ def pixel_steps(images: LabelledImages) -> UnderWay[Stage, tuple[str | None, ...
         for _, encoded in images.images():
             found.append(_digest(images, encoded))
             if len(found) % _BETWEEN_STAGES == 0 or len(found) == len(images):
-                yield Stage(f"{images.name}: pixels", len(found), len(images))
+                report(f"{images.name}: pixels", len(found), len(images))
         known = b"".join(found)
         make_folder(file.parent)
         write_atomically(file, known)

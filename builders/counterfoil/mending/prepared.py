@@ -15,12 +15,11 @@ from counterfoil.mending.debug_images import Context, DebugImages, WithControls,
 from counterfoil.mending.given import BALANCED, IMAGES, WEIGHTS, Given
 from counterfoil.mending.groups import Groups, read_groups
 from counterfoil.mending.opening import AuditedBuild, MendSource
-from counterfoil.mending.pixels import pixel_steps
+from counterfoil.mending.pixels import pixels_of
 from counterfoil.mending.refusals import Known, Told, refuse_shared
 from counterfoil.mending.train_weights import read_train_weights
 from counterfoil.mining.opened_images import opened_parts
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +71,7 @@ class Prepared:
         return images + [arm for arm in self.arms if arm.weights is not None]
 
 
-def prepare_steps(
-    source: MendSource, given: Sequence[Given], own: Mapping[str, Given], settings: MendSettings
-) -> UnderWay[Stage, Prepared]:
+def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given], settings: MendSettings) -> Prepared:
     """Open what is named, all problems told together, and refuse what would judge itself."""
     problems: list[CounterfoilError] = []
     opened: list[WithControls] = []
@@ -119,7 +116,7 @@ def prepare_steps(
     pixels: dict[str, tuple[str | None, ...]] = {}
     for images in _every_image(prepared):
         if images.content not in pixels:
-            pixels[images.content] = yield from pixel_steps(images)
+            pixels[images.content] = pixels_of(images)
     refuse_shared(*_sides(prepared, pixels))
     return Prepared(
         **{field: getattr(prepared, field) for field in prepared.__dataclass_fields__ if field != "pixels"},

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.floor import find_floor
-from counterfoil.mending.told_names import told_names
+from counterfoil.mending.given import told_names
 from counterfoil.spoken_counts import counted
 
 _MOST_PROBLEMS = 20

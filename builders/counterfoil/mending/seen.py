@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.embedding import Embedder, classifier_embedder
-from counterfoil.embedding.features import embed_steps
+from counterfoil.embedding.features import embed
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.mending.fitting import Lesson
 from counterfoil.mending.opening import MendSource, target_of
-from counterfoil.mining.audited import Audited, audit_steps, class_map_of
+from counterfoil.mining.audited import Audited, audit_target, class_map_of
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.models.clip import ClipModel
 from counterfoil.models.mended import mended_of
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.progress import renamed
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay, told_as
 from counterfoil.user_cache import user_cache
 
 # Answers that differ between the model and its head on kept features, by no more than rounding explains.
@@ -86,16 +86,16 @@ def refuse_unmendable(models: Sequence[str], source: MendSource) -> None:
     raise_together(found)
 
 
-def seen_steps(name: str, source: MendSource, device: str) -> UnderWay[Stage, SeenModel]:
-    """Audit a model as mining does, and see the audited rows as its head does. Raises as `audit_steps`."""
-    audits, clip, _ = yield from audit_steps(source.recipe, target_of(source.mine, name), device)
+def see_model(name: str, source: MendSource, device: str) -> SeenModel:
+    """Audit a model as mining does, and see the audited rows as its head does. Raises as `audit_target`."""
+    audits, clip, _ = audit_target(source.recipe, target_of(source.mine, name), device)
     audit = audits[0]
     classifier = load_classifier(name, device, classes=source.recipe.classes)
     head = head_of(classifier, device)
     embedder = classifier_embedder(classifier, device)
     parts = []
     for part in audit.parts:
-        parts.append((yield from feature_steps(part, embedder)))
+        parts.append(features_through(part, embedder))
     features = np.concatenate(parts)[audit.rows]
     refuse_infinite(name, features, ", ".join(part.name for part in audit.parts))
     seen = SeenModel(
@@ -105,18 +105,17 @@ def seen_steps(name: str, source: MendSource, device: str) -> UnderWay[Stage, Se
     return seen
 
 
-def feature_steps(images: LabelledImages, embedder: Embedder) -> UnderWay[Stage, NDArray[np.float32]]:
+def features_through(images: LabelledImages, embedder: Embedder) -> NDArray[np.float32]:
     """(n, d) float32 of n images, NaN for what is no image, from the user's cache where they are known."""
-    steps = embed_steps(images, embedder, user_cache() / "embeddings", precision="float32")
-    found = yield from told_as(steps, lambda stage: replace(stage, name=f"{embedder.name}: {images.name}"))
-    return np.asarray(found)
+    with renamed(f"{embedder.name}: {images.name}"):
+        return np.asarray(embed(images, embedder, user_cache() / "embeddings", precision="float32"))
 
 
-def rows_steps(
+def rows_through(
     images: LabelledImages, pixels: Sequence[str | None], embedder: Embedder
-) -> UnderWay[Stage, tuple[NDArray[np.int64], NDArray[np.float32]]]:
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Rows of images that can be decoded, and their features. RunFailure where there is none, or one is not finite."""
-    features = yield from feature_steps(images, embedder)
+    features = features_through(images, embedder)
     rows = np.flatnonzero([digest is not None for digest in pixels])
     if not len(rows):
         raise RunFailure(f"{images.name}: not one image can be decoded")

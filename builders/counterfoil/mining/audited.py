@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from counterfoil.csv_text import as_cell
 from counterfoil.embedding import Embedder, clip_embedder
-from counterfoil.embedding.features import embed_steps
+from counterfoil.embedding.features import embed
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mining.condition_judgements import (
     chosen_thresholds,
@@ -36,6 +36,7 @@ from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions, joined
 from counterfoil.prediction.spread import Spread
+from counterfoil.progress import renamed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.screen.doubts import ScreenDoubts, doubts_of
@@ -46,7 +47,6 @@ from counterfoil.sources.halves import Halves, deal_halves
 from counterfoil.sources.input_datasets import source_splits
 from counterfoil.sources.labelled_images import on_a_line
 from counterfoil.sources.pins import pin_source
-from counterfoil.under_way import Stage, UnderWay, told_as
 from counterfoil.user_cache import user_cache
 
 _BATCH = 64
@@ -130,9 +130,9 @@ class _Judged:
     target: AuditedTarget
 
 
-def audit_steps(
+def audit_target(
     recipe: Recipe, mine: Mine, device: str, elsewhere: Spread | None = None
-) -> UnderWay[Stage, tuple[tuple[Audited, ...], ClipModel, Embedder]]:
+) -> tuple[tuple[Audited, ...], ClipModel, Embedder]:
     """Open what a recipe's `mine` names, and let the target and CLIP look at it. `device` is a resolved one;
     with `elsewhere`, an engine's workers look.
 
@@ -149,15 +149,13 @@ def audit_steps(
         parts = opened_parts(recipe, mine.on)
         seen = contents_seen(parts)
         elsewhere = None if elsewhere is None else elsewhere.worth_for(sum(len(one.images.keys) for one in seen))
-        answers = (yield from answers_of([one.images for one in seen], {target: class_map}, recipe, device, elsewhere))[
-            target
-        ]
+        answers = answers_of([one.images for one in seen], {target: class_map}, recipe, device, elsewhere)[target]
         answered = answers.predictions.readable
     else:
         refuse_ranking_rule(mine.failure)
         parts, has = opened_conditions(recipe, mine.on)
         seen = contents_seen(parts)
-        scored = yield from conditions_scored([one.images for one in seen], target, class_map, recipe.classes, device)
+        scored = conditions_scored([one.images for one in seen], target, class_map, recipe.classes, device)
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
     try:
@@ -171,7 +169,7 @@ def audit_steps(
     embedder = clip_embedder(clip, pin, recipe.screen.weights)
     features: list[NDArray[np.floating]] = []
     for one in seen:
-        features.append((yield from features_of(one.images, embedder, elsewhere)))
+        features.append(features_of(one.images, embedder, elsewhere))
     raw = np.concatenate([np.asarray(one, dtype=np.float32) for one in features])
     keys = tuple(key for part in parts for key in part.keys)
     labels = np.concatenate([part.labels for part in parts]) if has is None else has.sets()[0]
@@ -180,12 +178,12 @@ def audit_steps(
         raise RunFailure(f"{', '.join(part.name for part in parts)}: not one image can be decoded")
     contents: list[str] = []
     for one in seen:
-        contents += yield from one.steps()
+        contents += one.known()
     rows = np.flatnonzero(whole)
     # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
     names = np.asarray(unit_names(parts, contents), dtype=object)[rows].astype(str)
     units = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    whitening = yield from _whitening(recipe, mine, embedder)
+    whitening = _whitening(recipe, mine, embedder)
     halves = deal_halves(labels[rows], mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
     if whitening is None:
         if len(halves.discover) < 2:
@@ -257,13 +255,11 @@ def clip_doubts(
     return doubts_of(recipe, known, decides=decides)
 
 
-def features_of(
-    images: LabelledImages, embedder: Embedder, spread: Spread | None = None
-) -> UnderWay[Stage, NDArray[np.floating]]:
+def features_of(images: LabelledImages, embedder: Embedder, spread: Spread | None = None) -> NDArray[np.floating]:
     """CLIP's features [n, width] of n images, from the user's cache where they are known; NaN for what is no image."""
     engine, device = (None, "cpu") if spread is None else (spread.engine, spread.device)
-    steps = embed_steps(images, embedder, user_cache() / "embeddings", engine=engine, device=device)
-    return (yield from told_as(steps, lambda stage: replace(stage, name=f"CLIP: {images.name}")))
+    with renamed(f"CLIP: {images.name}"):
+        return embed(images, embedder, user_cache() / "embeddings", engine=engine, device=device)
 
 
 def class_map_of(recipe: Recipe, name: str) -> ClassMap:
@@ -280,14 +276,14 @@ def answers_of(
     recipe: Recipe,
     device: str,
     spread: Spread | None = None,
-) -> UnderWay[Stage, dict[str, AuditedTarget]]:
+) -> dict[str, AuditedTarget]:
     """The answers of several classifiers to all images, part after part, from their cache where they are known."""
     names = list(maps)
     found: dict[str, list[Predictions]] = {name: [] for name in names}
     classifiers: dict[str, Classifier] = {}
     for part in parts:
         folder = user_cache() / "predictions"
-        scored = yield from score_models(
+        scored = score_models(
             part,
             names,
             maps,
@@ -344,9 +340,7 @@ def unit_names(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list
     return [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]
 
 
-def _whitening(
-    recipe: Recipe, mine: Mine, embedder: Embedder
-) -> UnderWay[Stage, tuple[NDArray[np.floating], str] | None]:
+def _whitening(recipe: Recipe, mine: Mine, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
     """Features of at most so many rows of the train split, evenly spaced; None where the source has no such split, or
     only that, which is audited."""
     if recipe.source.train_split in mine.on or recipe.source.train_split not in source_splits(
@@ -355,7 +349,7 @@ def _whitening(
         return None
     images, _ = train_rows(recipe)
     images = thinned(images, mine.train_rows)
-    features = yield from features_of(images, embedder)
+    features = features_of(images, embedder)
     rows = np.asarray(features, dtype=np.float64)
     rows = rows[np.isfinite(rows).all(axis=1)]
     return None if len(rows) < 2 else (rows, f"{len(rows):,} rows of {images.name}")

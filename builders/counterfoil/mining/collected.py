@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.audited import Audited
-from counterfoil.mining.class_audits import ClassAudit
 from counterfoil.mining.confirmation import (
     Confirmation,
     Counted,
@@ -24,6 +23,7 @@ from counterfoil.mining.confirmation import (
 from counterfoil.mining.findings import (
     AuditedImages,
     CaptionCheck,
+    ClassAudit,
     CurvePoint,
     DealtHalves,
     Evidence,
@@ -45,10 +45,10 @@ from counterfoil.mining.other_classifiers import other_failures
 from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
-from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EVIDENCE = 12  # a half and finding
 _NEAREST = 20
@@ -66,7 +66,7 @@ def collect_findings(
     maps: Mapping[str, ClassMap],
     device: str,
     rendered: RenderedRound | None = None,
-) -> UnderWay[Stage, Findings]:
+) -> Findings:
     """Test every hypothesis on what `mine.confirm` says, and put what it is worth beside it.
 
     rendered: the images that were rendered for hypotheses. One that has none is tested on the confirm half alone, or,
@@ -87,16 +87,16 @@ def collect_findings(
     ]
     p = [one.p(mine.margin) for one in counted]
     confirmations = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
-    others = yield from other_failures(recipe, mine, audits, maps, device)
+    others = other_failures(recipe, mine, audits, maps, device)
     findings = []
-    for hypothesis, at, counts, confirmation in zip(carried, places, counted, confirmations, strict=True):
+    each = zip(carried, places, counted, confirmations, strict=True)
+    for hypothesis, at, counts, confirmation in track(each, "findings", len(carried)):
         own, there = audits[at], confirm_rows[at]
         before = compared(*count_hypothesis(hypothesis, rows_of(own, own.halves.discover)))
         finding = _finding(recipe, own, captions, found, hypothesis, confirmation, before, there, others[at])
         if rendered is not None and counts.rendered is not None:
             finding = _with_rendered(finding, recipe, mine, own, rendered, counts, confirmation)
         findings.append(finding)
-        yield Stage("findings", len(findings), len(carried))
     # Confirmed first, the largest difference first.
     findings.sort(key=lambda one: (not one.confirmed, -(one.difference.value or 0.0), one.name))
     classifier = audited.target.classifier

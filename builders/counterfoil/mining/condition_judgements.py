@@ -16,7 +16,6 @@ from counterfoil.prediction.condition_answers import best_thresholds, binary_ans
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import RecipeClass
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 from counterfoil.user_cache import user_cache
 
 _BATCH = 64
@@ -61,13 +60,13 @@ def refuse_ranking_rule(rule: str) -> None:
 
 def conditions_scored(
     parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
-) -> UnderWay[Stage, ScoredConditions]:
+) -> ScoredConditions:
     """A classifier's scores of all images, part after part; `class_map` as of `map_conditions`. Raises as
     `condition_scores`."""
     values: list[NDArray[np.float64]] = []
     classifier: Classifier | None = None
     for part in parts:
-        scored = yield from condition_scores(
+        scored = condition_scores(
             part,
             name,
             class_map,

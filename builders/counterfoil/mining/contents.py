@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from counterfoil.progress import track
 from counterfoil.sources import LabelledImages
 from counterfoil.store.atomic import make_folder, write_atomically
-from counterfoil.under_way import Stage, UnderWay
 from counterfoil.user_cache import user_cache
 
 _DIGEST = hashlib.sha256().digest_size
@@ -38,16 +38,16 @@ class ContentsSeen:
             self._seen[key] = hashlib.sha256(image or b"").digest()
             yield key, image
 
-    def steps(self) -> UnderWay[Stage, list[str]]:
+    def known(self) -> list[str]:
         """The content of each row, in order, as text; what nobody has read yet is read now. RunFailure as the disk."""
         plain = self._plain
         known = self._kept()
         if known is not None:
             return known
         missing = frozenset(plain.keys) - self._seen.keys()
-        for done, _ in enumerate(self.images.images(missing) if missing else (), 1):
-            if done % 1000 == 0 or done == len(missing):
-                yield Stage(f"{plain.name}: contents", done, len(missing))
+        read = self.images.images(missing) if missing else ()
+        for _ in track(read, f"{plain.name}: contents", len(missing), 1000):
+            pass
         make_folder(self._file.parent)
         write_atomically(self._file, b"".join(self._seen[key] for key in plain.keys))
         return [self._seen[key].hex() for key in plain.keys]

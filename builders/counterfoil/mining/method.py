@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.captions.gathering import Gathered
-from counterfoil.mining.class_audits import ClassContext, ClassDirection, ScoredCaption
 from counterfoil.mining.cutoffs import Role, cut
-from counterfoil.mining.findings import Findings
+from counterfoil.mining.findings import ClassContext, ClassDirection, Findings, ScoredCaption
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
-from counterfoil.under_way import Stage, UnderWay
 
 Decide = Callable[[NDArray[np.floating]], NDArray[np.float64]]
 
@@ -143,7 +141,7 @@ class CandidateTexts(Protocol):
 
     def __call__(
         self, recipe: Recipe, settings: Any, folder: Path, device: str
-    ) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]: ...
+    ) -> tuple[Gathered, tuple[str, ...]]: ...
 
 
 class Layer(Protocol):
@@ -157,9 +155,7 @@ class Layer(Protocol):
 class Find(Protocol):
     """How hypotheses are found. The same half, settings and seed give the same hypotheses, in the same order."""
 
-    def __call__(
-        self, half: DiscoverHalf, mine: Mine, settings: Any, workers: int | None
-    ) -> UnderWay[Stage, Found]: ...
+    def __call__(self, half: DiscoverHalf, mine: Mine, settings: Any, workers: int | None) -> Found: ...
 
 
 class Search(Protocol):
@@ -178,7 +174,7 @@ class Search(Protocol):
         folder: Path,
         device: str,
         workers: int | None,
-    ) -> UnderWay[Stage, MineResult]: ...
+    ) -> MineResult: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from counterfoil.engines import engine_for
 from counterfoil.errors import UserError
 from counterfoil.mining import interventions
-from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv
-from counterfoil.mining.audited import Audited, WithoutClip, audit_steps, clip_doubts, unreadable_note
+from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv, find_without_words
+from counterfoil.mining.audited import Audited, WithoutClip, audit_target, clip_doubts, unreadable_note
 from counterfoil.mining.collected import collect_findings
-from counterfoil.mining.findings import Findings, findings_json
+from counterfoil.mining.findings import Findings, findings_csv, findings_json
 from counterfoil.mining.findings_layer import HARD, VECTORS, laid_over, layer_of, origin_of
-from counterfoil.mining.findings_table import findings_csv
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.mined_files import (
@@ -37,17 +36,16 @@ from counterfoil.mining.mined_files import (
 )
 from counterfoil.mining.opened_images import labelled_images
 from counterfoil.mining.other_classifiers import other_failures, other_models
-from counterfoil.mining.pools import asked_pool, filter_steps
+from counterfoil.mining.pools import asked_pool, filter_pool
 from counterfoil.mining.relabelling import with_checked_labels
-from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
-from counterfoil.mining.report import pictures_wanted, report_html
-from counterfoil.mining.thumbnails import thumbnails
-from counterfoil.mining.train_weights import need_train_split, weight_steps
-from counterfoil.mining.without_words import without_words_steps
+from counterfoil.mining.rendered_round import refuse_unrendered, render_round
+from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
+from counterfoil.mining.train_weights import need_train_split, weigh_train_rows
 from counterfoil.models.classifiers.of_callable import Transform
 from counterfoil.models.classifiers.of_python import HandedOver, handed_over
 from counterfoil.models.devices import resolve_devices
 from counterfoil.prediction.spread import Spread
+from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.method_settings import unknown_method, validated
 from counterfoil.recipe.names import did_you_mean
@@ -57,7 +55,6 @@ from counterfoil.sources import LabelledImages
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.under_way import Stage, UnderWay, finish
 
 WEIGHTS = "weights.parquet"
 _POOLED = "Their failures choose contexts beside the target's; name others, or none: --set 'mine.settings.pooled=[]'"
@@ -96,52 +93,13 @@ def mine(
     this needs the usual `if __name__ == "__main__":`. Raises UserError for input that cannot be used, RunFailure where
     the run cannot go on.
     """
-    steps = mine_steps(
-        recipe,
-        out,
-        overrides=overrides,
-        method=method,
-        target=target,
-        transform=transform,
-        on=on,
-        confirm=confirm,
-        device=device,
-        workers=workers,
-        pool=pool,
-        pool_rows=pool_rows,
-        pool_labels=pool_labels,
-        weights=weights,
-    )
-    return finish(steps)
-
-
-def mine_steps(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    method: str | None = None,
-    target: TargetModel | None = None,
-    transform: Transform | Mapping[str, Transform] | None = None,
-    on: Sequence[str] | None = None,
-    confirm: str | None = None,
-    device: str = "auto",
-    workers: int | None = None,
-    pool: str | None = None,
-    pool_rows: int | None = None,
-    pool_labels: str | None = None,
-    weights: bool = False,
-) -> UnderWay[Stage, MineResult]:
-    """`mine`, which tells how far each of its stages is."""
     with handed_over([] if target is None else target, transform) as (names, held):
         if len(names) > 1:
             raise UserError(f"target: found {len(names)} models, expected one")
-        return (
-            yield from _mined(
+        return _mined(
                 recipe, out, next(iter(names), None), held, overrides=overrides, method=method, on=on, confirm=confirm,
                 device=device, workers=workers, pool=pool, pool_rows=pool_rows, pool_labels=pool_labels,
                 weights=weights,
-            )
         )  # fmt: skip
 
 
@@ -161,7 +119,7 @@ def _mined(
     pool_rows: int | None,
     pool_labels: str | None,
     weights: bool,
-) -> UnderWay[Stage, MineResult]:
+) -> MineResult:
     folder = named_path(out)
     if isinstance(recipe, Recipe):
         recipe = written_recipe(recipe, overrides, folder)
@@ -186,11 +144,11 @@ def _mined(
         if chosen.search is not None:
             refuse_unused(mined, on=on, confirm=confirm, pool_rows=pool_rows, pool_labels=pool_labels)
             refuse_pools(pool, weights, mined)
-            return (yield from chosen.search(loaded, mined, settings, recipe, overrides, folder, used_device, workers))
+            return chosen.search(loaded, mined, settings, recipe, overrides, folder, used_device, workers)
         assert chosen.find is not None
         refuse_unrendered(loaded, mined)
         assert chosen.captions is not None
-        gathered, notes = yield from chosen.captions(loaded, settings, folder, used_device)
+        gathered, notes = chosen.captions(loaded, settings, folder, used_device)
         texts, references, candidates = gathered
         wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined)
         if weights:
@@ -200,28 +158,24 @@ def _mined(
         pooled_maps = other_models(loaded, beside, _POOLED)
         elsewhere = None if held else _elsewhere(loaded, devices, workers)
         try:
-            audits, clip, embedder = yield from audit_steps(loaded, mined, used_device, elsewhere)
+            audits, clip, embedder = audit_target(loaded, mined, used_device, elsewhere)
         except WithoutClip as error:
             if pool is not None or weights or mined.confirm != "rows":
                 raise
             refuse_others(folder, loaded, mined, [part.content for part in error.parts])
-            wordless, told = yield from without_words_steps(error, loaded, mined, settings)
+            wordless, told = find_without_words(error, loaded, mined, settings)
             return _left(folder, wordless, pictures_of(wordless, error.parts), told, loaded)
         refuse_others(folder, loaded, mined, [part.content for part in audits[0].parts])
-        vectors = yield from _encoded(texts, clip.embed_texts)
+        vectors = _encoded(texts, clip.embed_texts)
         captions = CandidateCaptions(texts, vectors, references, candidates)
-        pooled = yield from other_failures(loaded, mined, audits, pooled_maps, used_device)
+        pooled = other_failures(loaded, mined, audits, pooled_maps, used_device)
         several: list[Found] = []
         for audited, theirs in zip(audits, pooled, strict=True):
             half = discover_half(audited, loaded, captions, theirs)
-            several.append((yield from chosen.find(half, mined, settings, workers)))
+            several.append(chosen.find(half, mined, settings, workers))
         found = found_together(audits, several)
-        rendered = yield from rendered_steps(
-            loaded, mined, found, recipe, overrides, folder, ",".join(devices), workers
-        )
-        findings = yield from collect_findings(
-            loaded, mined, settings, audits, captions, found, others, used_device, rendered
-        )
+        rendered = render_round(loaded, mined, found, recipe, overrides, folder, ",".join(devices), workers)
+        findings = collect_findings(loaded, mined, settings, audits, captions, found, others, used_device, rendered)
         notes = (*notes, *unreadable_note(audits[0].unreadable, audits[0].paths))
         findings = replace(findings, notes=(*notes, *chosen.notes(findings, loaded, settings)))
         told = None
@@ -251,14 +205,14 @@ def _mined(
         inside = sets_of(findings, found.hypotheses, audits[0])
         filtered, pool_layer = None, None
         if wanted_pool is not None:
-            filtered = yield from filter_steps(*wanted_pool, loaded, mined, audits, found, embedder, used_device)
+            filtered = filter_pool(*wanted_pool, loaded, mined, audits, found, embedder, used_device)
             if filtered.count:
                 below, changes, extends = laid_over(recipe, overrides, folder)
                 origin = origin_of(findings) | {"shared": filtered.shared}
                 pool_layer = interventions.pool_files(
                     filtered.hardest, filtered.origin, loaded, below, extends, changes, origin
                 )
-        of_rows = (yield from weight_steps(loaded, found, embedder)) if weights else None
+        of_rows = weigh_train_rows(loaded, found, embedder) if weights else None
         more: list[Callable[[], object]] = [] if pool_layer is None else [partial(pool_layer.write, folder)]
         if of_rows is not None:
             more.append(partial(of_rows.write, folder / WEIGHTS, findings))
@@ -438,9 +392,9 @@ def _chosen(mine: Mine | None, **given: Any) -> Mine:
     return validated(Mine, values | {key: value for key, value in given.items() if value is not None}, "mine")
 
 
-def _encoded(texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray]) -> UnderWay[Stage, Any]:
+def _encoded(texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray]) -> Any:
     parts = []
     for start in range(0, len(texts), _MOST_TEXT_STEPS):
         parts.append(embed(texts[start : start + _MOST_TEXT_STEPS]))
-        yield Stage("captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
+        report("captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
     return cast(Any, np.concatenate(parts).astype(np.float32))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from counterfoil.card.index_page import write_index
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import Findings
@@ -95,3 +96,4 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files by name, the findings last. UserError or RunFailure when the disk refuses."""
     for name in sorted(files, key=lambda name: name == FINDINGS):
         write_atomically(folder / name, files[name])
+    write_index(folder)

@@ -15,7 +15,6 @@ from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import Stage, UnderWay
 
 _MEASURED = "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'"
 
@@ -40,7 +39,7 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
 
 def other_failures(
     recipe: Recipe, mine: Mine, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
-) -> UnderWay[Stage, list[dict[str, NDArray[np.bool_]]]]:
+) -> list[dict[str, NDArray[np.bool_]]]:
     """By audit, (n,) failures of other classifiers on the same images, by the same rule.
 
     Each has its own thresholds of conditions, from the same discover half as the target's.
@@ -50,13 +49,13 @@ def other_failures(
     if conditions is not None:
         present = np.stack([one.labels == one.classes[0] for one in audits], axis=1)
         for name, class_map in maps.items():
-            scored = yield from conditions_scored(audited.parts, name, class_map, recipe.classes, device)
+            scored = conditions_scored(audited.parts, name, class_map, recipe.classes, device)
             own = replace(scored, values=scored.values[audited.rows])
             thresholds = chosen_thresholds(own, present, audited.halves.discover, conditions.names)
             for place, one in enumerate(judged_conditions(own, present, thresholds)):
                 found[place][name] = one.failed
     elif maps:
-        answers = yield from answers_of(audited.parts, maps, recipe, device)
+        answers = answers_of(audited.parts, maps, recipe, device)
         labels = np.concatenate([part.labels for part in audited.parts])
         for name, own in answers.items():
             failed = failures(mine.failure, own.predictions, labels, recipe.classes, own.class_map)

@@ -29,6 +29,7 @@ from counterfoil.mining.interventions import (
 )
 from counterfoil.mining.method import Found
 from counterfoil.models.classifiers.of_predictions import PREFIX
+from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages, Reference
@@ -37,7 +38,6 @@ from counterfoil.sources.condition_labels import conditions_of
 from counterfoil.sources.input_datasets import source_splits
 from counterfoil.sources.labelled_sources import every_row
 from counterfoil.sources.pins import pin_source
-from counterfoil.under_way import Stage, UnderWay
 
 _MOST_NAMED = 8
 # A class, where nobody says how many.
@@ -161,7 +161,7 @@ def _split_of(recipe: Recipe, split: str) -> Reference:
     return Reference(source.dataset, split, source.revision, source.config, *columns)
 
 
-def filter_steps(
+def filter_pool(
     pool: OpenedPool,
     most: int,
     recipe: Recipe,
@@ -170,13 +170,13 @@ def filter_steps(
     found: Found,
     embedder: Embedder,
     device: str,
-) -> UnderWay[Stage, FilteredPool]:
+) -> FilteredPool:
     """The rows of least decision value, at most `most` of each class that has a direction."""
     rows, labels = pool.rows, pool.labels
     if rows is None or labels is None:
-        rows, labels = yield from _predicted(pool.images, recipe, mine, audits, device)
-    shared = yield from _shared(pool, recipe, audits[0])
-    features = yield from features_of(pool.images, embedder)
+        rows, labels = _predicted(pool.images, recipe, mine, audits, device)
+    shared = _shared(pool, recipe, audits[0])
+    features = features_of(pool.images, embedder)
     directed = np.isin(labels, list(found.decide))
     somehow = np.zeros(len(shared), dtype=bool)
     somehow[rows[directed]] = True
@@ -206,23 +206,23 @@ def decided(
 
 def _predicted(
     images: LabelledImages, recipe: Recipe, mine: Mine, audits: Sequence[Audited], device: str
-) -> UnderWay[Stage, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     target = audits[0].target
     name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
     if recipe.source.conditions is None:
-        answers = yield from answers_of([images], {name: class_map}, recipe, device)
+        answers = answers_of([images], {name: class_map}, recipe, device)
         given = answers[name].predictions.prediction
         return np.arange(len(images)), answered_labels(given, class_map.targets)
-    scored = yield from conditions_scored([images], name, class_map, recipe.classes, device)
+    scored = conditions_scored([images], name, class_map, recipe.classes, device)
     return row_labels(has_conditions(scored, target.about["thresholds"]))
 
 
-def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> UnderWay[Stage, NDArray[np.bool_]]:
+def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:
     """(m,) which images of the pool are audited too, by their content; or by their unit, within one dataset."""
     contents: set[bytes] = set()
     for part in audited.parts:
-        contents.update((yield from _contents(part)))
-    own = yield from _contents(pool.images)
+        contents.update(_contents(part))
+    own = _contents(pool.images)
     shared = np.asarray([content in contents for content in own], dtype=bool)
     units = [unit for part in audited.parts for unit in part.units or ()]
     if pool.images.units is not None and pool.origin.reference.dataset == recipe.source.dataset:
@@ -230,13 +230,11 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> UnderWay[Stag
     return shared
 
 
-def _contents(images: LabelledImages) -> UnderWay[Stage, list[bytes]]:
+def _contents(images: LabelledImages) -> list[bytes]:
     found: list[bytes] = []
-    for _, image in images.images():
+    for _, image in track(images.images(), f"{images.name}: contents", len(images), 1000):
         # Rows without an image have nothing to share.
         found.append(
             f"none {images.content} {len(found)}".encode() if image is None else hashlib.sha256(image).digest()
         )
-        if len(found) % 1000 == 0 or len(found) == len(images):
-            yield Stage(f"{images.name}: contents", len(found), len(images))
     return found

@@ -29,7 +29,6 @@ from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
 from counterfoil.store import read_batches
-from counterfoil.under_way import Stage, UnderWay
 
 ROUND = "rounds/01"
 PURPOSE = "confirm"
@@ -87,7 +86,7 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
         raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 
-def rendered_steps(
+def render_round(
     recipe: Recipe,
     mine: Mine,
     found: Found,
@@ -96,7 +95,7 @@ def rendered_steps(
     folder: Path,
     device: str,
     workers: int | None,
-) -> UnderWay[Stage, RenderedRound | None]:
+) -> RenderedRound | None:
     """Render what `mine.confirm` asks for in `folder`, and let the target answer it; None where that is nothing.
 
     recipe: as it was mined, with `overrides`; source: how its person named it. A round that is there goes on. Raises as
@@ -109,13 +108,13 @@ def rendered_steps(
     place = folder / ROUND
     layer = round_layer(drawn, prompts, recipe, mine, source, overrides, place)
     keep_layer(place / LAYER, layer)
-    opened = yield from built_round(place, ROUND, device, workers)
+    opened = built_round(place, ROUND, device, workers)
     if opened is None:
         raise RunFailure(
             f"{place / DATASET}: the screen accepted no base image, so that there is nothing to compare with",
             "Lower the object threshold, or give the classes tokens of their own (`tokens`).",
         )
-    images, audited = yield from answered(opened, ROUND, mine.target or "", recipe, device.partition(",")[0])
+    images, audited = answered(opened, ROUND, mine.target or "", recipe, device.partition(",")[0])
     answers = audited.predictions
     failed = failures(mine.failure, answers, images.labels, recipe.classes, audited.class_map)
     scores = _scores(opened)

@@ -1,28 +1,39 @@
-"""The page of mining: one HTML file that says what fails, how sure that is, and what was tried; no outside resource."""
+"""What mining says to people: a headline, tables for terminal and page, and the page, one HTML file by itself."""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil import __version__
 from counterfoil.keep.failure_names import ANSWERED
-from counterfoil.mining.answered import LabelToLookAt
-from counterfoil.mining.class_audits import ClassAudit
-from counterfoil.mining.figures import curve_figure, rates_figure
-from counterfoil.mining.findings import CaptionCheck, Finding, Findings, Rate
-from counterfoil.mining.shown_pairs import PairsShown, keys_of_pairs, last_log_e, pairs_shown, typical
-from counterfoil.mining.thumbnails import PictureShown, picture_uri
+from counterfoil.mining.findings import AnswersTold, ClassAudit, Evidence, Finding, Findings, NearestImage
+from counterfoil.recipe.prompts import BASE
 from counterfoil.report.templates import template_environment
+from counterfoil.report.words import (
+    NOTHING,
+    between,
+    counted,
+    e_value,
+    named,
+    opening,
+    points,
+    probability,
+    share,
+    times,
+)
+from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+    from PIL.Image import Image
 
 TEMPLATE = "mining-report.html.j2"
+OF_SETS = "A q is of a set of images, not of the words for it."
 
 # What is shown in full has at most 4 × 8 pictures of 3 kB or so: three megabytes when everything is confirmed. Of pairs
 # there are up to 36 pictures, so that half as many findings are shown.
@@ -33,32 +44,132 @@ MOST_LISTED = 200
 MOST_CONTEXTS = 8
 MOST_CLASSES = 12
 MOST_LABELS = 16
-_LONGEST_TEXT = 240
+MOST_PAIRS = 4
+MOST_TYPICAL = 5
+# Wiles 2022, Figure 2: fifteen mistakes, three images.
+MOST_ANSWERS = 15
+MOST_EXAMPLES = 3
+ANSWERS_WITH_PICTURES = 3
+
+SIDE = 96
+_QUALITY = 75
+# Noise of this side takes half of it; a page never takes more than 24 × 24 pictures of it.
+MOST_PICTURE_BYTES = 16_384
 
 _RULES = {
     "top1": "the answer is not the label",
     "top3": "the label is not among the top three answers",
     "parent": "none of the top three answers lies under the label’s parent",
 }
-_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_WHERE = {"discover": "discover half", "confirm": "confirm half", "rendered": "rendered for the test"}
+# E-values from 1e-10 to 1e100, in natural logarithms: beyond, a look is drawn at the edge.
+_LEAST_LOG_E, _MOST_LOG_E = -23.0, 230.0
+_MOST_POWERS = 7
+_CURVE_HEIGHT = 120
 
 
-@dataclass(frozen=True, slots=True)
-class FindingShown:
-    """A finding with what is drawn of it."""
+class Cell(NamedTuple):
+    """A number of a table, its interval, and the counts behind it; what there is none of is empty."""
 
-    finding: Finding
-    both: Markup
-    rates: tuple[tuple[str, Markup, Rate], ...]
-    curve: Markup | None
-    accuracy: float | None
-    wrong: tuple[PictureShown, ...]
-    right: tuple[PictureShown, ...]
-    nearest: tuple[PictureShown, ...]
-    easiest: tuple[PictureShown, ...]
-    doubtful: bool
-    pairs: PairsShown | None
+    text: str
+    interval: str = ""
+    counts: str = ""
+
+
+def headline(findings: Findings) -> tuple[str, str]:
+    """What a run says first: in a few words, and the sentence behind them."""
+    told = findings.answered
+    if findings.confirmed:
+        one, count = by_weight(findings.standing)[0], len(findings.confirmed)
+        head = f"{count:,} of {counted(findings.tested, 'named failure')} {'holds' if count == 1 else 'hold'}"
+        if one.difference.value is None:
+            return head, f"The surest: {one.words}. No fresh pairs tell how often."
+        low, high = one.difference.reported_interval or one.difference.interval or (None, None)
+        interval = between(Estimate(one.difference.value, low, high), decimals=0)
+        beside = "the rest of its class" if one.tested_on in ("rows", "both") else "the same images without it"
+        gap = f"{points(one.difference.value, decimals=0)} points more often than {beside}"
+        return head, f"The surest: {one.words}, wrong {gap}{f' ({interval})' if interval else ''}."
+    if told is not None and told.without_words is not None:
+        sentence = "What is below describes them and tests nothing."
+        if told.classes:
+            worst = told.classes[0]
+            beside = "" if worst.others_rate is None else f", all others {share(worst.others_rate)}"
+            rate = f"{share(worst.rate)} ({_bounds(worst.interval, share)})"
+            sentence = f"The worst class is {worst.name}: {rate}{beside}. {sentence}"
+        return f"{told.failures:,} of {told.rows:,} images wrong", sentence
+    if not findings.tested:
+        rows, errors = (sum(getattr(audit, what) for audit in findings.classes) for what in ("rows", "errors"))
+        if is_drawn(findings) and rows and not errors:
+            return "Nothing could be tested", (
+                f"Not one of {counted(rows, 'base image')} fails: there was nothing to describe, and the classes below"
+                " say how rare failures are at most."
+            )
+        return "Nothing could be tested", "No hypothesis reached the test; the classes below say why."
+    return "No failure found at this size", unseen(findings)
+
+
+def unseen(findings: Findings) -> str:
+    """How large a difference would have been seen, and what may be there beside it."""
+    seen, drawn = findings.smallest_difference, is_drawn(findings)
+    if drawn and (seen is None or seen.difference is None):
+        return "How large a difference may have stayed unseen is told by the intervals of the report."
+    if seen is None:
+        return "How small a difference would have been seen was not computed."
+    if seen.difference is None:
+        return (
+            "These halves are too small for any difference to be seen: a typical set has"
+            f" {counted(seen.set_rows, 'image')} on the confirm half."
+        )
+    what, than = ("description", "its base") if drawn else ("set", "the rest of its class")
+    sizes = f"for a set of {counted(seen.set_rows, 'image')} against {seen.rest_rows:,} others that fail at"
+    of = "" if drawn else f", {sizes} {share(seen.rest_rate)}"
+    return (
+        f"A {what} that fails {points(seen.difference, decimals=0)} points more often than {than} would have been seen"
+        f" ({share(seen.power)} of the time{of}); smaller failures may be there."
+    )
+
+
+def table(findings: Findings, some: Iterable[Finding]) -> tuple[list[str], list[tuple[Finding, list[Cell]]]]:
+    """Columns and rows of findings, for terminal and page alike."""
+    drawn, some = is_drawn(findings), list(some)
+    ended = drawn and not all(one.confirmed for one in some)
+    columns = ["wrong (%)", f"{'without it' if drawn else 'the rest'} (%)", "more (points)"]
+    columns += ["pairs", "E", "q"] if drawn else ["p", "q"]
+    return columns + ["ended"] * ended, [(one, list(_cells(one, drawn=drawn, ended=ended))) for one in some]
+
+
+def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
+    """Which classes fail, the worst first, and what they are most taken for."""
+    rows = []
+    for one in answered.classes:
+        taken = [other for other in answered.taken_for if other.id == one.id][:2]
+        rows.append([
+            f"{one.name} (more)" if one.more else one.name,
+            f"{share(one.rate)} ({_bounds(one.interval, share)})",
+            share(one.others_rate),
+            f"{one.failures:,} of {one.rows:,}",
+            ", ".join(f"{other.other_name} ({other.count} of {other.rows})" for other in taken),
+        ])  # fmt: skip
+    return ["class", "wrong", "all others", "images", "most taken for"], rows
+
+
+def _cells(one: Finding, *, drawn: bool, ended: bool) -> Iterator[Cell]:
+    def percent(value: float | None) -> str:
+        return share(value).removesuffix(" %")
+
+    for rate in (one.set, one.rest):
+        yield Cell(percent(rate.rate), _bounds(rate.interval, percent), f"{rate.failures:,} of {rate.rows:,}")
+    interval = one.difference.reported_interval or one.difference.interval
+    yield Cell(points(one.difference.value, decimals=0), _bounds(interval, lambda end: points(end, decimals=0)))
+    if not drawn:
+        yield Cell(f"{one.p:.2g}")
+    elif one.pairs is None:
+        yield from (Cell(NOTHING), Cell(NOTHING))
+    else:
+        yield Cell(f"{one.pairs.pairs:,}", "", f"{one.pairs.failing:,} : {one.pairs.rescued:,}")
+        yield Cell(_bare(e_value(one.last_log_e)))
+    yield Cell(f"{one.q:.2g}")
+    if ended:
+        yield Cell(NOTHING if one.pairs is None else one.pairs.state.replace("_", " "))
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
@@ -66,9 +177,13 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
     or 44 of one that was tested in pairs."""
     wanted: dict[str, None] = {}
     for one in _in_full(findings):
-        for keys in (*_strips(one), keys_of_pairs(one)):
-            wanted |= dict.fromkeys(keys)
-    return tuple(wanted | dict.fromkeys(one.key for one in _labels_shown(findings)))
+        wanted |= dict.fromkeys(piece.key for strip in strips(one).values() for piece in strip)
+        wanted |= dict.fromkeys(piece.key for pair in pairs_beside(one) for piece in pair)
+        for side in (one.answers.before, one.answers.after) if one.answers is not None else ():
+            for answer in side[:ANSWERS_WITH_PICTURES]:
+                wanted |= dict.fromkeys(answer.examples[:MOST_EXAMPLES])
+    labels = () if findings.answered is None else findings.answered.labels[:MOST_LABELS]
+    return tuple(wanted | dict.fromkeys(one.key for one in labels))
 
 
 def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
@@ -77,62 +192,48 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
     pictures: encoded thumbnails by key (`pictures_wanted`); a key without one is shown by its name. ValueError for a
     thumbnail that is too large, or neither PNG, WebP nor JPEG.
     """
-    filters = {
-        "named": named,
-        "opening": lambda text: text[:1].upper() + text[1:],
-        "share": share,
-        "points": points,
-        "probability": probability,
-        "number": lambda count: f"{count:,}",
-        "counted": lambda count, one, many: f"{count:,} {one if count == 1 else many}",
-        "evidence": evidence,
-        "last_log_e": last_log_e,
-        "times": times,
-    }
-    environment = template_environment(TEMPLATE, filters)
-    confirmed, in_full = by_weight(findings.standing), _in_full(findings)
-    failed = sorted(
-        (one for one in findings.findings if not one.confirmed),
-        key=lambda one: (one.p, -(one.difference.value or 0.0), one.name),
-    )
-    directed = [audit for audit in findings.classes if audit.direction is not None]
-    undirected = _by_reason(findings.classes)
+    standing, in_full = by_weight(findings.standing), _in_full(findings)
+    environment = template_environment(
+        TEMPLATE,
+        {
+            "named": named, "opening": opening, "share": _unbroken(share), "probability": _unbroken(probability),
+            "e_value": _unbroken(e_value), "times": times, "bare": _bare, "counted": counted,
+            "points": lambda value: points(value, decimals=0), "number": lambda count: f"{count:,}",
+            "apart": _apart,
+        },
+    )  # fmt: skip
     return environment.get_template(TEMPLATE).render(
         findings=findings,
-        by_name={one.name: one for one in findings.findings},
-        confirmed=confirmed,
-        shown=[_shown(findings, one, pictures) for one in in_full],
-        rest=confirmed[len(in_full) :],
-        longer=[one for one in findings.confirmed if one not in findings.standing],
-        failed=failed,
-        directed=sorted(directed, key=lambda audit: (-audit.direction.strength if audit.direction else 0.0, audit.id)),
-        undirected=undirected,
-        contexted=[audit for audit in findings.classes if audit.contexts],
-        most_contexts=MOST_CONTEXTS,
-        most_listed=MOST_LISTED,
-        rule=_rule(findings),
-        images=sum(images.rows for images in findings.on),
-        rendered=any(one.rendered is not None for one in findings.findings),
+        headline=headline(findings),
         drawn=is_drawn(findings),
-        baseline=_baseline(findings.classes),
-        base_rows=sum(audit.rows for audit in findings.classes),
-        base_errors=sum(audit.errors for audit in findings.classes),
+        standing=standing,
+        shown=in_full,
+        rest=standing[len(in_full) :],
+        longer=[one for one in findings.confirmed if one not in findings.standing],
+        failed=sorted(
+            (one for one in findings.findings if not one.confirmed),
+            key=lambda one: (one.p, -(one.difference.value or 0.0), one.name),
+        ),
+        rule=_rule(findings),
         has_recipe=has_recipe,
-        to_look_at=[] if findings.answered is None else [_to_look_at(one, pictures) for one in _labels_shown(findings)],
-        most_classes=MOST_CLASSES,
+        unseen=unseen(findings),
+        accuracy=lambda one: _accuracy(findings, one),
+        by_rate=sorted(findings.classes, key=lambda one: (-(one.rate or 0.0), one.id)),
+        undirected=_by_reason(findings.classes),
+        counts_from=lambda one: counts_from(findings, one),
+        curve_figure=curve_figure,
+        looks_figure=looks_figure,
+        of_sets=OF_SETS,
+        pairs_beside=pairs_beside,
+        strips=strips,
+        table=lambda some: table(findings, some),
+        uri=lambda key: picture_uri(pictures.get(key)),
+        most={
+            "answers": MOST_ANSWERS, "classes": MOST_CLASSES, "contexts": MOST_CONTEXTS, "examples": MOST_EXAMPLES,
+            "labels": MOST_LABELS, "listed": MOST_LISTED, "with_pictures": ANSWERS_WITH_PICTURES,
+        },
         version=__version__,
-    )
-
-
-def _labels_shown(findings: Findings) -> Sequence[LabelToLookAt]:
-    return () if findings.answered is None else findings.answered.labels[:MOST_LABELS]
-
-
-def _to_look_at(one: LabelToLookAt, pictures: Mapping[str, bytes]) -> PictureShown:
-    told = f"{one.label}, answered {one.answered}"
-    return PictureShown(
-        picture_uri(pictures.get(one.key)), True, told, f"{one.path or one.key}: {told}, {share(one.confidence)} sure"
-    )
+    )  # fmt: skip
 
 
 def is_drawn(findings: Findings) -> bool:
@@ -150,64 +251,151 @@ def by_weight(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda one: (one.q, -(one.difference.value or 0.0), one.name))
 
 
-def named(text: str) -> str:
-    """A stranger's text as it can stand in a page: of bounded length, without control characters."""
-    if len(text) > _LONGEST_TEXT:
-        text = f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
-    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in ("Cc", "Cs") else one for one in text)
+def strips(one: Finding) -> dict[str, list[Evidence | NearestImage]]:
+    """The images of a finding's strips: of its set wrong and right, those nearest to its caption, and the easiest.
+
+    Of pairs, those that are shown beside their base image already are left out.
+    """
+    pieces, most = list(one.evidence), MOST_A_STRIP
+    if one.pairs is not None:
+        seen, most = {described.key for _, described in pairs_beside(one)}, MOST_TYPICAL
+        pieces = [piece for piece in of_description(one) if piece.key not in seen]
+    several: dict[str, tuple[Iterable[Evidence | NearestImage], int]] = {
+        "wrong": ((piece for piece in pieces if piece.failed), most),
+        "right": ((piece for piece in pieces if not piece.failed), most),
+        "nearest": (one.caption_check.nearest if one.caption_check else (), MOST_A_STRIP),
+        "easiest": (one.easiest, MOST_A_STRIP),
+    }
+    return {
+        name: list(islice({piece.key: piece for piece in found}.values(), count))
+        for name, (found, count) in several.items()
+    }
 
 
-def share(value: float | None) -> str:
-    """A fraction as whole percent; near 0 and 1, where a rounded number would say none or all, with a decimal."""
-    if value is None:
-        return "–"
-    near = 0 < value < 0.01 or 0.99 < value < 1
-    text = f"{100 * value:.1f}" if near else str(int(100 * value + 0.5))
-    if near and text in ("0.0", "100.0"):
-        text = "<0.1" if value < 0.5 else ">99.9"
-    return f"{text}\N{NO-BREAK SPACE}%"
+def counts_from(findings: Findings, one: Finding) -> float | None:
+    """The log e-value from which e-BH confirms a hypothesis beside those that it did (Wang and Ramdas 2022)."""
+    rejected = len(findings.confirmed) + (0 if one.confirmed else 1)
+    if not (findings.fdr and findings.tested and rejected):
+        return None
+    return math.log(findings.tested / (findings.fdr * rejected))
 
 
-def points(value: float | None) -> str:
-    """A difference of fractions as whole percentage points with a sign for a loss; a dash for None."""
-    if value is None:
-        return "–"
-    rounded = int(abs(100 * value) + 0.5)
-    return f"−{rounded}" if value < 0 and rounded else str(rounded)
+def base_key(key: str, classes: Sequence[str]) -> str | None:
+    """The key of the base image that a described image has its noise from; None for what is no key of a round."""
+    folder, _, sample = key.rpartition("/")
+    stem, _, index = sample.rpartition("_")
+    if not (folder and index.isdecimal()):
+        return None
+    owner = next((one for one in classes if stem.endswith(f"_{one}")), None)
+    return None if owner is None else f"{folder}/{BASE}_{owner}_{index}"
 
 
-def probability(value: float) -> str:
-    """A p- or q-value with its sign of comparison: `= .002`, `< .001`."""
-    if value < 0.001:
-        return "<\N{NO-BREAK SPACE}.001"
-    text = f"{value:.3f}" if value < 0.0995 else f"{value:.2f}"
-    return f"=\N{NO-BREAK SPACE}{text.removeprefix('0') if value < 0.995 else '1'}"
+def of_description(one: Finding) -> tuple[Evidence, ...]:
+    """The evidence of a finding that is of its set: base images may stand beside it, as the other half of a pair."""
+    if one.tested_on != "pairs":
+        return one.evidence
+    return tuple(piece for piece in one.evidence if base_key(piece.key, one.classes) != piece.key)
 
 
-def evidence(log_e: float | None) -> str:
-    """An e-value with its sign of comparison, by its natural logarithm, with two digits that count: `= 4,100`."""
-    if log_e is None:
-        return "–"
-    if log_e > 99 * math.log(10):
-        return ">\N{NO-BREAK SPACE}10⁹⁹"
-    value = math.exp(log_e)
-    if value < 0.01:
-        return "<\N{NO-BREAK SPACE}.01"
-    if value < 9.95:
-        text = f"{value:.2f}".removeprefix("0") if value < 0.995 else f"{value:.1f}"
-    elif value < 995_000:
-        text = f"{round(value, 1 - math.floor(math.log10(value))):,.0f}"
-    else:
-        digits, _, power = f"{value:.1e}".partition("e")
-        text = f"{digits} × 10{str(int(power)).translate(_RAISED)}"
-    return f"=\N{NO-BREAK SPACE}{text}"
+def pairs_beside(one: Finding) -> list[tuple[Evidence, Evidence]]:
+    """(base, described) of the first pairs of which the description fails and the base, also evidence, is right."""
+    if one.pairs is None:
+        return []
+    known = {piece.key: piece for piece in one.evidence}
+    pairs = []
+    for piece in dict.fromkeys(of_description(one)):
+        base = known.get(base_key(piece.key, one.classes) or "")
+        if piece.failed and base is not None and not base.failed:
+            pairs.append((base, piece))
+    return pairs[:MOST_PAIRS]
 
 
-def times(ratio: float) -> str:
-    """A ratio of rates with two digits that count."""
-    if ratio >= 1e6:
-        return "over a million"
-    return f"{ratio:.1f}" if ratio < 9.95 else f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
+def curve_figure(one: Finding, accuracy: float | None) -> Markup:
+    """Accuracy from 0 to 100 % over K, on a logarithmic axis; dashed, the accuracy of all images of the classes."""
+    points = [
+        (point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right")
+        for point in one.nearest_curve
+    ]
+    lines = [(tick, "grid") for tick in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    return _line_figure(points, [*lines, *(() if accuracy is None else ((accuracy, "all"),))])
+
+
+def looks_figure(one: Finding, line: float | None) -> Markup:
+    """The e-value after each look over pairs, both logarithmic; dashed, the line from which it counts.
+
+    Grid lines are powers of ten, the strong one E = 1.
+    """
+    looks, ten = one.pairs.looks if one.pairs is not None else (), math.log(10)
+    values = [min(_MOST_LOG_E, max(_LEAST_LOG_E, look.log_e)) for look in looks]
+    every = [0.0, *values, *(() if line is None else (line,))]
+    low, room = min(every), max(max(every) - min(every), 1.0)
+    step = max(1, math.ceil(room / ten / _MOST_POWERS))
+    powers = range(math.ceil(low / ten), math.floor(max(every) / ten) + 1)
+    lines = [((power * ten - low) / room, "grid" if power else "one") for power in powers if power % step == 0]
+    points = [
+        (look.pairs, (value - low) / room, f"{look.pairs:,} pairs: log10 E {look.log_e / ten:.1f}")
+        for look, value in zip(looks, values, strict=True)
+    ]
+    return _line_figure(points, [*lines, *(() if line is None else (((line - low) / room, "counts"),))])
+
+
+def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple[float, str]]) -> Markup:
+    """Points (count, height from 0 to 1, title) over the counts' logarithm, and lines across, by their CSS class.
+
+    Places across are in percent of the width, so a drawing is as wide as its column and its dots stay round. The
+    numbers stand beside every drawing, so readers of the page's text lose nothing by its being hidden.
+    """
+    from markupsafe import Markup
+
+    first, last = (math.log(max(1, points[at][0])) for at in (0, -1))
+
+    def x(count: int) -> str:
+        along = (math.log(max(1, count)) - first) / (last - first) if last > first else 0.5
+        return f"{2.5 + 95 * along:.2f}%"
+
+    def y(height: float) -> float:
+        return round(5 + (_CURVE_HEIGHT - 10) * (1 - height), 1)
+
+    parts = [f'<line class="{look}" x1="2.50%" y1="{y(at):g}" x2="97.50%" y2="{y(at):g}"/>' for at, look in lines]
+    parts += [
+        f'<line class="curve" x1="{x(a[0])}" y1="{y(a[1]):g}" x2="{x(b[0])}" y2="{y(b[1]):g}"/>'
+        for a, b in pairwise(points)
+    ]
+    parts += [
+        f'<circle class="point" cx="{x(count)}" cy="{y(height):g}" r="3.2"><title>{told}</title></circle>'
+        for count, height, told in points
+    ]
+    svg = f'<svg class="line" width="100%" height="{_CURVE_HEIGHT}" aria-hidden="true">{"".join(parts)}</svg>'
+    return Markup(svg)
+
+
+def thumbnail(image: Image) -> bytes:
+    """An image as a small WebP, for the page. The image is left as it is."""
+    small = image.convert("RGB")
+    small.thumbnail((SIDE, SIDE))
+    with io.BytesIO() as file:
+        small.save(file, "WEBP", quality=_QUALITY, method=6)
+        return file.getvalue()
+
+
+def thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | None]) -> dict[str, bytes]:
+    """Key → a picture that the page takes."""
+    found = {key: decoded(encoded) for key, encoded in images.items()}
+    return {key: thumbnail(image) for key, image in found.items() if image is not None}
+
+
+def picture_uri(encoded: bytes | None) -> str | None:
+    """A thumbnail as an address that holds it. ValueError for one that is too large, or neither PNG, WebP nor JPEG."""
+    if encoded is None:
+        return None
+    starts = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp"}
+    kind = next((kind for start, kind in starts.items() if encoded.startswith(start)), None)
+    if kind == "webp" and encoded[8:12] != b"WEBP":
+        kind = None
+    if kind is None or len(encoded) > MOST_PICTURE_BYTES:
+        small = "small " if kind else ""
+        raise ValueError(f"a thumbnail of {len(encoded):,} bytes, which is no {small}PNG, WebP or JPEG")
+    return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"
 
 
 def _rule(findings: Findings) -> str:
@@ -225,49 +413,13 @@ def _accuracy(findings: Findings, one: Finding) -> float | None:
     return 1 - sum(audit.errors for audit in audits) / rows if rows else None
 
 
-def _baseline(classes: Sequence[ClassAudit]) -> list[ClassAudit]:
-    """Classes with how often they fail without any words, those that fail most first."""
-    return sorted(classes, key=lambda one: (-(one.rate or 0.0), one.id))
-
-
-def _shown(findings: Findings, one: Finding, pictures: Mapping[str, bytes]) -> FindingShown:
-    accuracy = _accuracy(findings, one)
-    wrong, right, nearest, easiest = _strips(one)
-    pieces = {piece.key: piece for piece in (*one.easiest, *one.evidence)}
-    near = {image.key: image for image in one.caption_check.nearest} if one.caption_check else {}
-
-    def of_set(key: str) -> PictureShown:
-        piece = pieces[key]
-        below = piece.label or ""
-        if piece.failed and piece.answered is not None:
-            below = f"answered {named(piece.answered)}"
-        return PictureShown(
-            picture_uri(pictures.get(key)), piece.failed, named(below), f"{piece.path or key} · {_WHERE[piece.half]}"
-        )
-
-    def of_caption(key: str) -> PictureShown:
-        image = near[key]
-        below = "matches" if image.matches else f"rather: {_apart(image.caption, one.caption)}"
-        return PictureShown(picture_uri(pictures.get(key)), image.failed, named(below), image.path or key)
-
-    own = "as described" if one.pairs else "in this set"
-    beside = "without it" if one.pairs else "the base" if one.tested_on == "rendered" else "the rest"
-    return FindingShown(
-        finding=one,
-        both=rates_figure([(one.set, "failing"), (one.rest, "ordinary")]),
-        rates=(
-            (own, rates_figure([(one.set, "failing")]), one.set),
-            (beside, rates_figure([(one.rest, "ordinary")]), one.rest),
-        ),
-        curve=curve_figure(one.nearest_curve, accuracy) if one.nearest_curve else None,
-        accuracy=accuracy,
-        wrong=tuple(map(of_set, wrong)),
-        right=tuple(map(of_set, right)),
-        nearest=tuple(map(of_caption, nearest)),
-        easiest=tuple(map(of_set, easiest)),
-        doubtful=_doubtful(one.caption_check),
-        pairs=pairs_shown(findings, one, pictures),
-    )
+def _by_reason(classes: Sequence[ClassAudit]) -> list[tuple[str, list[ClassAudit]]]:
+    """Classes without a direction under the reason that each has, in the order of the classes."""
+    reasons: dict[str, list[ClassAudit]] = {}
+    for audit in classes:
+        if audit.direction is None and audit.reason is not None:
+            reasons.setdefault(audit.reason, []).append(audit)
+    return list(reasons.items())
 
 
 def _apart(caption: str, own: str) -> str:
@@ -277,28 +429,15 @@ def _apart(caption: str, own: str) -> str:
     return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption
 
 
-def _doubtful(check: CaptionCheck | None) -> bool:
-    """Whether fewer than half of the nearest images are what the caption says."""
-    return check is not None and check.share < 0.5
+def _bounds(interval: tuple[float, float] | None, told: Callable[[float], str]) -> str:
+    return "" if interval is None else " to ".join(map(told, interval))
 
 
-def _strips(one: Finding) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Keys of images of the set that are wrong, of those that are right, of those nearest to the caption, and of the
-    easiest."""
-    wrong: Iterable[str] = dict.fromkeys(piece.key for piece in one.evidence if piece.failed)
-    right: Iterable[str] = dict.fromkeys(piece.key for piece in one.evidence if not piece.failed)
-    if one.pairs is not None:
-        wrong, right = typical(one)
-    nearest = dict.fromkeys(image.key for image in one.caption_check.nearest) if one.caption_check else {}
-    easiest = dict.fromkeys(piece.key for piece in one.easiest)
-    first, second, third, fourth = (list(islice(keys, MOST_A_STRIP)) for keys in (wrong, right, nearest, easiest))
-    return first, second, third, fourth
+def _unbroken(told: Callable[[Any], str]) -> Callable[[Any], str]:
+    """A number in words that no line of a page ends in."""
+    return lambda value: told(value).replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _by_reason(classes: Sequence[ClassAudit]) -> list[tuple[str, list[ClassAudit]]]:
-    """Classes without a direction under the reason that each has, in the order of the classes."""
-    reasons: dict[str, list[ClassAudit]] = {}
-    for audit in classes:
-        if audit.direction is None and audit.reason is not None:
-            reasons.setdefault(audit.reason, []).append(audit)
-    return list(reasons.items())
+def _bare(text: str) -> str:
+    """A number without its equals sign, as a column has it."""
+    return text.replace("\N{NO-BREAK SPACE}", " ").removeprefix("= ")

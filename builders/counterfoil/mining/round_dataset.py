@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from counterfoil.building import BuildProgress
-from counterfoil.building.build_dataset import build_steps
+from counterfoil.building.build_dataset import build
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
@@ -15,13 +15,13 @@ from counterfoil.keep import ACCEPTED
 from counterfoil.mining.audited import AuditedTarget, answers_of
 from counterfoil.models.classifiers import describe_classifier
 from counterfoil.prediction.class_map import map_classes
+from counterfoil.progress import Stage, renamed
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.prompts import BASE
 from counterfoil.screen import ScreenDoubts, screen_doubts
 from counterfoil.sources import LabelledImages
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.tokens.learn_tokens import TokenProgress
-from counterfoil.under_way import Stage, UnderWay, told_as
 
 LAYER, DATASET = "recipe.yaml", "dataset"
 _OF_NO_IMAGE = ("mine", "evaluate", "publish")
@@ -44,7 +44,7 @@ def keep_layer(path: Path, layer: str) -> None:
         )
 
 
-def built_round(place: Path, name: str, device: str, workers: int | None) -> UnderWay[Stage, OpenDataset | None]:
+def built_round(place: Path, name: str, device: str, workers: int | None) -> OpenDataset | None:
     """The round in the folder `place`, whose layer is there, built and opened; None where no base image was accepted.
 
     Raises as `build` does. What an earlier run had rendered is not rendered again.
@@ -59,8 +59,8 @@ def built_round(place: Path, name: str, device: str, workers: int | None) -> Und
             return Stage(f"{name}: class tokens", told.classes_done, told.classes)
         return Stage(f"{name}: images", told.images_done, told.images)
 
-    building = build_steps(load_recipe(place / LAYER), place / DATASET, device=device, workers=workers)
-    built = yield from told_as(building, stage)
+    with renamed(stage):
+        built = build(load_recipe(place / LAYER), place / DATASET, device=device, workers=workers)
     return open_dataset(place / DATASET) if built.counts.get(BASE, {}).get(ACCEPTED) else None
 
 
@@ -74,8 +74,8 @@ def round_doubts(place: Path) -> ScreenDoubts | None:
 
 def answered(
     opened: OpenDataset, name: str, target: str, recipe: Recipe, device: str
-) -> UnderWay[Stage, tuple[LabelledImages, AuditedTarget]]:
+) -> tuple[LabelledImages, AuditedTarget]:
     """A round's accepted images, called `name`, and what the target answers to them."""
     images = replace(opened.labelled(), name=name)
     class_map = map_classes(recipe.classes, describe_classifier(target, recipe.classes))
-    return images, (yield from answers_of((images,), {target: class_map}, recipe, device))[target]
+    return images, answers_of((images,), {target: class_map}, recipe, device)[target]

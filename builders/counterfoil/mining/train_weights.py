@@ -21,7 +21,6 @@ from counterfoil.mining.pools import decided
 from counterfoil.recipe import Recipe
 from counterfoil.sources.input_datasets import source_splits
 from counterfoil.sources.pins import pin_source
-from counterfoil.under_way import Stage, UnderWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +51,10 @@ def need_train_split(recipe: Recipe) -> None:
         )
 
 
-def weight_steps(recipe: Recipe, found: Found, embedder: Embedder) -> UnderWay[Stage, TrainWeights]:
+def weigh_train_rows(recipe: Recipe, found: Found, embedder: Embedder) -> TrainWeights:
     """Weights of every row of the train split: 1 where its class has no direction, or nobody can decode it."""
     images, has = train_rows(recipe)
-    features = yield from features_of(images, embedder)
+    features = features_of(images, embedder)
     every = np.arange(len(images))
     if has is None:
         return TrainWeights(

@@ -23,7 +23,6 @@ from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.recorded import each_once
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import ClassifierFacts
@@ -65,7 +64,7 @@ def condition_scores(
     device: str,
     batch_size: int,
     load: Callable[[str], Classifier] = load_classifier,
-) -> UnderWay[Stage, ConditionScores]:
+) -> ConditionScores:
     """A classifier's scores for conditions: sigmoids of its outputs, or what its file of predictions says.
 
     `conditions` is from `map_conditions`. Answers of a classifier are kept in `folder` and found again; a file's scores
@@ -85,9 +84,7 @@ def condition_scores(
     # What the labels are decides no score; the map has K rows, and labels may number more sets of conditions.
     unlabelled = replace(images, labels=np.zeros(len(images), dtype=np.int64))
     maps = {name: conditions}
-    scored = yield from score_models(
-        unlabelled, [name], maps, folder, device, batch_size, lambda _: classifier, logits=True
-    )
+    scored = score_models(unlabelled, [name], maps, folder, device, batch_size, lambda _: classifier, logits=True)
     answers = scored[name].predictions
     if answers.logits is None:
         raise RunFailure(f"model {name!r} gives no scores of its outputs")

@@ -22,8 +22,8 @@ from counterfoil.prediction.parts import finish_parts, load_parts, part_rows, sa
 from counterfoil.prediction.predictions import RANKED, Predictions, cache_key, cache_path, load_predictions, ranked_of
 from counterfoil.prediction.recorded import take_over
 from counterfoil.prediction.spread import Spread, predict_on_engine
+from counterfoil.progress import report
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 # Share of the free memory that the weights and inputs of one pass may take; the rest is for activations and images.
 _SHARE = 0.4
@@ -31,7 +31,7 @@ _SHARE = 0.4
 _ROOM_ELSEWHERE = 6e9
 _BYTES_A_PARAMETER = 4
 _BYTES_A_VALUE = 4
-# One batch is computed while the next one is decoded.
+# One batch is computed while the next one is decoded, or stacked from its images.
 _BATCHES_AT_ONCE = 2
 # No layer of timm's models makes more of its input than this; below it, what happens inside is not looked at.
 _INSIDE_AT_MOST = 100
@@ -58,7 +58,7 @@ def score_models(
     ranked: int | None = RANKED,
     logits: bool = False,
     spread: Spread | None = None,
-) -> UnderWay[Stage, dict[str, Scored]]:
+) -> dict[str, Scored]:
     """Every model's answers: remembered in `folder` where a run before finished them, else computed and kept there.
 
     A model that fails does not end the run: the others are scored and kept, then all failures are told. `load` gives
@@ -74,7 +74,7 @@ def score_models(
     ):
         entries = {model.classifier.name: _entry(images, model, device, folder) for model in models}
         try:
-            yield from _one_pass(images, models, entries, device, batch_size, _spread_of(models, spread))
+            _one_pass(images, models, entries, device, batch_size, _spread_of(models, spread))
         finally:
             # The list of the pass lives on while the next one is made; its weights must not.
             for model in models:
@@ -99,7 +99,7 @@ def _one_pass(
     device: str,
     batch_size: int,
     spread: Spread | None,
-) -> UnderWay[Stage, None]:
+) -> None:
     """Let the models answer all images, and keep what each has answered, a part at a time."""
     stage = models[0].classifier.name
     stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
@@ -114,7 +114,7 @@ def _one_pass(
         done = min(kept)
         for told in batches:
             if isinstance(told, Lost):
-                yield Stage(stage, done, len(images.keys), told.told)
+                report(stage, done, len(images.keys), told.told)
                 continue
             done = told
             for place, model in enumerate(models):
@@ -122,7 +122,7 @@ def _one_pass(
                     if model.classifier.kept:
                         save_part(*entries[model.classifier.name], images.keys, model.answers, kept[place], model.done)
                     kept[place] = model.done
-            yield Stage(stage, done, len(images.keys))
+            report(stage, done, len(images.keys))
 
 
 def _entry(images: LabelledImages, model: ModelInPass, device: str, folder: Path) -> tuple[Path, str]:

@@ -6,10 +6,10 @@ Batches are cut where a pass in this process would cut them, so that what a batc
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from counterfoil.engines import Advanced, Engine, Finished, LocalEngine, Lost, Work
+from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.class_map import ClassMap
@@ -19,7 +19,6 @@ from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.image_chunks import Chunk, Chunks
 from counterfoil.store.decoding import readable_image
-from counterfoil.under_way import UnderWay
 
 # Fewer images are answered by one process before others have begun.
 _WORTH_WORKERS = 2000
@@ -76,7 +75,7 @@ class _Answering:
         return (__name__, "timm")
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[Chunk], UnderWay[int, list[Predictions | CounterfoilError]]]]:
+    def ready(self) -> Iterator[Callable[[Chunk], Doing[int, list[Predictions | CounterfoilError]]]]:
         """Load the models. RunFailure for one that is another here than where the run was begun."""
         models = []
         for one in self.asked:
@@ -88,7 +87,7 @@ class _Answering:
                 )
             models.append(classifier.placed(self.device))
 
-        def answer(chunk: Chunk) -> UnderWay[int, list[Predictions | CounterfoilError]]:
+        def answer(chunk: Chunk) -> Doing[int, list[Predictions | CounterfoilError]]:
             count = len(chunk.encoded)
             asked = [
                 ModelInPass(
@@ -119,7 +118,7 @@ class _Answering:
 
 def predict_on_engine(
     images: LabelledImages, models: Sequence[ModelInPass], spread: Spread, batch_size: int
-) -> UnderWay[int | Lost, None]:
+) -> Generator[int | Lost]:
     """`prediction.inference.predict` by an engine's workers: fills in what each model has not answered yet.
 
     Yields what is lost on the way, and how many images are done, of which the models have answered all that come before

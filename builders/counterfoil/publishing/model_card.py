@@ -65,13 +65,14 @@ def base_models(note: MendedNote | None) -> tuple[str, ...]:
     """The model that a mended one was made from, by its name on the Hub; nothing for one of a folder or of the lab."""
     if note is None:
         return ()
-    if note.model.startswith(HUB):
-        return (note.model.removeprefix(HUB).partition("@")[0],)
-    if ":" in note.model or "/" in note.model:
+    name = note.model.name
+    if name.startswith(HUB):
+        return (name.removeprefix(HUB).partition("@")[0],)
+    if ":" in name or "/" in name:
         return ()
     import timm
 
-    config = timm.get_pretrained_cfg(note.model) if timm.is_model(note.model.partition(".")[0]) else None
+    config = timm.get_pretrained_cfg(name) if timm.is_model(name.partition(".")[0]) else None
     place = getattr(config, "hf_hub_id", None)
     if not place:
         return ()

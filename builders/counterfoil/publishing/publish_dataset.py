@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from counterfoil import progress
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub.client import attentive_client
@@ -32,7 +33,6 @@ from counterfoil.regular_files import named_path
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import CARD, LOCK
 from counterfoil.store.replacement import settle_directory
-from counterfoil.under_way import UnderWay, finish
 from counterfoil.verification import verify
 
 
@@ -79,39 +79,6 @@ def publish(
     merged last; with `create_pr` it stays open. `confirm` sees the preview and may end it all: None is returned.
     `tell` hears one line for each wait. Run again, it goes on: what is there is not sent again. Raises UserError
     for what cannot be published or is refused, RunFailure where the Hub or the network fails for good.
-    `publish_steps` is the same and tells how far it is.
-    """
-    steps = publish_steps(
-        directory,
-        repo,
-        public=public,
-        revision=revision,
-        tag=tag,
-        create_pr=create_pr,
-        files_per_commit=files_per_commit,
-        confirm=confirm,
-        tell=tell,
-        patience=patience,
-    )
-    return finish(steps)
-
-
-def publish_steps(
-    directory: str | Path,
-    repo: str | None = None,
-    *,
-    public: bool | None = None,
-    revision: str | None = None,
-    tag: str | None = None,
-    create_pr: bool = False,
-    files_per_commit: int = FILES_PER_COMMIT,
-    confirm: Callable[[Preview], bool] | None = None,
-    tell: Callable[[str], None] | None = None,
-    patience: Patience = PATIENCE,
-) -> UnderWay[Sending, Publication | None]:
-    """`publish`, which tells how far it is. Nothing is done before the first is asked for.
-
-    The directory is held, and the Hub's client watched, until the end is asked for or the generator is closed.
     """
     directory = named_path(directory)
     if is_model_folder(directory):
@@ -123,7 +90,7 @@ def publish_steps(
         found = read_dataset(directory, "receipts").finished()
         recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
         repo = _repository(repo, recipe)
-        yield Sending("verifying", 0, 0, 0, 0)
+        progress.tell(Sending("verifying", 0, 0, 0, 0))
         local = local_files(directory, _verified(directory))
         card = whole_content(local[CARD]).decode()
         remote = Remote(repo, tell, patience)
@@ -146,10 +113,10 @@ def publish_steps(
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
         sender = Sender(remote, user, local, ahead, message, files_per_commit)
         if ahead.through_pull_request:
-            head, pull_request = yield from sender.gather()
+            head, pull_request = sender.gather()
         else:
-            head, pull_request = (yield from sender.commit(ahead.branch)), None
-        yield Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes)
+            head, pull_request = sender.commit(ahead.branch), None
+        progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
         refuse_differences(repo, local, head)
         loaded = load_a_row_of_each(repo, head.head, declared_splits(card), tell, patience)
         if tag is not None:

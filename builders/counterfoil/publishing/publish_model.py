@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from counterfoil import progress
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.hub.client import attentive_client
 from counterfoil.hub.retries import PATIENCE, Patience
@@ -41,7 +42,6 @@ from counterfoil.publishing.sending import (
 from counterfoil.publishing.unchanged import whole_content
 from counterfoil.regular_files import named_path
 from counterfoil.store.layout import CARD
-from counterfoil.under_way import UnderWay, finish
 
 # A card or a licence is read whole.
 _MOST_TEXT_BYTES = 16_000_000
@@ -95,42 +95,15 @@ def publish_model(
     default the card's own, the configuration's, or that of the model it was mended from), base model, datasets that
     everybody may see, tags. The repository is private unless `public`. Otherwise as `publish`, in one commit always.
     Raises UserError for what cannot be published or is refused, RunFailure for a damaged model, and where the Hub
-    fails for good. `publish_model_steps` is the same and tells how far it is.
+    fails for good.
     """
-    steps = publish_model_steps(
-        directory,
-        repo,
-        public=public,
-        revision=revision,
-        tag=tag,
-        license=license,
-        confirm=confirm,
-        tell=tell,
-        patience=patience,
-    )
-    return finish(steps)
-
-
-def publish_model_steps(
-    directory: str | Path,
-    repo: str,
-    *,
-    public: bool | None = None,
-    revision: str | None = None,
-    tag: str | None = None,
-    license: str | None = None,
-    confirm: Callable[[Preview], bool] | None = None,
-    tell: Callable[[str], None] | None = None,
-    patience: Patience = PATIENCE,
-) -> UnderWay[Sending, PublishedModel | None]:
-    """`publish_model`, which tells how far it is. Nothing is done before the first is asked for."""
     directory = named_path(directory)
     tell = tell or (lambda line: None)
     refuse_options(revision, tag, False, FILES_PER_COMMIT)
     if license is not None and not (license.isprintable() and license.strip()):
         raise UserError(f"--license is {license[:80]!r}, expected the name of one", "As in --license apache-2.0")
     repo = checked_repository(repo)
-    yield Sending("verifying", 0, 0, 0, 0)
+    progress.tell(Sending("verifying", 0, 0, 0, 0))
     found = _verified(directory)
     with attentive_client(patience), tempfile.TemporaryDirectory(prefix="counterfoil-card-") as beside:
         remote = Remote(repo, tell, patience, MODEL)
@@ -156,8 +129,8 @@ def publish_model_steps(
             return None
         make_ready(remote, ahead)
         sender = Sender(remote, user, local, ahead, f"{repo.partition('/')[2]}: a model", FILES_PER_COMMIT)
-        head = yield from sender.commit(ahead.branch)
-        yield Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes)
+        head = sender.commit(ahead.branch)
+        progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
         refuse_differences(repo, local, head, MODEL.owns)
         _refuse_other_facts(f"{HUB}{repo}@{head.head}", found.facts)
         if tag is not None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from counterfoil import progress
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.publishing.contents import changes_between
 from counterfoil.publishing.files import LocalFile
@@ -13,7 +14,6 @@ from counterfoil.publishing.preview import Preview
 from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.store.layout import MANIFEST
-from counterfoil.under_way import UnderWay
 
 # What the Hub recommends to stay under; it gives a commit a minute.
 FILES_PER_COMMIT = 100
@@ -51,23 +51,23 @@ class Sender:
     message: str
     files_per_commit: int
 
-    def commit(self, branch: str) -> UnderWay[Sending, Branch]:
-        yield from self._send(self.remote.branch(branch))
-        yield self._sending("committing", self.ahead.changes.sent)
+    def commit(self, branch: str) -> Branch:
+        self._send(self.remote.branch(branch))
+        self._tell("committing", self.ahead.changes.sent)
         return self.remote.commit(self.local, branch, self.message)
 
-    def gather(self) -> UnderWay[Sending, tuple[Branch, int]]:
+    def gather(self) -> tuple[Branch, int]:
         """Commit in parts to a pull request and merge it, unless it is to stay open."""
         title = f"{TITLE}{self.message} ({self.local[MANIFEST].sha256[:12]})"
         for _ in range(_MERGES):
             base = self.remote.branch(MAIN)
             number = self.remote.pull_request(title, self.user)
             if self.remote.is_based_on(number, base.head):
-                gathered = yield from self._fill(f"refs/pr/{number}")
+                gathered = self._fill(f"refs/pr/{number}")
                 if self.ahead.stays_open:
                     self.remote.open(number)
                     return gathered, number
-                yield self._sending("merging", self.ahead.changes.sent)
+                self._tell("merging", self.ahead.changes.sent)
                 # Merged on another base, files of both could end up side by side.
                 if self.remote.branch(MAIN).head == base.head and self.remote.merge(number, self.message):
                     return self.remote.branch(MAIN), number
@@ -77,9 +77,9 @@ class Sender:
             "Run the same command again when they have finished.",
         )
 
-    def _fill(self, name: str) -> UnderWay[Sending, Branch]:
+    def _fill(self, name: str) -> Branch:
         head = self.remote.branch(name)
-        yield from self._send(head)
+        self._send(head)
         left = changes_between(self.local, head.files, self.remote.kind.owns).operations
         most = max(self.files_per_commit, -(-left // MOST_COMMITS))
         while left:
@@ -89,22 +89,22 @@ class Sender:
                 raise RunFailure(f"{self.remote.repo}: the Hub takes commits to {name} and does not carry them out")
         return head
 
-    def _send(self, head: Branch) -> UnderWay[Sending, None]:
+    def _send(self, head: Branch) -> None:
         """Send what the branch lacks, in batches; the Hub answers for each whether it has the content already."""
         # Equal contents once: the client would send each, for it asks the Hub about all of a batch beforehand.
         files = list(
             {file.sha256: file for file in changes_between(self.local, head.files, self.remote.kind.owns).sent}.values()
         )
         done: list[LocalFile] = []
-        yield self._sending("sending", done)
+        self._tell("sending", done)
         for batch in _batches(files):
             self.remote.send(batch, head.name)
             done += batch
-            yield self._sending("sending", done)
+            self._tell("sending", done)
 
-    def _sending(self, stage: str, done: Sequence[LocalFile]) -> Sending:
+    def _tell(self, stage: str, done: Sequence[LocalFile]) -> None:
         size = sum(file.size for file in done)
-        return Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes)
+        progress.tell(Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes))
 
 
 def refuse_options(revision: str | None, tag: str | None, create_pr: bool, files_per_commit: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from counterfoil.building.build_dataset import BuildProgress, BuildResult, make_dataset
+from counterfoil.building.build_dataset import BuildResult, make_dataset
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.hub import locate_dataset
 from counterfoil.regeneration.comparison import Comparison, compare, readable_receipts
@@ -18,7 +18,6 @@ from counterfoil.regeneration.original import WANTED, read_original, refuse_othe
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.replacement import settle_directory
-from counterfoil.under_way import UnderWay, finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +49,6 @@ def regenerate(
     arguments are those of `build`. Raises UserError for input that cannot be used, such as a source whose recipe was
     edited; RunFailure for one whose recipe, lock, thresholds or tokens are damaged.
     """
-    return finish(
-        regenerate_steps(
-            source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed, engine=engine
-        )
-    )
-
-
-def regenerate_steps(
-    source: str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    allow_mixed: bool = False,
-    engine: EngineChoice | None = None,
-) -> UnderWay[BuildProgress, Regeneration]:
-    """`regenerate`, telling how far it is: a generator, which does nothing before its first step."""
     out = named_path(out)
     try_folder(out)
     located = locate_dataset(source, WANTED)
@@ -79,7 +60,7 @@ def regenerate_steps(
     refuse_other_models(original.recipe, original.dataset.lock)
     before = readable_receipts(located.directory)
     described = original.recipe_yaml == original.dataset.recipe_yaml
-    result = yield from make_dataset(
+    result = make_dataset(
         original.recipe,
         original.inputs,
         out,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import unicodedata
 from collections.abc import Sequence
 
 from counterfoil.stats import Estimate
@@ -9,6 +11,8 @@ from counterfoil.stats import Estimate
 # What stands where a number could not be measured.
 NOTHING = "–"
 _MOST_NAMES = 6
+_LONGEST_TEXT = 240
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def points(value: float | None, *, signed: bool = False, decimals: int = 1) -> str:
@@ -71,3 +75,60 @@ def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:
     """An estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
     value, low, high = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
     return {name: csv_percent(value), f"{name}_low": csv_percent(low), f"{name}_high": csv_percent(high)}
+
+
+def share(value: float | None) -> str:
+    """A fraction as whole percent; near 0 and 1, where a rounded number would say none or all, with a decimal."""
+    if value is None:
+        return NOTHING
+    near = 0 < value < 0.01 or 0.99 < value < 1
+    text = f"{100 * value:.1f}" if near else str(int(100 * value + 0.5))
+    if near and text in ("0.0", "100.0"):
+        text = "<0.1" if value < 0.5 else ">99.9"
+    return f"{text} %"
+
+
+def probability(value: float) -> str:
+    """A p- or q-value with its sign of comparison: `= .002`, `< .001`."""
+    if value < 0.001:
+        return "< .001"
+    text = f"{value:.3f}" if value < 0.0995 else f"{value:.2f}"
+    return f"= {text.removeprefix('0') if value < 0.995 else '1'}"
+
+
+def e_value(log_e: float | None) -> str:
+    """An e-value with its sign of comparison, by its natural logarithm, with two digits that count: `= 4,100`."""
+    if log_e is None:
+        return NOTHING
+    if log_e > 99 * math.log(10):
+        return "> 10⁹⁹"
+    value = math.exp(log_e)
+    if value < 0.01:
+        return "< .01"
+    if value < 9.95:
+        text = f"{value:.2f}".removeprefix("0") if value < 0.995 else f"{value:.1f}"
+    elif value < 995_000:
+        text = f"{round(value, 1 - math.floor(math.log10(value))):,.0f}"
+    else:
+        digits, _, power = f"{value:.1e}".partition("e")
+        text = f"{digits} × 10{str(int(power)).translate(_RAISED)}"
+    return f"= {text}"
+
+
+def times(ratio: float) -> str:
+    """A ratio of rates with two digits that count."""
+    if ratio >= 1e6:
+        return "over a million"
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
+
+
+def opening(text: str) -> str:
+    """A text as a sentence begins."""
+    return text[:1].upper() + text[1:]
+
+
+def named(text: str) -> str:
+    """A stranger's text as it can stand in a page: of bounded length, without control characters."""
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
+    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in ("Cc", "Cs") else one for one in text)

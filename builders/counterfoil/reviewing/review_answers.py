@@ -70,15 +70,8 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
     """
     directory = named_path(directory)
     dataset = _ready(directory)
-    content = content_of_receipts(dataset.receipts)
-    images = accepted_images(directory, dataset.plan, dataset.receipts)
-    classes = dataset.recipe.classes
-    asked = Asked(
-        content,
-        known_ids(content, images, classes),
-        tuple(cls.id for cls in classes),
-        tuple(shift.name for shift in dataset.recipe.all_shifts()),
-    )
+    asked = asked_of(dataset)
+    content = asked.content
     raters = read_answers(answers, asked)
     changed = changed_data(directory, dataset.receipts)
     if changed:
@@ -97,6 +90,19 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
         selection,
         tuple(raters),
         len(replaced) if isinstance(replaced, list) else 0,
+    )
+
+
+def asked_of(dataset: SoundDataset) -> Asked:
+    """What pages of a dataset can ask, which every answer is compared with."""
+    content = content_of_receipts(dataset.receipts)
+    images = accepted_images(dataset.directory, dataset.plan, dataset.receipts)
+    classes = dataset.recipe.classes
+    return Asked(
+        content,
+        known_ids(content, images, classes),
+        tuple(cls.id for cls in classes),
+        tuple(shift.name for shift in dataset.recipe.all_shifts()),
     )
 
 

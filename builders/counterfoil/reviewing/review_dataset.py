@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from counterfoil.card.index_page import write_index
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import did_you_mean
@@ -113,6 +114,8 @@ def review(
     pictures |= dict(thumbnails(directory, dataset.receipts, own))
     html = page_of_review(recipe, directory.resolve().name, content, grids, pictures)
     write_atomically(place, html.encode())
+    if page is None:
+        write_index(directory)
     return ReviewPage(
         directory=directory,
         page=place,

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.progress import report
 from counterfoil.regular_files import open_regular, read_regular
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import Listing, list_files
-from counterfoil.store.layout import PRIVATE
-from counterfoil.under_way import Stage, UnderWay, finish
+from counterfoil.store.layout import INDEX, LOCK, PRIVATE
 from counterfoil.user_cache import user_cache
 
 # ImageNet has 1.3 million images.
@@ -96,18 +96,7 @@ def _is_from_elsewhere(folder: Path, names: Sequence[str]) -> bool:
 
 
 def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> FolderContent:
-    """As `folder_content_steps`, at once."""
-    return finish(folder_content_steps(folder, clock=clock))
-
-
-def folder_content_steps(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> UnderWay[Stage, FolderContent]:
-    """The content of every regular file below a folder, hidden ones too; the folder's own name takes no part.
-
-    Nor does what Counterfoil itself keeps in a built dataset, which nobody reads images from: evaluating one changes
-    no dataset that was made from it.
-    `clock` gives nanoseconds since 1970. UserError for links to files, pipes and devices, which have no content of
-    their own (the links that the Hub's client makes to its blobs do); RunFailure where a file cannot be read.
-    """
+    """As `folder_content`, at once."""
     listing = folder_listing(folder)
     if listing.unfit:
         shown = [f"{folder / path} {what}" for path, what in sorted(listing.unfit.items())]
@@ -118,11 +107,12 @@ def folder_content_steps(folder: Path, *, clock: Callable[[], int] = time.time_n
         )
     remembered = _remembered(folder)
     digest, lasting, read = hashlib.sha256(), {}, 0
-    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/")]
+    own = (INDEX,) if LOCK in listing.files else ()
+    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in own]
     top, total = os.fspath(folder), len(names)
     for number, name in enumerate(names):
         if number % _FILES_A_STAGE == 0:
-            yield Stage("reading files", number, total)
+            report("reading files", number, total)
         path, encoded = f"{top}{os.sep}{name}", os.fsencode(name)
         try:
             before = _look(path, encoded)
@@ -142,7 +132,7 @@ def folder_content_steps(folder: Path, *, clock: Callable[[], int] = time.time_n
         digest.update(encoded + b"\0" + content)
     if lasting != remembered:
         _remember(folder, lasting)
-    yield Stage("reading files", total, total)
+    report("reading files", total, total)
     return FolderContent(digest.hexdigest(), listing, read)
 
 

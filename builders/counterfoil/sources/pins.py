@@ -17,10 +17,9 @@ from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import ELSEWHERE
 from counterfoil.recipe.schema_conditions import Conditions
 from counterfoil.regular_files import read_regular
-from counterfoil.sources.folder_content import folder_content_steps
+from counterfoil.sources.folder_content import folder_content
 from counterfoil.sources.known_folders import remember_folder
 from counterfoil.sources.lab_datasets import lab_dataset
-from counterfoil.under_way import Stage, UnderWay, finish
 
 
 class InputDataset(Protocol):
@@ -69,21 +68,12 @@ class SourcePin:
 
 
 def pin_source(source: InputDataset, recorded: Any = None) -> SourcePin:
-    """As `pin_source_steps`, at once."""
-    return finish(pin_source_steps(source, recorded))
-
-
-def pin_source_steps(source: InputDataset, recorded: Any = None) -> UnderWay[Stage, SourcePin]:
-    """Pin without decoding an image. A Hub dataset by its commit; offline by the one that is cached here.
-
-    `recorded` is the document of a pin that was taken before. It stands where it is of the same dataset and nothing
-    contradicts it: what it does not know is not different.
-    """
+    """As `pin_source`, at once."""
     known = SourcePin.of(recorded)
     if source.dataset.startswith(LAB):
         return SourcePin(source.dataset, lab_dataset(source.dataset).version, "mit")
     if is_local(source.dataset):
-        return (yield from _pin_folder(source.dataset, known))
+        return _pin_folder(source.dataset, known)
     return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
 
 
@@ -96,7 +86,7 @@ def loadable_pin(source: InputDataset, recorded: Any) -> SourcePin:
     return pin_source(source, recorded)
 
 
-def _pin_folder(name: str, known: SourcePin | None) -> UnderWay[Stage, SourcePin]:
+def _pin_folder(name: str, known: SourcePin | None) -> SourcePin:
     folder = Path(name)
     same = known if known is not None and known.dataset == folder.name else None
     # Older directories tell no content; a folder that is gone, or lies on another machine, cannot be asked.
@@ -104,7 +94,7 @@ def _pin_folder(name: str, known: SourcePin | None) -> UnderWay[Stage, SourcePin
         return same
     if name.startswith(ELSEWHERE) or not folder.is_dir():
         return same or SourcePin(folder.name, None, None)
-    content = (yield from folder_content_steps(folder)).sha256
+    content = folder_content(folder).sha256
     remember_folder(folder, content)
     # The same files in a folder of another name are the same input dataset.
     return known if known is not None and known.content == content else SourcePin(folder.name, None, None, content)

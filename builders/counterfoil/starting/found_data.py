@@ -19,12 +19,11 @@ from counterfoil.sources import Reference
 from counterfoil.sources.class_matching import labels_of
 from counterfoil.sources.input_datasets import read_rows_by_split, source_outline
 from counterfoil.sources.label_names import label_names
-from counterfoil.sources.pins import SourcePin, pin_source_steps
+from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.sources.tables import Outline
 from counterfoil.spoken_counts import counted
 from counterfoil.starting.class_names import spoken_names, wordless
 from counterfoil.starting.image_files import ImageFiles, image_files, look_at_files
-from counterfoil.under_way import Stage, UnderWay
 
 # As many as ImageNet has. More are a column of something else than classes, or a benchmark of its own.
 MOST_CLASSES = 1000
@@ -82,7 +81,7 @@ class Wanted:
     drawn: bool = True
 
 
-def find_data(source: str | Path, wanted: Wanted) -> UnderWay[Stage, FoundData]:
+def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     """Columns, splits, classes and counts of a folder, a dataset of the Hub or the lab's.
 
     UserError for what is not there and for what cannot be told apart, with what there is; RunFailure without network.
@@ -96,7 +95,7 @@ def find_data(source: str | Path, wanted: Wanted) -> UnderWay[Stage, FoundData]:
     files = image_files(Path(reference.dataset)) if is_local(reference.dataset) else None
     if files is not None and not files.images and not files.listed and not files.unfit:
         raise UserError(f"{files.folder} holds no image", "Name a folder that has a folder of images for each class.")
-    pin = yield from pin_source_steps(reference)
+    pin = pin_source(reference)
     _refuse_no_folder(source, reference, pin)
     outline = source_outline(reference, pin, MOST_FETCHED)
     if files is not None and not files.listed:
@@ -115,7 +114,7 @@ def find_data(source: str | Path, wanted: Wanted) -> UnderWay[Stage, FoundData]:
         notes.append(f"images are not counted: {(outline.bytes or 0) / 1e9:,.0f} GB would be fetched for it")
     side = None
     if files is not None:
-        looked = yield from look_at_files(files, stops=wanted.drawn)
+        looked = look_at_files(files, stops=wanted.drawn)
         notes, side = [*notes, *looked.notes], looked.side
     return FoundData(reference, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
 
+from counterfoil.progress import report
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_listing
 from counterfoil.spoken_counts import counted
 from counterfoil.store.decoding import UnreadableImage, rgb_image
-from counterfoil.under_way import Stage, UnderWay
 
 MOST_DECODED = 1000
 # Photographs of a camera take a second for every ten.
@@ -71,7 +71,7 @@ class Looked:
     side: int | None
 
 
-def look_at_files(files: ImageFiles, *, stops: bool = True) -> UnderWay[Stage, Looked]:
+def look_at_files(files: ImageFiles, *, stops: bool = True) -> Looked:
     """Open some images. A line each for links, hidden, other and unreadable files; none where there are none.
 
     stops: whether a build stops at an image that cannot be read, and takes no other in its place.
@@ -89,13 +89,13 @@ def look_at_files(files: ImageFiles, *, stops: bool = True) -> UnderWay[Stage, L
         looked = spread(looked, max(1, len(looked) * MOST_BYTES // size))
     for number, name in enumerate(looked):
         if number % 50 == 0:
-            yield Stage("opening images", number, len(looked))
+            report("opening images", number, len(looked))
         side = _shorter_side(files.folder / name)
         if side is None:
             damaged.append(name)
         else:
             sides.append(side)
-    yield Stage("opening images", len(looked), len(looked))
+    report("opening images", len(looked), len(looked))
     if damaged:
         more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
         notes.append(

@@ -25,7 +25,6 @@ from counterfoil.starting.found_data import FoundData, Wanted, find_data
 from counterfoil.starting.proposed_models import proposed_models
 from counterfoil.starting.written_recipe import Naming, recipe_text
 from counterfoil.store.atomic import write_atomically
-from counterfoil.under_way import Stage, UnderWay, finish
 
 RECIPE = "recipe.yaml"
 # As bundled recipes are called after what they shift: pets-star, and ImageNet* in the paper.
@@ -72,22 +71,6 @@ def init(
     UserError for data that cannot be used, and for a file that is there, unless `force`; RunFailure without network.
     """
     wanted = Wanted(config, image_column, label_column, train_split, validation_split)
-    steps = init_steps(source, out, wanted, name=name, generator=generator, clip=clip, device=device, force=force)
-    return finish(steps)
-
-
-def init_steps(
-    source: str | Path,
-    out: str | Path,
-    wanted: Wanted,
-    *,
-    name: str | None = None,
-    generator: str | None = None,
-    clip: str | None = None,
-    device: str = "auto",
-    force: bool = False,
-) -> UnderWay[Stage, InitResult]:
-    """As `init`, telling how many files are read."""
     path = named_path(out)
     _refuse_there(path, force)
     if name is not None:
@@ -95,7 +78,7 @@ def init_steps(
     device = resolve_device(device)
     corrupts = device == "cpu" and generator is None and clip is None
     models = None if corrupts else proposed_models(device, generator, clip)
-    found = yield from find_data(source, replace(wanted, drawn=not corrupts))
+    found = find_data(source, replace(wanted, drawn=not corrupts))
     dataset = name or _dataset_name(found.reference, _CORRUPTED if corrupts else _DRAWN)
     naming = Naming(dataset, _from(path, found.reference))
     text = corrupt_recipe_text(found, naming) if models is None else recipe_text(found, models, naming)

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
+from counterfoil.store.layout import INDEX
 
 # The largest that is written is the manifest of a hundred thousand files (the Hub's limit): 17 MB.
 MOST_DOCUMENT = 32_000_000
@@ -40,6 +41,8 @@ class Listing:
 def list_files(directory: Path, *, hidden: bool = False, most: int | None = None, links: bool = False) -> Listing:
     """The files of a directory, its links and special files named apart; `hidden` entries at the top on demand.
 
+    The page that leads to all others is one of those: it is of this copy, and not of the dataset.
+
     Folders that are links are entered where `links` says so, but no further link in them, and none that leads back.
     OSError where the directory cannot be listed, RunFailure where it has more than `most` entries.
     """
@@ -50,7 +53,7 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
         if most is not None and count > most:
             raise RunFailure(f"{directory} has more than {most:,} files", "Name the folder of the files that you mean.")
         place = entry.path[below:].replace(os.sep, "/")
-        if not hidden and place.startswith("."):
+        if not hidden and (place.startswith(".") or place == INDEX):
             continue
         if entry.is_file(follow_symlinks=False):  # the listing itself tells: nothing more is asked of the disk
             listing.files.append(place)

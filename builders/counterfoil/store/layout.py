@@ -32,8 +32,10 @@ FIGURES = "figures"
 EVALUATION = "evaluation"
 REVIEW = "review"
 
-# Neither published nor compared: the locks of a directory and timings.
+# Neither published nor compared: the locks of a directory and timings; and the page that leads to what there is, which
+# lies at the top so that a person finds it, and says what else this machine's copy has.
 PRIVATE = ".counterfoil"
+INDEX = "index.html"
 DIRECTORY_LOCK = f"{PRIVATE}/lock"
 DIRECTORY_LOCK_HOLDER = f"{PRIVATE}/lock.pid"
 OPENING_LOCK = f"{PRIVATE}/opening"

@@ -33,7 +33,8 @@ def published_paths(directory: Path) -> list[str]:
     """Every file that is published beside the manifest, sorted.
 
     Hidden entries at the top are not: `.counterfoil/`, and what the Hub and its client leave
-    (`.gitattributes`, `.cache/`). RunFailure for links and special files, which are never published.
+    (`.gitattributes`, `.cache/`); nor is `index.html`. RunFailure for links and special files, which are never
+    published.
     """
     refuse_unfit(directory)
     return [path for path in list_files(directory).files if path != MANIFEST]

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from counterfoil.engines import Doing
 from counterfoil.errors import RunFailure
 from counterfoil.models.diffusion import native_size
 from counterfoil.tokens.conditioning import TextSide
 from counterfoil.tokens.latents import LatentCache, TrainingImages
-from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings
@@ -100,7 +100,7 @@ class Inversion:
         """The vectors [vectors, width] that a token starts from, for each encoder. ValueError for no sub-token."""
         return [mean.repeat(self.settings.vectors, 1) for mean in self.text.mean_of_words(words)]
 
-    def learn(self, group: Sequence[ClassToLearn]) -> UnderWay[int, list[LearnedToken]]:
+    def learn(self, group: Sequence[ClassToLearn]) -> Doing[int, list[LearnedToken]]:
         """The tokens of at most `classes_in_flight` classes. Yields 1 for each finished step of the group."""
         slots, count = self.settings.classes_in_flight, len(group)
         if not 0 < count <= slots:
@@ -125,7 +125,7 @@ class Inversion:
             learned.append(LearnedToken(cls.class_id, own, loss, failure))
         return learned
 
-    def _optimise(self, group: Sequence[ClassToLearn]) -> UnderWay[int, tuple[list[torch.Tensor], np.ndarray]]:
+    def _optimise(self, group: Sequence[ClassToLearn]) -> Doing[int, tuple[list[torch.Tensor], np.ndarray]]:
         """Rows [slots, vectors, width] for each encoder, and the loss float32 [steps, slots]."""
         settings = self.settings
         times = int(self.noise.config["num_train_timesteps"])

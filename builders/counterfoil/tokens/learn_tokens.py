@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
+from counterfoil.engines import Advanced, Delivered, Doing, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models import pin_model
 from counterfoil.models.cuda_settings import computing_on
 from counterfoil.models.devices import stack_of
 from counterfoil.models.diffusion import load_pipeline, pipeline_family
+from counterfoil.progress import tell
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.regular_files import named_path
 from counterfoil.sources.input_datasets import load_source
@@ -43,7 +44,6 @@ from counterfoil.tokens.token_files import (
     token_bytes,
     token_file_name,
 )
-from counterfoil.under_way import UnderWay, finish
 
 if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings
@@ -113,7 +113,7 @@ class LearningTask:
         return (__name__, "diffusers.pipelines.auto_pipeline")
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[Sequence[str]], UnderWay[Any, _Learned]]]:
+    def ready(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
         """Load pipeline and input dataset; then a group of class ids is learned, step by step, and its files written.
 
         Raises UserError where this worker's stack is not the one that tokens of the folder are learned by, and where
@@ -125,7 +125,7 @@ class LearningTask:
             yield learn
 
     @contextlib.contextmanager
-    def _loaded(self) -> Iterator[Callable[[Sequence[str]], UnderWay[Any, _Learned]]]:
+    def _loaded(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
         from counterfoil.tokens.inversion import ClassToLearn, Inversion
         from counterfoil.tokens.latents import TrainingImages
 
@@ -146,7 +146,7 @@ class LearningTask:
         split = load_source(recipe.source, recipe.source.train_split, pin)
         classes = {cls.id: cls for cls in recipe.classes}
 
-        def learn(group: Sequence[str]) -> UnderWay[Any, _Learned]:
+        def learn(group: Sequence[str]) -> Doing[Any, _Learned]:
             chosen = [classes[class_id] for class_id in group]
             rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
 
@@ -194,27 +194,14 @@ def learn_tokens(
     name without sub-tokens, for a folder of other settings; RunFailure, when all others are learned, for classes
     whose loss stopped being a number.
     """
-    return finish(learn_tokens_steps(recipe, out, overrides=overrides, device=device, workers=workers, engine=engine))
-
-
-def learn_tokens_steps(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    engine: EngineChoice | None = None,
-) -> UnderWay[TokenProgress, TokenResult]:
-    """`learn_tokens`, telling how far it is: a generator, which does nothing before its first step."""
     recipe = load_recipe(recipe, overrides)
     _settings(recipe)  # a recipe that does not learn is refused before anything else is looked at
     recipe = resolve_classes(recipe)
     made_by, here = engine_and_device(device, workers, engine)
-    return (yield from _learn(recipe, named_path(out), here, made_by))
+    return _learn(recipe, named_path(out), here, made_by)
 
 
-def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWay[TokenProgress, TokenResult]:
+def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenResult:
     settings = _settings(recipe)
     try_folder(folder)
     stack = stack_where_done(engine, device, recipe.generator.dtype, _together(settings))
@@ -233,7 +220,7 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWa
             groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
             steps, all_steps = 0, len(groups) * settings.steps
             lost: list[str] = []
-            yield TokenProgress(0, len(pending), 0, all_steps)
+            tell(TokenProgress(0, len(pending), 0, all_steps))
             with contextlib.ExitStack() as held:
                 mark = None if engine.collects else held.enter_context(marked(folder))
                 work = LearningTask(recipe, folder, device, identity, mark, deliver=engine.collects)
@@ -247,7 +234,7 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWa
                     else:
                         learned.extend(event.result.losses)
                         failed.update(event.result.failed)
-                    yield TokenProgress(len(learned) + len(failed), len(pending), steps, all_steps, tuple(lost))
+                    tell(TokenProgress(len(learned) + len(failed), len(pending), steps, all_steps, tuple(lost)))
             if lost:
                 _remove_leftovers(folder)
         losses, manifest = _write_manifest(recipe, folder, identity, failed)
@@ -268,9 +255,7 @@ def _write_collected(folder: Path, pending: Sequence[RecipeClass], name: str, co
     write_atomically(folder / name, content)
 
 
-def class_tokens(
-    recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True
-) -> UnderWay[TokenProgress, ClassTokens | None]:
+def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> ClassTokens | None:
     """The tokens that a build of the recipe in `out` uses: none, those of a folder or the Hub, or learned ones.
 
     Tokens that the directory has are never learned again; there it is the settings that must agree. Without `learn`,
@@ -282,7 +267,7 @@ def class_tokens(
     if folder is not None:
         _known(recipe, folder, _identity(recipe, folder))
         return read_token_folder(recipe, folder)
-    yield from _learn(recipe, learning_folder(out), device, engine)
+    _learn(recipe, learning_folder(out), device, engine)
     return read_token_folder(recipe, learning_folder(out))
 
 

@@ -2,6 +2,6 @@
 
 from counterfoil.verification.problems import Problem
 from counterfoil.verification.results import Rerendered, Verification
-from counterfoil.verification.verify_dataset import verify, verify_steps
+from counterfoil.verification.verify_dataset import verify
 
-__all__ = ["Problem", "Rerendered", "Verification", "verify", "verify_steps"]
+__all__ = ["Problem", "Rerendered", "Verification", "verify"]

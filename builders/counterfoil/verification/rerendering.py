@@ -12,12 +12,12 @@ from counterfoil.dataset import StandingDataset
 from counterfoil.dataset.pinned_models import wrong_model
 from counterfoil.errors import UserError
 from counterfoil.models import local_folder
+from counterfoil.progress import report
 from counterfoil.recipe import load_own_recipe
 from counterfoil.sources.pool import loadable_pool, wrong_pool
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.reading import read_file
-from counterfoil.under_way import Stage, UnderWay
 from counterfoil.verification.comparison import LEAST_PSNR, compare_images
 from counterfoil.verification.problems import ProblemsFound
 from counterfoil.verification.results import Rerendered
@@ -141,8 +141,8 @@ class Rerenderer:
     device: str
     embeddings: ImageEmbeddings | None = None
 
-    def render(self, chosen: Sequence[ChosenRow]) -> UnderWay[Stage, list[Rerendered]]:
-        """Each row rendered and compared, in order; yields after each batch."""
+    def render(self, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
+        """Each row rendered and compared, in order; reports after each batch."""
         from counterfoil.models.cuda_settings import computing_on
         from counterfoil.models.devices import libraries_of, one_thread, stack_of
 
@@ -157,7 +157,7 @@ class Rerenderer:
                 images = renderer.render([self._sample(row, place.receipt.group) for place, row in batch])
                 for (place, row), pixels in zip(batch, images, strict=True):
                     done.append(self._compared(place, row, pixels, stack))
-                yield Stage("rendering", len(done), len(chosen))
+                report("rendering", len(done), len(chosen))
         return done
 
     @property

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from counterfoil.dataset import StandingDataset, read_dataset
 from counterfoil.errors import UserError
 from counterfoil.hub import locate_dataset
+from counterfoil.progress import report
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import CROISSANT, LOCK, MANIFEST, RECIPE, ROWS, TIMM_INFO, What, parse_shard_path
@@ -19,7 +20,6 @@ from counterfoil.store.manifest import manifest_document
 from counterfoil.store.reading import no_dataset
 from counterfoil.store.timm_info import timm_info
 from counterfoil.store.verify import FileCheck, check_files
-from counterfoil.under_way import Stage, UnderWay, finish
 from counterfoil.verification.card_counts import check_card, check_croissant
 from counterfoil.verification.problems import ProblemsFound, Repairs
 from counterfoil.verification.receipts import read_shard_receipts
@@ -48,22 +48,8 @@ def verify(
     from their metadata on `device`; `overrides` (`generator.model=PATH`) tell where the generator lies.
 
     UserError where there is no dataset, or for a generator that is not the pinned one; RunFailure when a dataset
-    or model cannot be fetched. `verify_steps` is the same and tells how far it is.
-    """
-    return finish(verify_steps(source, rerender=rerender, seed=seed, device=device, overrides=overrides))
-
-
-def verify_steps(
-    source: str | Path,
-    *,
-    rerender: int = 0,
-    seed: int = 0,
-    device: str = "auto",
-    overrides: Sequence[str] = (),
-) -> UnderWay[Stage, Verification]:
-    """`verify`, which tells how far it is: "files", then "images", then "rendering" where rows are rendered again.
-
-    Nothing is done before the first stage is asked for.
+    or model cannot be fetched. Reports "files", then "images", then "rendering" where rows are rendered
+    again.
     """
     if rerender < 0:
         raise UserError(f"rerender: found {rerender}, expected 0 or more")
@@ -81,10 +67,10 @@ def verify_steps(
         device = resolve_device(device)
         generator = pinned_generator(described, overrides)
     findings = ProblemsFound(Repairs(directory, located.reference))
-    reading = yield from _Reading.of(described, findings)
-    candidates, images = yield from reading.check_shards()
+    reading = _Reading.of(described, findings)
+    candidates, images = reading.check_shards()
     reading.check_summaries()
-    rerendered = (yield from reading.rerender(rerender, seed, device, generator)) if rerender else []
+    rerendered = reading.rerender(rerender, seed, device, generator) if rerender else []
     files = reading.files
     return Verification(
         source=str(source),
@@ -139,9 +125,9 @@ class _Reading:
     receipts: Mapping[tuple[str, int], Receipt]
 
     @classmethod
-    def of(cls, described: StandingDataset, findings: ProblemsFound) -> UnderWay[Stage, _Reading]:
+    def of(cls, described: StandingDataset, findings: ProblemsFound) -> _Reading:
         directory = described.directory
-        files = yield from check_files(directory)
+        files = check_files(directory)
         _tell_files(files, findings)
         _tell_faults(described, findings)
         receipts = read_shard_receipts(directory, described, files, findings)
@@ -151,7 +137,7 @@ class _Reading:
         """Whether a file is there and, so far, as it should be."""
         return path in self.files.found and not self.findings.is_damaged(path)
 
-    def check_shards(self) -> UnderWay[Stage, tuple[int, int]]:
+    def check_shards(self) -> tuple[int, int]:
         """Rows and images of every shard; how many candidates and images were read."""
         total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
         plan = self.described.plan
@@ -170,7 +156,7 @@ class _Reading:
             )
             for shard in plan.shards:
                 for done in check.check(shard, self.receipts.get((shard.group, shard.number))):
-                    yield Stage("images", done, max(done, total))
+                    report("images", done, max(done, total))
             check.finish()
             return check.candidates, check.images
 
@@ -200,9 +186,7 @@ class _Reading:
         elif self.is_sound(TIMM_INFO) and read_inside(self.directory, TIMM_INFO) != expected:
             self.findings.add(TIMM_INFO, "does not list the files and rows that the receipts do")
 
-    def rerender(
-        self, count: int, seed: int, device: str, generator: PinnedGenerator | None
-    ) -> UnderWay[Stage, list[Rerendered]]:
+    def rerender(self, count: int, seed: int, device: str, generator: PinnedGenerator | None) -> list[Rerendered]:
         """Render rows again; none where what it takes is damaged."""
         plan = self.described.plan
         known = self.described.prompts_known and self.described.embeddings_known
@@ -217,6 +201,6 @@ class _Reading:
             return []
         described = self.described
         renderer = Rerenderer(self.directory, plan, described.tokens, generator, device, described.embeddings)
-        done = yield from renderer.render(chosen)
+        done = renderer.render(chosen)
         tell_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
         return done

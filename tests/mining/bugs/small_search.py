@@ -17,7 +17,6 @@ from counterfoil.mining.findings import Findings
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.under_way import Stage, UnderWay
 
 RECIPE, TARGET = "wardrobe-bugs", "lab:resnet10t"
 T_SHIRT, SANDAL = "00", "05"
@@ -66,8 +65,8 @@ def described_images(*, fail: bool) -> Iterator[None]:
     """Rounds are drawn as they are; the target is right about every base, and about every described image or none."""
     real = RoundDrawer.__call__
 
-    def drawn_so(self: RoundDrawer, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
-        drawn = yield from real(self, asked)
+    def drawn_so(self: RoundDrawer, asked: RoundAsked) -> DrawnRound:
+        drawn = real(self, asked)
         failed = (drawn.shifts > 0) & fail
         return replace(drawn, failed=failed, answers=np.where(failed, (drawn.labels + 1) % 10, drawn.labels))
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from counterfoil.mining.bugs.descriptions import Description, Piece
 from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
 from counterfoil.mining.bugs.search import Described, FailureCluster
+from counterfoil.progress import report
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 PLACES = ("in the snow", "on the road", "in the grass", "by a wall")
 COLOURS = ("red", "blue", "white")
@@ -41,9 +41,9 @@ class World:
     rounds: list[RoundAsked] = field(default_factory=list)
     seen: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def draw(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
+    def draw(self, asked: RoundAsked) -> DrawnRound:
         self.rounds.append(asked)
-        yield Stage(asked.name, 0, 1)
+        report(asked.name, 0, 1)
         rows = []
         cells = [(0, "base", label, Description(())) for label in asked.labels]
         cells += [(at, name, cell.label, cell.description) for at, (name, cell) in enumerate(asked.cells.items(), 1)]
@@ -63,16 +63,16 @@ class World:
                     rows.append((shift, label, index, threshold < self.rate(label, drawn_place, drawn_colour), key))
         return self._round(asked, rows)
 
-    def look(self, keys: Sequence[str]) -> UnderWay[Stage, NDArray[np.float32]]:
-        yield Stage("features", 0, len(keys))
+    def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
+        report("features", 0, len(keys))
         found = np.zeros((len(keys), len(PLACES) + len(COLOURS)), dtype=np.float32)
         for row, key in enumerate(keys):
             found[row, PLACES.index(self.seen[key][0])] = 2.0
             found[row, len(PLACES) + COLOURS.index(self.seen[key][1])] = 1.0
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
-    def describe(self, clusters: Sequence[FailureCluster]) -> UnderWay[Stage, Sequence[Described]]:
-        yield Stage("describe", 0, len(clusters))
+    def describe(self, clusters: Sequence[FailureCluster]) -> Sequence[Described]:
+        report("describe", 0, len(clusters))
         found = []
         for cluster in clusters:
             seen = [self.seen[key] for key in cluster.keys]

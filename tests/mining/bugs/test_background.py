@@ -22,7 +22,6 @@ from counterfoil.mining.bugs.search import BugSearch, search_bugs
 from counterfoil.mining.bugs.shortening import shorter
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import finish
 
 LAB = "a photo of a {class}"
 WILES = "a realistic photograph of a {class} (insect)."
@@ -135,7 +134,7 @@ def test_words_that_are_no_background_tell_nothing_and_those_that_all_are_say_so
 
 def found(world: World) -> BugSearch:
     settings = BugsSettings(captioner="lab:captioner")
-    return finish(search_bugs([0], ["sandal"], world.draw, world.look, world.describe, Mine(method="bugs"), settings))
+    return search_bugs([0], ["sandal"], world.draw, world.look, world.describe, Mine(method="bugs"), settings)
 
 
 def failing_where(places: Mapping[str, float], colours: Mapping[str, float]) -> World:

@@ -24,7 +24,6 @@ from counterfoil.prediction.failure_rules import refuse_unanswered
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import finish
 from tiny_captioners import llava, vision_encoder_decoder
 
 IN_ROWS = (
@@ -194,9 +193,7 @@ def test_failures_that_make_no_cluster_are_told() -> None:
     failed = np.asarray([True, False, False, False])
     seeds = FailedImages(tuple(keys), np.zeros(4, dtype=np.int64), failed, np.ones(4, dtype=np.int64))
     settings = BugsSettings(captioner="lab:captioner", seeds=("validation",))
-    found = finish(
-        search_bugs((0,), ("sandal",), world.draw, world.look, world.describe, Mine(method="bugs"), settings, seeds)
-    )
+    found = search_bugs((0,), ("sandal",), world.draw, world.look, world.describe, Mine(method="bugs"), settings, seeds)
     assert [one.reason for one in found.baseline] == [
         "1 of its images of mine.settings.seeds fails, and 2 make a cluster (mine.settings.fewest_failures)"
     ]

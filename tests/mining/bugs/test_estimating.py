@@ -13,20 +13,27 @@ import pytest
 from counterfoil.mining.bugs.descriptions import Description, Piece
 from counterfoil.mining.bugs.document import finding_of
 from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
-from counterfoil.mining.bugs.estimating import described_cell, estimate_steps, pairs_to_draw
+from counterfoil.mining.bugs.estimating import described_cell, estimate_rates, pairs_to_draw
 from counterfoil.mining.bugs.family import count_of, judged_together, with_more
 from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, pairs_of_half_width
 from counterfoil.mining.bugs.rounds import base_prompt
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
-from counterfoil.mining.drawn_findings import FreshPairs
-from counterfoil.mining.findings import SHORTENED_TO, Findings, MethodUsed, MinedRecipe, Target, findings_json
+from counterfoil.mining.findings import (
+    SHORTENED_TO,
+    Findings,
+    FreshPairs,
+    MethodUsed,
+    MinedRecipe,
+    Target,
+    findings_csv,
+    findings_json,
+)
 from counterfoil.mining.findings_layer import mined_from
-from counterfoil.mining.findings_table import findings_csv
+from counterfoil.progress import report
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay, finish
 
 RECIPE = load_recipe("wardrobe-bugs")
 MINE, SETTINGS = Mine(method="bugs"), BugsSettings(captioner="lab:captioner")
@@ -47,8 +54,8 @@ class Drawn:
     accepted: float = 1.0
     asked: list[RoundAsked] = field(default_factory=list)
 
-    def draw(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
-        yield Stage(asked.name, 0, 1)
+    def draw(self, asked: RoundAsked) -> DrawnRound:
+        report(asked.name, 0, 1)
         asked = replace(asked, number=len(self.asked) + 1)
         self.asked.append(asked)
         base = self.rng.random(asked.candidates) < BASE_RATE
@@ -71,9 +78,7 @@ def hypotheses_of(names: Sequence[str]) -> list[BugHypothesis]:
 def searched(world: Drawn) -> Findings:
     """What a search leaves of one test of each, before anything is estimated."""
     budget = Budget(10**6, 1)
-    trials = finish(
-        carry_to_test(hypotheses_of([*world.more]), world.draw, budget, MINE, SETTINGS, family=len(world.more))
-    )
+    trials = carry_to_test(hypotheses_of([*world.more]), world.draw, budget, MINE, SETTINGS, family=len(world.more))
     found = [finding_of(one, RECIPE, SETTINGS, NAMES) for one in trials.tested]
     return Findings(
         recipe=MinedRecipe(RECIPE.name, RECIPE.recipe_hash),
@@ -93,7 +98,7 @@ def searched(world: Drawn) -> Findings:
 
 
 def estimated(world: Drawn, findings: Findings, number: int = 9, settings: BugsSettings = SETTINGS) -> Findings:
-    return finish(estimate_steps(findings, world.draw, number, RECIPE, settings, NAMES))
+    return estimate_rates(findings, world.draw, number, RECIPE, settings, NAMES)
 
 
 def names_of(number: int) -> list[str]:

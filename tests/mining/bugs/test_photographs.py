@@ -14,7 +14,7 @@ from counterfoil import mine_again
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.bugs.descriptions import Description, Piece
-from counterfoil.mining.bugs.photographs import photographs_steps
+from counterfoil.mining.bugs.photographs import find_on_photographs
 from counterfoil.mining.bugs.trials import BugHypothesis
 from counterfoil.mining.findings import Finding, Findings
 from counterfoil.models.clip import load_clip
@@ -22,7 +22,6 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources.labelled_sources import labelled_split
-from counterfoil.under_way import finish
 
 # Planted: sneakers come with the road in training; a third of them are elsewhere in every other split.
 WORLD = "lab:planted/correlation-0"
@@ -55,7 +54,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 def tested(recipe: Recipe) -> tuple[Findings, Audited]:
     mine, settings = Mine(method="bugs", target=WORLD, on=("validation",)), BugsSettings(captioner="lab:captioner")
     asked = [hypothesis(words) for words in (ELSEWHERE, AT_HOME)]
-    findings, audited, relabel = finish(photographs_steps(asked, recipe, mine, settings, "cpu"))
+    findings, audited, relabel = find_on_photographs(asked, recipe, mine, settings, "cpu")
     assert relabel is None, "their labels are right"
     return findings, audited
 

@@ -13,7 +13,6 @@ from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.search import BugSearch, search_bugs
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import finish
 
 NAMES = ("sandal", "coat")
 SNOW = Description((place("in the snow"),))
@@ -21,9 +20,7 @@ SNOW = Description((place("in the snow"),))
 
 def found(world: World, labels: Sequence[int] = (0, 1), fdr: float = 0.1, **settings: object) -> BugSearch:
     chosen = BugsSettings.model_validate({"captioner": "lab:captioner"} | settings)
-    return finish(
-        search_bugs(labels, NAMES, world.draw, world.look, world.describe, Mine(method="bugs", fdr=fdr), chosen)
-    )
+    return search_bugs(labels, NAMES, world.draw, world.look, world.describe, Mine(method="bugs", fdr=fdr), chosen)
 
 
 def snow(label: int, where: str, which: str) -> float:

@@ -17,7 +17,6 @@ from counterfoil.recipe.loader import with_classes
 from counterfoil.recipe.method_settings import DirectionsSettings
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.recipe.schema_inputs import ClassEntry
-from counterfoil.under_way import finish
 
 # How many prepositions of its own each category has: Jain 2023, C.2, and for the last four the public implementation.
 OWN_PREPOSITIONS = {
@@ -61,9 +60,8 @@ def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(imagenet
 def test_any_classes_have_captions_where_a_recipe_names_none(imagenet: tuple[RecipeClass, ...]) -> None:
     """Classes of a folder, whatever it calls them; and a thousand have few enough to encode."""
     odd = classes_called("IMG {x}", "Ärztin", "n01440764", "a")
-    (texts, references, candidates), (told,) = finish(
-        grammar_captions(replace_classes(odd), DirectionsSettings(), Path(), "cpu")
-    )
+    gathered, (told,) = grammar_captions(replace_classes(odd), DirectionsSettings(), Path(), "cpu")
+    texts, references, candidates = gathered
     assert [texts[row] for row in references] == [f"a photo of a {one.name}" for one in odd]
     own = [{texts[row] for row in rows} for rows in candidates]
     assert len({len(one) for one in own}) == 1 and len(own[0]) > 60

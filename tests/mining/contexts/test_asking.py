@@ -18,9 +18,9 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mining.contexts import Proposed, proposed_contexts
 from counterfoil.mining.contexts.asking import understood
 from counterfoil.mining.contexts.recorded import ANSWERS
+from counterfoil.progress import Stage, listening
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.contexts_settings import ContextsSettings
-from counterfoil.under_way import Stage, finish, show
 from tiny_chats import llama
 
 THREE = ("bag", "sandal", "ankle boot")
@@ -47,7 +47,7 @@ def asked(address: str | None, **changed: Any) -> ContextsSettings:
 
 
 def proposed(recipe: Recipe, settings: ContextsSettings, folder: Path) -> Proposed:
-    return finish(proposed_contexts(recipe, settings, folder, "cpu"))
+    return proposed_contexts(recipe, settings, folder, "cpu")
 
 
 def failure(recipe: Recipe, settings: ContextsSettings, folder: Path) -> CounterfoilError:
@@ -109,9 +109,8 @@ def test_anything_else_is_not_half_understood(text: str, problem: str) -> None:
 def test_each_class_is_asked_once_and_a_lists_contexts_come_first(recipe: Recipe, tmp_path: Path) -> None:
     stages: list[Stage] = []
     (tmp_path / "own.yaml").write_text("contexts: [in the fog, at sea]\n")
-    with chat_server(by_class) as server:
-        work = proposed_contexts(recipe, asked(server.address, contexts=str(tmp_path / "own.yaml")), tmp_path, "cpu")
-        found = show(work, stages.append)
+    with chat_server(by_class) as server, listening(stages.append):
+        found = proposed(recipe, asked(server.address, contexts=str(tmp_path / "own.yaml")), tmp_path)
     assert found.by_label[2] == ("in the fog", "at sea", "beside a ankle boot shop")
     assert found.sources[2] == ("list", "list", "chat") and found.notes == ()
     assert [class_in(body) for body in server.requests] == [*THREE]
@@ -256,9 +255,8 @@ from pathlib import Path
 from counterfoil.mining.contexts import proposed_contexts
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.contexts_settings import ContextsSettings
-from counterfoil.under_way import finish
 chat = {"model": "small", "base_url": sys.argv[1]}
-finish(proposed_contexts(load_recipe("wardrobe-mini"), ContextsSettings(chat=chat), Path(sys.argv[2]), "cpu"))
+proposed_contexts(load_recipe("wardrobe-mini"), ContextsSettings(chat=chat), Path(sys.argv[2]), "cpu")
 """
 
 

@@ -13,7 +13,6 @@ from counterfoil.mining.contexts import load_contexts, proposed_contexts, same_w
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.recipe.prompts import RecipeClass
-from counterfoil.under_way import finish
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -29,7 +28,7 @@ def written(folder: Path, text: str, name: str = "contexts.yaml") -> Path:
 
 def proposed(recipe: str, **settings: object):
     chosen = ContextsSettings.model_validate(settings)
-    return finish(proposed_contexts(load_recipe(recipe), chosen, Path("nowhere"), "cpu"))
+    return proposed_contexts(load_recipe(recipe), chosen, Path("nowhere"), "cpu")
 
 
 @pytest.mark.parametrize("name", ["wardrobe", "wardrobe-colours", "cifar10", "cifar100", "imagenet"])

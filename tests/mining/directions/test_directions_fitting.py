@@ -18,7 +18,7 @@ from counterfoil.mining.directions.fitting import (
 )
 from counterfoil.mining.directions.folds import Fold, deal_folds
 from counterfoil.mining.directions.solvers import KernelSolver, LinearSolver
-from counterfoil.under_way import Stage, finish, show
+from counterfoil.progress import Stage, listening
 
 
 def direction(found: Direction | NoDirection) -> Direction:
@@ -192,9 +192,9 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit_direction(points, right, seed=0, grid=(0.0, 1.0))
     labels = np.zeros(40, int)
     with pytest.raises(ValueError, match="numbers from 0 to 1"):
-        finish(fit_directions(points, right, labels + 2, 2, seed=0))
+        fit_directions(points, right, labels + 2, 2, seed=0)
     with pytest.raises(UserError, match="found 0, expected 1 or more"):
-        finish(fit_directions(points, right, labels, 2, seed=0, workers=0))
+        fit_directions(points, right, labels, 2, seed=0, workers=0)
 
 
 def as_bytes(found: Direction | NoDirection) -> object:
@@ -212,9 +212,10 @@ def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
     order = np.random.default_rng(0).permutation(len(labels))
     arrays = points[order], right[order], labels[order], 5, units[order]
     told: list[Stage] = []
-    alone = show(fit_directions(*arrays, seed=1, workers=1, permutations=9), told.append)
+    with listening(told.append):
+        alone = fit_directions(*arrays, seed=1, workers=1, permutations=9)
     assert [(stage.done, stage.total) for stage in told] == [(done, 5) for done in range(1, 6)]
-    together = finish(fit_directions(*arrays, seed=1, workers=2, permutations=9))
+    together = fit_directions(*arrays, seed=1, workers=2, permutations=9)
     assert [as_bytes(one) for one in alone] == [as_bytes(one) for one in together]
     assert [one.rows for one in alone] == sizes
     assert alone[1] == NoDirection("no rows", 0, 0)

@@ -16,7 +16,6 @@ from counterfoil.mining.methods.contexts import find_contexts
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import finish
 
 WIDTH, ROWS = 16, 300
 SETTINGS = ContextsSettings(contexts="wardrobe")
@@ -49,7 +48,7 @@ def made(failing: dict[int, float], doubles: bool = False, **settings: object) -
         categories=(None,),
     )
     given = ContextsSettings.model_validate({"contexts": "wardrobe", "similarity": 0.995, **settings})
-    return half, finish(find_contexts(half, Mine(), given, 1))
+    return half, find_contexts(half, Mine(), given, 1)
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -92,12 +91,12 @@ def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() ->
     # Another classifier fails wherever the third context is.
     at_beach = nearest_context(half.features, half.captions.vectors[1:]) == 2
     settings = ContextsSettings(contexts="wardrobe", k=2, similarity=0.995)
-    both = finish(find_contexts(replace(half, pooled={"other": at_beach}), Mine(), settings, 1))
+    both = find_contexts(replace(half, pooled={"other": at_beach}), Mine(), settings, 1)
     assert [one.words for one in both.hypotheses] == ["thing on the beach", "thing in the snow"]
     told = {one.words: one for one in both.notes[0].contexts}
     assert told["on the beach"].failures == at_beach.sum() and told["on the beach"].right >= at_beach.sum()
     # An image that both fail on is drawn for once, whoever counts.
-    more = finish(find_contexts(replace(half, pooled={"same": half.failed}), Mine(), settings, 1)).notes[0].contexts
+    more = find_contexts(replace(half, pooled={"same": half.failed}), Mine(), settings, 1).notes[0].contexts
     assert [one.failures for one in more] == [2 * (one.failed_images or 0) for one in more] and more[0].failures > 0
     assert {one.failed_images for one in alone.notes[0].contexts} == {None}
     assert told["in the snow"].failures == alone.notes[0].contexts[0].failures
@@ -121,7 +120,7 @@ def test_a_class_without_failures_or_with_one_says_so() -> None:
     assert not none.hypotheses and none.notes[0].reason == "no failure on the discover half"
     half, _ = made({})
     half.failed[3] = True
-    one = finish(find_contexts(half, Mine(), ContextsSettings.model_validate({"contexts": "wardrobe"}), 1))
+    one = find_contexts(half, Mine(), ContextsSettings.model_validate({"contexts": "wardrobe"}), 1)
     assert not one.hypotheses and "2 failures" in (one.notes[0].reason or "") and one.notes[0].contexts
 
 

@@ -15,7 +15,6 @@ from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe.method_settings import METHOD_SETTINGS, DirectionsSettings
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import finish
 
 WIDTH, ROWS = 24, 240
 # What every caption of the class says, and three contexts that images and captions may have.
@@ -51,7 +50,7 @@ def made(fails_with: str | None, fails_without: str | None, categories: tuple[st
         class_names=("thing", "thing"),
         categories=categories,
     )
-    return finish(find_directions(half, Mine(), DirectionsSettings(permutations=20), 1))
+    return find_directions(half, Mine(), DirectionsSettings(permutations=20), 1)
 
 
 def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]]:
@@ -80,7 +79,7 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
         class_names=("thing",),
         categories=(None,),
     )
-    found = finish(find_directions(half, Mine(), DirectionsSettings(permutations=0), 1)).hypotheses
+    found = find_directions(half, Mine(), DirectionsSettings(permutations=0), 1).hypotheses
     rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:])
     tested = confirm([count_hypothesis(one, rows) for one in found], 0.05, 0.1)
     return [(one.role, one.caption) for one, told in zip(found, tested, strict=True) if told.confirmed]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.embedding.features import embed_steps
+from counterfoil.embedding.features import embed
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation.distances.feature_models import FeatureModel, load_features, named_features
 from counterfoil.evaluation.distances.frechet import (
@@ -27,11 +27,11 @@ from counterfoil.evaluation.distances.source_images import OpenSource, open_sour
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.spread import Spread
+from counterfoil.progress import renamed, report
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.results import ResultRow, row
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.halves import deal_halves
-from counterfoil.under_way import Stage, UnderWay, told_as
 from counterfoil.user_cache import user_cache
 
 _FOLDER = "embeddings"
@@ -79,7 +79,7 @@ def prepared_distances(
     return PreparedDistances(wanted, opened)
 
 
-def distance_steps(
+def measure_distances(
     subject: Subject,
     prepared: PreparedDistances,
     *,
@@ -87,7 +87,7 @@ def distance_steps(
     batch_size: int,
     seed: int,
     spread: Spread | None = None,
-) -> UnderWay[Stage, tuple[tuple[Distances, ...], list[ResultRow]]]:
+) -> tuple[tuple[Distances, ...], list[ResultRow]]:
     """Distances in the features of each model that was named, and their rows.
 
     A source that is not at hand and a model that gives no features are skipped, with the reason. RunFailure where a
@@ -101,7 +101,7 @@ def distance_steps(
             continue
         try:
             model = load_features(name, subject, device)
-            distances, own = yield from _measured(subject, prepared.opened, model, batch_size, seed, spread)
+            distances, own = _measured(subject, prepared.opened, model, batch_size, seed, spread)
             found.append(distances)
             rows += own
         except UserError as error:
@@ -116,18 +116,18 @@ def _told(error: CounterfoilError) -> str:
 
 def _measured(
     subject: Subject, opened: OpenSource, model: FeatureModel, batch_size: int, seed: int, spread: Spread | None
-) -> UnderWay[Stage, tuple[Distances, list[ResultRow]]]:
+) -> tuple[Distances, list[ResultRow]]:
     cache = user_cache() / _FOLDER
-    source = yield from _features(opened.source.images, model, cache, batch_size, spread)
+    source = _features(opened.source.images, model, cache, batch_size, spread)
     found = _readable(source)
     sides = [_Side(source[found], _units(opened.source.images)[found])]
     if opened.other is not None:
-        other = yield from _features(opened.other.images, model, cache, batch_size, spread)
+        other = _features(opened.other.images, model, cache, batch_size, spread)
         has = _readable(other)
         sides.append(_Side(other[has], _units(opened.other.images)[has]))
     parts = []
     for part in subject.parts:
-        parts.append((yield from _features(part.images, model, subject.workplace / _FOLDER, batch_size, spread)))
+        parts.append(_features(part.images, model, subject.workplace / _FOLDER, batch_size, spread))
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
     readable = _readable(features)
     shared = _subject_units(subject)
@@ -142,9 +142,9 @@ def _measured(
             statistics[labels] = _statistics(against)
         side = _Side(features[chosen], shared[chosen])
         measured.append(_distance(what, name, len(labels), side, against, statistics[labels], seed))
-        yield Stage(f"distances, {model.name}", done, len(groups) + 1)
+        report(f"distances, {model.name}", done, len(groups) + 1)
     measured.append(_near(subject, opened, sides, opened.source.images.labels[found], seed))
-    yield Stage(f"distances, {model.name}", len(groups) + 1, len(groups) + 1)
+    report(f"distances, {model.name}", len(groups) + 1, len(groups) + 1)
     distances = Distances(
         features=model.name,
         pin=model.pin,
@@ -169,14 +169,14 @@ def _measured(
 
 def _features(
     images: LabelledImages, model: FeatureModel, folder: Path, batch_size: int, spread: Spread | None
-) -> UnderWay[Stage, NDArray[np.floating]]:
+) -> NDArray[np.floating]:
     """Features [n, d] of n images, lengthened to √d where they are unit vectors; NaN for what is no image."""
     # Not in half precision: KID of near sets is a small difference of large means.
     engine, device = (None, "cpu") if spread is None else (spread.engine, spread.device)
-    steps = embed_steps(
-        images, model.embedder, folder, batch_size=batch_size, precision="float32", engine=engine, device=device
-    )
-    found = yield from told_as(steps, lambda stage: replace(stage, name=f"features, {model.name}: {images.name}"))
+    with renamed(f"features, {model.name}: {images.name}"):
+        found = embed(
+            images, model.embedder, folder, batch_size=batch_size, precision="float32", engine=engine, device=device
+        )
     # The kernel divides by the width: of unit vectors it would see next to nothing beside its constant.
     return found * np.float32(np.sqrt(found.shape[1])) if model.scaled else found
 

@@ -22,9 +22,9 @@ from counterfoil.evaluation.failures.sprite_sheets import sheet_rows, sprite_she
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.progress import report
 from counterfoil.report.results import Results
 from counterfoil.store.atomic import make_folder, write_atomically
-from counterfoil.under_way import Stage, UnderWay
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,7 +39,7 @@ def write_failures(
     confidence: NDArray[np.float32],
     maps: Sequence[ClassMap],
     folder: Path,
-) -> UnderWay[Stage, Path]:
+) -> Path:
     """The page's path in `folder`. Images are read again, those alone that it shows."""
     built = [place for place, group in enumerate(subject.groups) if place and group.candidates is not None]
     partners = base_partners(
@@ -56,7 +56,7 @@ def write_failures(
         file = folder / sheet_file(sheet.number)
         write_atomically(file, sheet.encoded)
         written.add(file.name)
-        yield Stage("pictures of failures", len(written), total)
+        report("pictures of failures", len(written), total)
     order = [shift.name for shift in results.by_impact] + ([results.base] if results.base is not None else [])
     models = [
         (model.name, answer_names(subject.classes, own), "near chance on the base" if model.near_chance else "")

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.captioning import caption_steps, likelihood_steps
+from counterfoil.captioning import caption_images, likelihoods_of
 from counterfoil.mining.bugs.combining import combine
 from counterfoil.mining.bugs.descriptions import CLASS, Description, Piece, pieces_of
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.search import Described, FailureCluster
 from counterfoil.models.captioners import Captioner, CaptionExample
+from counterfoil.progress import report
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay, finish
 from counterfoil.user_cache import user_cache
 
 # Pieces that the joining chooses among: those that most captions say.
@@ -36,15 +36,15 @@ class ClusterDescriber:
     examples: Sequence[CaptionExample]
     images: Mapping[str, LabelledImages]
 
-    def __call__(self, clusters: Sequence[FailureCluster]) -> UnderWay[Stage, list[Described]]:
+    def __call__(self, clusters: Sequence[FailureCluster]) -> list[Described]:
         found = []
         for place, cluster in enumerate(clusters):
-            yield Stage("clusters described", place, len(clusters))
-            found.append((yield from self._described(cluster)))
-        yield Stage("clusters described", len(clusters), len(clusters))
+            report("clusters described", place, len(clusters))
+            found.append(self._described(cluster))
+        report("clusters described", len(clusters), len(clusters))
         return found
 
-    def _described(self, cluster: FailureCluster) -> UnderWay[Stage, Described]:
+    def _described(self, cluster: FailureCluster) -> Described:
         cls = self.recipe.classes[cluster.label]
         base = spoken_base(base_prompt(self.recipe, self.settings), cls)
         keys = cluster.keys[: self.settings.described]
@@ -52,7 +52,7 @@ class ClusterDescriber:
         # what stands before the class, and count where they come to its name.
         told: list[str] = []
         for prefix in (base.replace(CLASS, cls.name), base.partition(CLASS)[0].strip()):
-            told += yield from self._captions(keys, prefix)
+            told += self._captions(keys, prefix)
         often = pieces_said(told, base, cls)
         if not often:
             said = "nothing" if not any(told) else "nothing that a prompt could say more than the base"
@@ -69,9 +69,9 @@ class ClusterDescriber:
             if not fitting:
                 return likely
             asked = [prompts[place] for place in fitting]
-            likely[fitting] = finish(self._per_token(keys, asked))
+            likely[fitting] = self._per_token(keys, asked)
             if self.settings.rank == "contrast" and cluster.right:
-                likely[fitting] -= finish(self._per_token(cluster.right, asked)).mean(axis=1, keepdims=True)
+                likely[fitting] -= self._per_token(cluster.right, asked).mean(axis=1, keepdims=True)
             return likely
 
         best = combine(chosen, score, self.settings.sentences)
@@ -80,10 +80,10 @@ class ClusterDescriber:
             return Described(None, f"{self.settings.captioner} has no room for what it says of these images", said)
         return Described(best.description, None, said, best.trace[-1].likelihood)
 
-    def _captions(self, keys: Sequence[str], prefix: str) -> UnderWay[Stage, list[str]]:
+    def _captions(self, keys: Sequence[str], prefix: str) -> list[str]:
         found: list[str] = []
         for images, own in self._by_images(keys):
-            told = yield from caption_steps(
+            told = caption_images(
                 images,
                 self.captioner,
                 user_cache() / "captions",
@@ -96,11 +96,11 @@ class ClusterDescriber:
             found += [text for texts in told.values() for text in texts or ()]
         return found
 
-    def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> UnderWay[Stage, NDArray[np.float64]]:
+    def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
         """(captions, images): log-likelihoods per token, of images that can be decoded."""
         parts = []
         for images, own in self._by_images(keys):
-            likely = yield from likelihood_steps(
+            likely = likelihoods_of(
                 images, captions, self.captioner, user_cache() / "captions", keys=own, examples=self.examples
             )
             parts.append(likely.per_token)

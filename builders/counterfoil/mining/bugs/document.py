@@ -16,16 +16,9 @@ from counterfoil.mining.bugs.search import BugSearch, ClassBaseline
 from counterfoil.mining.bugs.smallest import smallest_seen
 from counterfoil.mining.bugs.stopped_rates import StoppedRate
 from counterfoil.mining.bugs.trials import Trial
-from counterfoil.mining.drawn_findings import (
-    AnswerCount,
-    PairedTest,
-    RoundDrawn,
-    SequentialLook,
-    StoppedEstimate,
-    WrongAnswers,
-)
 from counterfoil.mining.findings import (
     SHORTENED_TO,
+    AnswerCount,
     AuditedImages,
     ClassAudit,
     Evidence,
@@ -34,8 +27,13 @@ from counterfoil.mining.findings import (
     MethodUsed,
     MinedRecipe,
     NotTested,
+    PairedTest,
+    RoundDrawn,
+    SequentialLook,
     SmallestDifference,
+    StoppedEstimate,
     Target,
+    WrongAnswers,
 )
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypothesis_tests import POWER

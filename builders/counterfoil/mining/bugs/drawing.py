@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
-from counterfoil.mining.drawn_findings import Purpose
+from counterfoil.mining.findings import Purpose
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 TRIED = "tries"
 
@@ -99,4 +98,4 @@ class Pairs:
         return count_pairs(self.drawn.failed[self.own], self.drawn.failed[self.base])
 
 
-Draw = Callable[[RoundAsked], UnderWay[Stage, DrawnRound]]
+Draw = Callable[[RoundAsked], DrawnRound]

@@ -16,17 +16,16 @@ from counterfoil.mining.bugs.drawing import DescribedCell, Draw, RoundAsked
 from counterfoil.mining.bugs.family import count_of, judged_together, with_rounds
 from counterfoil.mining.bugs.pair_tests import pairs_of_half_width
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
-from counterfoil.mining.drawn_findings import FreshPairs, Purpose, RoundDrawn
-from counterfoil.mining.findings import Finding, Findings
+from counterfoil.mining.findings import Finding, Findings, FreshPairs, Purpose, RoundDrawn
+from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.under_way import Stage, UnderWay
 
 # Of a cell that the screen accepts less often than this, no more is drawn than if it did as often.
 _LEAST_ACCEPTED = 0.05
 
 
-def estimate_steps(
+def estimate_rates(
     findings: Findings,
     draw: Draw,
     number: int,
@@ -34,7 +33,7 @@ def estimate_steps(
     settings: BugsSettings,
     answer_names: Sequence[str],
     purpose: Purpose = "estimate",
-) -> UnderWay[Stage, Findings]:
+) -> Findings:
     """The document with rates of fresh pairs for each finding that stands, drawn for those that have none.
 
     Each has a round of its own, of the first number from `number` on at which `draw` finds that very round, or none:
@@ -52,7 +51,7 @@ def estimate_steps(
         if cell is None:
             continue
         asked = RoundAsked(number, purpose, pairs_to_draw(one, settings), {one.name: cell}, (cell.label,))
-        drawn = yield from draw(asked)
+        drawn = draw(asked)
         pairs = drawn.pairs(one.name)
         count = pairs.count
         assert one.pairs is not None
@@ -61,7 +60,7 @@ def estimate_steps(
             one, pairs=replace(one.pairs, fresh=fresh), answers=wrong_answers([pairs], answer_names)
         )
         rounds.append(round_drawn(drawn))
-        yield Stage("rates of findings", len(estimated), len(wanted))
+        report("rates of findings", len(estimated), len(wanted))
     judged = judged_together([estimated.get(one.name, one) for one in findings.findings], findings.fdr, findings.margin)
     return replace(findings, findings=judged, rounds=with_rounds(findings, rounds))
 

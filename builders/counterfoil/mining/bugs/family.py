@@ -13,8 +13,16 @@ from dataclasses import replace
 from counterfoil.mining.bugs.drawing import TRIED
 from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, e_q_values
 from counterfoil.mining.bugs.smallest import smallest_seen
-from counterfoil.mining.drawn_findings import CountedPairs, PairedTest, RoundDrawn
-from counterfoil.mining.findings import SHORTENED_TO, Difference, Finding, Findings, Rate
+from counterfoil.mining.findings import (
+    SHORTENED_TO,
+    CountedPairs,
+    Difference,
+    Finding,
+    Findings,
+    PairedTest,
+    Rate,
+    RoundDrawn,
+)
 from counterfoil.stats import wilson_interval
 
 _MISSING = 0.05

@@ -19,14 +19,11 @@ from counterfoil.mining.bugs.drawing import Draw, DrawnRound, RoundAsked
 from counterfoil.mining.bugs.family import tried_of
 from counterfoil.mining.bugs.rounds import base_prompt
 from counterfoil.mining.bugs.search import Features
-from counterfoil.mining.drawn_findings import RoundDrawn
-from counterfoil.mining.findings import Findings, findings_json
+from counterfoil.mining.findings import Findings, RoundDrawn, findings_csv, findings_json
 from counterfoil.mining.findings_layer import layer_of
-from counterfoil.mining.findings_table import findings_csv
 from counterfoil.mining.mined_files import FINDINGS, LAYER, RELABEL, REPORT, TABLE, MineResult, write_files
-from counterfoil.mining.report import pictures_wanted, report_html
+from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
 from counterfoil.mining.round_dataset import DATASET, round_doubts
-from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
@@ -34,7 +31,6 @@ from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.store.atomic import remove_stale
 from counterfoil.store.decoding import readable_image
-from counterfoil.under_way import Stage, UnderWay
 
 ASKED, ADVERSARIAL, TRIES = "mine.yaml", "adversarial.yaml", "tries.json"
 _PREDICTIONS = "predictions:"
@@ -165,9 +161,9 @@ class KeptImages:
     drawer: Draw
     images: dict[str, LabelledImages] = field(default_factory=dict)
 
-    def draw(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
+    def draw(self, asked: RoundAsked) -> DrawnRound:
         """A `Draw` that remembers."""
-        drawn = yield from self.drawer(asked)
+        drawn = self.drawer(asked)
         self.images[f"{drawn.asked.name}/"] = drawn.images
         return drawn
 
@@ -175,7 +171,7 @@ class KeptImages:
         """By the recipe's CLIP, which is loaded when first asked."""
         loaded: list[Embedder] = []
 
-        def features(keys: Sequence[str]) -> UnderWay[Stage, NDArray[np.float32]]:
+        def features(keys: Sequence[str]) -> NDArray[np.float32]:
             if not loaded:
                 pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
                 clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
@@ -186,7 +182,7 @@ class KeptImages:
                 if own:
                     rows = np.flatnonzero([key in own for key in images.keys])
                     chosen = replace(rows_of(images, rows), units=None)
-                    vectors = yield from features_of(chosen, loaded[0])
+                    vectors = features_of(chosen, loaded[0])
                     rows_found = zip(chosen.keys, np.asarray(vectors, dtype=np.float32), strict=True)
                     found |= {f"{start}{key}": vector for key, vector in rows_found}
             return np.stack([found[key] for key in keys])

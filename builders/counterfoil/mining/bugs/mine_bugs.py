@@ -13,7 +13,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.audited import answers_of, class_map_of
 from counterfoil.mining.bugs.describing import ClusterDescriber
 from counterfoil.mining.bugs.document import answer_names, document_of, target_of
-from counterfoil.mining.bugs.estimating import estimate_steps
+from counterfoil.mining.bugs.estimating import estimate_rates
 from counterfoil.mining.bugs.family import with_more
 from counterfoil.mining.bugs.files import (
     KeptImages,
@@ -40,12 +40,11 @@ from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
 from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import readable_image
-from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EXAMPLE_BYTES = 1 << 26
 
 
-def mine_bugs_steps(
+def mine_bugs(
     recipe: Recipe,
     mine: Mine,
     settings: BugsSettings,
@@ -54,7 +53,7 @@ def mine_bugs_steps(
     folder: Path,
     device: str,
     workers: int | None,
-) -> UnderWay[Stage, MineResult]:
+) -> MineResult:
     """A `Search`: rounds in `folder`, then findings, their table, page and recipes.
 
     A run that was killed goes on: its rounds are there, and answers, features and captions are found in the user's
@@ -68,7 +67,7 @@ def mine_bugs_steps(
     refuse_unanswered(mine.failure, recipe.classes, class_map)
     target = target_of(recipe, mine, class_map)
     captioner = load_captioner(settings.captioner, device)
-    seeds, parts = yield from _seeds(recipe, mine, settings, class_map, device)
+    seeds, parts = _seeds(recipe, mine, settings, class_map, device)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
     refuse_others(folder, recipe, mine, [one.content for one in contents])
     tried = kept_tries(folder, recipe, mine, settings)
@@ -76,7 +75,7 @@ def mine_bugs_steps(
     kept = KeptImages(drawer)
     kept.images.update({f"seeds/{place}/": part for place, part in enumerate(parts)})
     describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
-    found = yield from search_bugs(
+    found = search_bugs(
         labels,
         [cls.name for cls in recipe.classes],
         kept.draw,
@@ -90,11 +89,11 @@ def mine_bugs_steps(
     findings = document_of(found, recipe, mine, settings, target, names, contents)
     # What stands without what was tried by hand is estimated first: these rounds are the same before and after a try.
     later = KeptImages(replace(drawer, past_others=True), kept.images)
-    findings = yield from estimate_steps(findings, later.draw, 1 + len(found.rounds), recipe, settings, names)
+    findings = estimate_rates(findings, later.draw, 1 + len(found.rounds), recipe, settings, names)
     if tried is not None:
         findings = with_more(findings, tried.findings, tried.rounds)
         kept.images.update(images_of_rounds(folder, tried.rounds))
-        findings = yield from estimate_steps(findings, later.draw, 1, recipe, settings, names, "try_estimate")
+        findings = estimate_rates(findings, later.draw, 1, recipe, settings, names, "try_estimate")
     asked = asked_layer(folder, mine, settings, source, overrides)
     return written(findings, partial(images_by_key, kept.images), recipe, settings, source, overrides, folder, asked)
 
@@ -143,13 +142,13 @@ def _labels(recipe: Recipe, settings: BugsSettings) -> tuple[int, ...]:
 
 def _seeds(
     recipe: Recipe, mine: Mine, settings: BugsSettings, class_map: ClassMap, device: str
-) -> UnderWay[Stage, tuple[FailedImages | None, tuple[LabelledImages, ...]]]:
+) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
     """Images that exist whose failures are described, and where they come from; none where the base's are."""
     if settings.seeds is None:
         return None, ()
     parts = opened_parts(recipe, settings.seeds, "mine.settings.seeds")
     target = mine.target or ""
-    answers = (yield from answers_of(parts, {target: class_map}, recipe, device))[target].predictions
+    answers = answers_of(parts, {target: class_map}, recipe, device)[target].predictions
     labels = np.concatenate([part.labels for part in parts])
     failed = failures(mine.failure, answers, labels, recipe.classes, class_map)
     keys = [f"seeds/{place}/{key}" for place, part in enumerate(parts) for key in part.keys]

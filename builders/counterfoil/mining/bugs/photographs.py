@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from counterfoil.mining.audited import Audited, audit_steps, clip_doubts
+from counterfoil.mining.audited import Audited, audit_target, clip_doubts
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.trials import BugHypothesis
 from counterfoil.mining.collected import collect_findings
@@ -23,27 +23,26 @@ from counterfoil.models.clip import ClipModel
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import Stage, UnderWay
 
 _FEWEST_TRAIN_ROWS = 2
 
 
-def photographs_steps(
+def find_on_photographs(
     hypotheses: Sequence[BugHypothesis], recipe: Recipe, mine: Mine, settings: BugsSettings, device: str
-) -> UnderWay[Stage, tuple[Findings, Audited, str | None]]:
+) -> tuple[Findings, Audited, str | None]:
     """The hypotheses on the images that `mine.on` names: findings, what was audited, and the table to relabel, if any.
 
-    Raises as `audit_steps`.
+    Raises as `audit_target`.
     """
     # No direction is looked for, so that rows of the train split, which whiten features, are looked at for nothing.
     unwhitened = mine.model_copy(update={"train_rows": _FEWEST_TRAIN_ROWS})
-    (audited, *_), clip, _ = yield from audit_steps(recipe, unwhitened, device)
+    (audited, *_), clip, _ = audit_target(recipe, unwhitened, device)
     captions = _captions(hypotheses, recipe, settings, clip)
     found = Found(
         tuple(_on_rows(one, audited, captions, recipe, settings, mine.margin) for one in hypotheses),
         tuple(ClassNote(reason="not looked for: these were found in what was drawn") for _ in recipe.classes),
     )
-    findings = yield from collect_findings(recipe, mine, settings, [audited], captions, found, {}, device)
+    findings = collect_findings(recipe, mine, settings, [audited], captions, found, {}, device)
     doubts = clip_doubts(recipe, clip, [audited], "words")
     findings = replace(findings.doubted(doubts), whitened_by=None)
     findings, relabel = with_checked_labels(findings, recipe, clip, [audited], found.hypotheses, doubts)

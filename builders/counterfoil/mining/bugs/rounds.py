@@ -19,7 +19,6 @@ from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 GROUP = "descriptions"
 # A shard is the least that a worker takes: enough of them for several, in rounds of a few hundred images.
@@ -44,16 +43,16 @@ class RoundDrawer:
     workers: int | None
     past_others: bool = False
 
-    def __call__(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
+    def __call__(self, asked: RoundAsked) -> DrawnRound:
         place, seed = self.folder / asked.name, self.seed(asked)
         layer = self.layer(asked, seed, place)
         if self.past_others and (place / LAYER).exists() and (place / LAYER).read_bytes() != layer.encode():
-            return (yield from self(replace(asked, number=asked.number + 1)))
+            return self(replace(asked, number=asked.number + 1))
         keep_layer(place / LAYER, layer)
-        opened = yield from built_round(place, asked.name, self.device, self.workers)
+        opened = built_round(place, asked.name, self.device, self.workers)
         if opened is None:
             return nothing_drawn(asked, seed)
-        images, audited = yield from answered(opened, asked.name, self.mine.target or "", self.recipe, self.device)
+        images, audited = answered(opened, asked.name, self.mine.target or "", self.recipe, self.device)
         answers = audited.predictions
         # A round's recipe has the mined one's classes, so that labels are the same numbers.
         failed = failures(self.mine.failure, answers, images.labels, self.recipe.classes, audited.class_map)

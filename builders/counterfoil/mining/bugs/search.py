@@ -32,7 +32,6 @@ from counterfoil.mining.bugs.trials import (
 from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import Stage, UnderWay
 
 # A class that fails more often than it is right says nothing about what makes it fail.
 MOST_FAILING = 0.5
@@ -78,8 +77,8 @@ class Described:
 
 
 # Features (n, width), unit vectors, of images by key.
-Features = Callable[[Sequence[str]], UnderWay[Stage, NDArray[np.float32]]]
-Describe = Callable[[Sequence[FailureCluster]], UnderWay[Stage, Sequence[Described]]]
+Features = Callable[[Sequence[str]], NDArray[np.float32]]
+Describe = Callable[[Sequence[FailureCluster]], Sequence[Described]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ def search_bugs(
     mine: Mine,
     settings: BugsSettings,
     seeds: FailedImages | None = None,
-) -> UnderWay[Stage, BugSearch]:
+) -> BugSearch:
     """Look for descriptions under which the target fails more often than on the base.
 
     labels: the classes that are looked at. seeds: images that exist, whose failures are described in place of the
@@ -141,18 +140,18 @@ def search_bugs(
     """
     budget = Budget(settings.images, 1)
     asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(labels))
-    base = yield from draw(asked)
+    base = draw(asked)
     budget = budget.after(asked)
     baseline = tuple(class_baseline(base, label, seeded=seeds is not None) for label in labels)
     where = FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
     clusters: list[FailureCluster] = []
     looked: list[ClassBaseline] = []
     for one in baseline:
-        own = [] if one.reason is not None else (yield from _clusters(where, one.label, look, mine, settings))
+        own = [] if one.reason is not None else _clusters(where, one.label, look, mine, settings)
         clusters += own
         looked.append(one if own or one.reason is not None else _too_few(one, where, settings))
     baseline = tuple(looked)
-    told = yield from describe(clusters)
+    told = describe(clusters)
     hypotheses = _hypotheses(clusters, told, class_names)
     undescribed = _undescribed(clusters, told, hypotheses)
     rounds = [base]
@@ -160,12 +159,12 @@ def search_bugs(
         return BugSearch(baseline, tuple(rounds), (), frozenset(), {}, {}, tuple(undescribed))
     family = len(hypotheses) * (1 + (_MOST_SHORTER if settings.shorten else 0))
     refuse_small_budget(len(hypotheses), mine, settings)
-    trials = yield from carry_to_test(hypotheses, draw, budget, mine, settings, family=family)
+    trials = carry_to_test(hypotheses, draw, budget, mine, settings, family=family)
     rounds += trials.rounds
     shortened = _Shortened(list(trials.tested))
     if settings.shorten:
         budget = _left(rounds, settings)
-        shortened = yield from _shortened(shortened.tested, class_names, draw, budget, mine, settings, family=family)
+        shortened = _shortened(shortened.tested, class_names, draw, budget, mine, settings, family=family)
         rounds += shortened.rounds
     tested = shortened.tested
     confirmed = confirmed_names(tested, mine)
@@ -174,7 +173,7 @@ def search_bugs(
     if settings.until is not None:
         standing = [one for one in tested if one.hypothesis.name in confirmed - shortened_to.keys()]
         for one in standing:
-            drawn = yield from _estimated(one, draw, _left(rounds, settings), settings)
+            drawn = _estimated(one, draw, _left(rounds, settings), settings)
             if drawn is not None:
                 rounds.append(drawn)
                 name = one.hypothesis.name
@@ -256,11 +255,11 @@ def _too_few(one: ClassBaseline, where: FailedImages, settings: BugsSettings) ->
 
 def _clusters(
     where: FailedImages, label: int, look: Features, mine: Mine, settings: BugsSettings
-) -> UnderWay[Stage, list[FailureCluster]]:
+) -> list[FailureCluster]:
     rows = np.flatnonzero((where.labels == label) & where.failed)
     if len(rows) < settings.fewest_failures:
         return []
-    features = yield from look([where.keys[row] for row in rows.tolist()])
+    features = look([where.keys[row] for row in rows.tolist()])
     found = cluster_failures(
         features, where.answers[rows], most=settings.clusters, least=settings.fewest_failures, seed=mine.seed
     )
@@ -312,7 +311,7 @@ def _shortened(
     settings: BugsSettings,
     *,
     family: int,
-) -> UnderWay[Stage, _Shortened]:
+) -> _Shortened:
     """Shorter words, on noise of their own; of what is confirmed, its background and its rest are among them.
 
     A shorter description is a hypothesis of its own, with words that were fixed before its images were drawn. What was
@@ -356,7 +355,7 @@ def _shortened(
     asked = [*repeated.values(), *fresh.values()]
     if not asked:
         return _Shortened(tested)
-    trials = yield from carry_to_test(asked, draw, budget, mine, settings, family=family, purpose="shorten")
+    trials = carry_to_test(asked, draw, budget, mine, settings, family=family, purpose="shorten")
     again, new = dict(zip(repeated, trials.tested, strict=False)), trials.tested[len(repeated) :]
     state = {one.hypothesis.name: one.state for one in (*tested, *new)}
     count = {one.hypothesis.name: one.count for one in new} | {name: one.count for name, one in again.items()}
@@ -378,7 +377,7 @@ def _shortened(
     return _Shortened([*tested, *new], trials.rounds, stands, again_counts, backgrounds)
 
 
-def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> UnderWay[Stage, DrawnRound | None]:
+def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> DrawnRound | None:
     """Images of a description, as many as should have `until` failures among them; None where too few are left.
 
     They are new ones: those of the test were stopped when they looked well.
@@ -393,7 +392,7 @@ def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -
     hypothesis = one.hypothesis
     cells = {hypothesis.name: DescribedCell(hypothesis.label, hypothesis.description)}
     asked = RoundAsked(budget.number, "until", candidates, cells, (hypothesis.label,), FEWEST_IMAGES)
-    return (yield from draw(asked))
+    return draw(asked)
 
 
 def _left(rounds: Sequence[DrawnRound], settings: BugsSettings) -> Budget:

@@ -12,9 +12,9 @@ from counterfoil.errors import UserError
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, Pairs, Purpose, RoundAsked
 from counterfoil.mining.bugs.pair_tests import PairCount, decide, e_bh, log_e_value, most_pairs_to_decide
+from counterfoil.progress import report
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import Stage, UnderWay
 
 # Fewer pairs of a cell are not worth the round.
 FEWEST = 4
@@ -101,7 +101,7 @@ def carry_to_test(
     *,
     family: int,
     purpose: Purpose = "test",
-) -> UnderWay[Stage, Trials]:
+) -> Trials:
     """Draw each hypothesis beside the base of its class, and look at all of them after each round.
 
     Rounds double the pairs, from `settings.batch` to `settings.pairs`. A hypothesis leaves when it is futile, or when
@@ -120,7 +120,7 @@ def carry_to_test(
         asked = _next_round(left, budget, min(max(drawn_pairs, settings.batch), settings.pairs - drawn_pairs), purpose)
         if asked is None:
             break
-        drawn = yield from draw(asked)
+        drawn = draw(asked)
         # Drawn may be one of a later number, past rounds of others: what is drawn twice would count twice.
         budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + asked.candidates
         rounds.append(drawn)
@@ -128,7 +128,7 @@ def carry_to_test(
             name = one.hypothesis.name
             tested[name] = looked_at(one, drawn.pairs(name), threshold, mine)
         decided = sum(one.state != "open" for one in tested.values())
-        yield Stage(f"{purpose}: hypotheses decided", decided, len(tested))
+        report(f"{purpose}: hypotheses decided", decided, len(tested))
     return Trials(tuple(tested.values()), tuple(rounds))
 
 

@@ -15,7 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.audited import class_map_of
 from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.bugs.document import answer_names, finding_of, round_drawn, target_of
-from counterfoil.mining.bugs.estimating import estimate_steps
+from counterfoil.mining.bugs.estimating import estimate_rates
 from counterfoil.mining.bugs.family import judged_together, with_more
 from counterfoil.mining.bugs.files import (
     ASKED,
@@ -26,12 +26,11 @@ from counterfoil.mining.bugs.files import (
     refuse_wordless,
     written,
 )
-from counterfoil.mining.bugs.photographs import photographs_steps
+from counterfoil.mining.bugs.photographs import find_on_photographs
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
-from counterfoil.mining.drawn_findings import Purpose
-from counterfoil.mining.findings import Findings
+from counterfoil.mining.findings import Findings, Purpose
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
 from counterfoil.mining.shift_names import slugs
 from counterfoil.models.devices import resolve_device
@@ -45,7 +44,6 @@ from counterfoil.regular_files import named_path
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.under_way import Stage, UnderWay, finish
 
 AGAIN = "again"
 
@@ -71,13 +69,6 @@ def try_descriptions(
     counts among all hypotheses of the folder. Raises UserError for a folder without such findings, an unknown class, or
     words that say nothing; RunFailure where the run cannot go on.
     """
-    return finish(try_steps(folder, texts, class_name, device=device, workers=workers))
-
-
-def try_steps(
-    folder: str | Path, texts: Sequence[str], class_name: str, *, device: str = "auto", workers: int | None = None
-) -> UnderWay[Stage, MineResult]:
-    """`try_descriptions`, which tells how far it is."""
     place = named_path(folder)
     used_device = resolve_device(device)
     _refuse_unsearched(place)
@@ -104,14 +95,14 @@ def try_steps(
         drawer = RoundDrawer(recipe, searched.mine, settings, asked, (), place, used_device, workers, past_others=True)
         kept = KeptImages(drawer)
         first = 1 + sum(one.purpose == "try" for one in searched.findings.rounds)
-        trials = yield from _tested(hypotheses, kept, searched, first, family, "try")
+        trials = _tested(hypotheses, kept, searched, first, family, "try")
         answers = answer_names(recipe, class_map_of(recipe, searched.mine.target or ""))
         findings = with_more(
             searched.findings,
             [finding_of(one, recipe, settings, answers) for one in trials.tested],
             [round_drawn(one) for one in trials.rounds],
         )
-        findings = yield from estimate_steps(findings, kept.draw, 1, recipe, settings, answers, "try_estimate")
+        findings = estimate_rates(findings, kept.draw, 1, recipe, settings, answers, "try_estimate")
         images = images_of_rounds(place, searched.findings.rounds) | kept.images
         return written(findings, partial(images_by_key, images), recipe, settings, asked, (), place)
 
@@ -131,19 +122,6 @@ def mine_again(
     their own, `again/NAME` in the search's, as findings of that recipe. Raises UserError for a folder without confirmed
     findings by pairs, and for a recipe that has not their classes.
     """
-    return finish(again_steps(folder, recipe, on=on, overrides=overrides, device=device, workers=workers))
-
-
-def again_steps(
-    folder: str | Path,
-    recipe: Recipe | str | Path,
-    *,
-    on: Sequence[str] | None = None,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-) -> UnderWay[Stage, MineResult]:
-    """`mine_again`, which tells how far it is."""
     place = named_path(folder)
     used_device = resolve_device(device)
     _refuse_unsearched(place)
@@ -163,7 +141,7 @@ def again_steps(
         if on is not None:
             refuse_wordless(other, settings)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
-            found, audited, relabel = yield from photographs_steps(hypotheses, other, rows, settings, used_device)
+            found, audited, relabel = find_on_photographs(hypotheses, other, rows, settings, used_device)
             _refuse_other_images(inside, found)
             make_folder(inside)
             return written(found, audited.images_of, other, settings, recipe, overrides, inside, relabel=relabel)
@@ -172,7 +150,7 @@ def again_steps(
         make_folder(inside)
         drawer = RoundDrawer(other, mine, settings, recipe, overrides, inside, used_device, workers, past_others=True)
         kept = KeptImages(drawer)
-        trials = yield from _tested(hypotheses, kept, searched, 1, len(hypotheses), "again")
+        trials = _tested(hypotheses, kept, searched, 1, len(hypotheses), "again")
         answers = answer_names(other, class_map)
         again = [finding_of(one, other, settings, answers) for one in trials.tested]
         findings = replace(
@@ -186,7 +164,7 @@ def again_steps(
             not_tested=(),
             rounds=tuple(round_drawn(one) for one in trials.rounds),
         )
-        findings = yield from estimate_steps(findings, kept.draw, 1, other, settings, answers, "again_estimate")
+        findings = estimate_rates(findings, kept.draw, 1, other, settings, answers, "again_estimate")
         return written(findings, partial(images_by_key, kept.images), other, settings, recipe, overrides, inside)
 
 
@@ -296,17 +274,15 @@ def _tested(
     first: int,
     family: int,
     purpose: Purpose,
-) -> UnderWay[Stage, Trials]:
+) -> Trials:
     settings = searched.settings
     refuse_small_budget(family, searched.mine, settings)
-    return (
-        yield from carry_to_test(
-            hypotheses,
-            kept.draw,
-            Budget(settings.images, first),
-            searched.mine,
-            settings,
-            family=family,
-            purpose=purpose,
-        )
+    return carry_to_test(
+        hypotheses,
+        kept.draw,
+        Budget(settings.images, first),
+        searched.mine,
+        settings,
+        family=family,
+        purpose=purpose,
     )

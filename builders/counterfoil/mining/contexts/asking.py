@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from counterfoil.errors import RunFailure
 from counterfoil.mining.contexts.checks import context_problem
 from counterfoil.mining.contexts.recorded import LONGEST_ANSWER, Answered, Record, Turn
+from counterfoil.progress import report
 from counterfoil.recipe.contexts_settings import ChatSettings, ContextsSettings
 from counterfoil.recipe.templates import fill
-from counterfoil.under_way import Stage, UnderWay
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -58,14 +58,14 @@ class Understood:
 
 def ask_contexts(
     chat_answer: ChatAnswer, class_names: Sequence[str], settings: ContextsSettings, record: Record
-) -> UnderWay[Stage, dict[int, list[str]]]:
+) -> dict[int, list[str]]:
     """Contexts by label, as the model named them. `settings.chat` is set.
 
     Raises RunFailure with every class (five at most) whose answers could not be used, and what `chat_answer` raises;
     what was answered until then is in the record.
     """
     assert settings.chat is not None
-    yield Stage(_STAGE, 0, len(class_names))
+    report(_STAGE, 0, len(class_names))
     found: dict[int, list[str]] = {}
     failed: list[str] = []
     for label, name in enumerate(class_names):
@@ -79,7 +79,7 @@ def ask_contexts(
             if len(failed) == _MOST_FAILED:
                 break
         found[label] = list(understood.contexts)
-        yield Stage(_STAGE, label + 1, len(class_names))
+        report(_STAGE, label + 1, len(class_names))
     record.save()
     if failed:
         raise RunFailure(

@@ -19,7 +19,6 @@ from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.contexts_settings import ChatSettings, ContextsSettings
 from counterfoil.recipe.layering import without_folders
-from counterfoil.under_way import Stage, UnderWay
 
 ProposedBy = Literal["list", "chat"]
 
@@ -36,9 +35,7 @@ class Proposed:
     notes: tuple[str, ...] = ()
 
 
-def proposed_contexts(
-    recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
-) -> UnderWay[Stage, Proposed]:
+def proposed_contexts(recipe: Recipe, settings: ContextsSettings, folder: Path, device: str) -> Proposed:
     """Contexts of every class of the recipe, none without any.
 
     What a chat model is asked and answers is recorded in `folder` (`recorded.ANSWERS`); a run that was killed goes on
@@ -54,7 +51,7 @@ def proposed_contexts(
         model = None if settings.chat.model is None else without_folders(settings.chat.model)
         record = Record.open(folder, settings.chat, model)
         names = [cls.name for cls in recipe.classes]
-        answered = yield from ask_contexts(_Asked(settings.chat, device), names, settings, record)
+        answered = ask_contexts(_Asked(settings.chat, device), names, settings, record)
     by_label, sources = [], []
     for cls in recipe.classes:
         of_list = () if listed is None else listed.of(cls)

@@ -16,12 +16,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.engines import Finished, engine_for
+from counterfoil.engines import Doing, Finished, engine_for
 from counterfoil.mining.directions.folds import deal_folds, why_not
 from counterfoil.mining.directions.permutation import TIE, permutation_p
 from counterfoil.mining.directions.solvers import KernelSolver, LinearSolver, Solver
 from counterfoil.mining.directions.strength import balanced_accuracy, strength_interval
-from counterfoil.under_way import Stage, UnderWay
+from counterfoil.progress import report
 
 # Jain 2023, released code.
 GRID = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -150,7 +150,7 @@ def fit_directions(
     permutations: int = PERMUTATIONS,
     fewest_errors: int = FEWEST_ERRORS,
     most_kernel_rows: int = MOST_KERNEL_ROWS,
-) -> UnderWay[Stage, list[Direction | NoDirection]]:
+) -> list[Direction | NoDirection]:
     """`fit_direction` of every class, in the order of the classes; tells how many are through.
 
     labels: (n,), 0 to classes - 1. workers: processes, None for one a core, each with one BLAS thread: the result is
@@ -173,7 +173,7 @@ def fit_directions(
     for event in engine_for(("cpu",), workers).run(work, items):
         if isinstance(event, Finished):
             found[event.item.label] = event.result
-            yield Stage("directions", len(found), classes)
+            report("directions", len(found), classes)
     return [found[label] for label in range(classes)]
 
 
@@ -206,13 +206,13 @@ class _Fitting:
         return self
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[_ClassRows], UnderWay[int, Direction | NoDirection]]]:
+    def ready(self) -> Iterator[Callable[[_ClassRows], Doing[int, Direction | NoDirection]]]:
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1, "blas"):  # sums of other threads would round otherwise
             yield self._one
 
-    def _one(self, item: _ClassRows) -> UnderWay[int, Direction | NoDirection]:
+    def _one(self, item: _ClassRows) -> Doing[int, Direction | NoDirection]:
         yield from ()
         return fit_direction(
             item.points,

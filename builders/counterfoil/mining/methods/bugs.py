@@ -1,7 +1,7 @@
 """Method `bugs` (Wiles 2022): failures found in what a generator draws, described in words, tested in pairs."""
 
-from counterfoil.mining.bugs.mine_bugs import mine_bugs_steps
+from counterfoil.mining.bugs.mine_bugs import mine_bugs
 from counterfoil.mining.method import Method
 from counterfoil.recipe.bugs_settings import BugsSettings
 
-BUGS = Method(BugsSettings, search=mine_bugs_steps)
+BUGS = Method(BugsSettings, search=mine_bugs)

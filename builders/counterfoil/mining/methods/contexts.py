@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.captions import Gathered, words_of
-from counterfoil.mining.class_audits import ClassContext
 from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, count_contexts, nearest_context
 from counterfoil.mining.contexts.doubles import without_doubles
 from counterfoil.mining.contexts.layer import contexts_layer, control_notes
 from counterfoil.mining.contexts.proposing import proposed_contexts
 from counterfoil.mining.contexts.templates import plain_caption, words_alone
+from counterfoil.mining.findings import ClassContext
 from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
+from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EVIDENCE = 50
 # Below every cosine: what an image is compared with are the class's other contexts.
@@ -32,9 +32,9 @@ _NO_CUTOFF = -2.0
 
 def context_captions(
     recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
-) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]:
+) -> tuple[Gathered, tuple[str, ...]]:
     """The caption of each class alone, and of each class in each context that is proposed for it."""
-    proposed = yield from proposed_contexts(recipe, settings, folder, device)
+    proposed = proposed_contexts(recipe, settings, folder, device)
     rows: dict[str, int] = {}
     references, candidates = [], []
     for cls, contexts in zip(recipe.classes, proposed.by_label, strict=True):
@@ -44,9 +44,7 @@ def context_captions(
     return (tuple(rows), tuple(references), tuple(candidates)), proposed.notes
 
 
-def find_contexts(
-    half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None
-) -> UnderWay[Stage, Found]:
+def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:
     """At most `settings.k` hypotheses a class: the contexts that its failures are in, most frequent first.
 
     All that are chosen are carried, whether or not they fail more than the rest on the discover half: the confirm half
@@ -54,11 +52,10 @@ def find_contexts(
     """
     notes, hypotheses = [], []
     stems = slugs(half.class_names)
-    for label, name in enumerate(half.class_names):
+    for label, name in enumerate(track(half.class_names, "contexts")):
         note, found = _of_class(half, label, name, stems[label], settings)
         notes.append(note)
         hypotheses += found
-        yield Stage("contexts", label + 1, len(half.class_names))
     return Found(tuple(hypotheses), tuple(notes))
 
 

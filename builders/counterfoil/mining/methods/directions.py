@@ -30,31 +30,28 @@ from counterfoil.mining.captions import (
     load_captions,
     words_of,
 )
-from counterfoil.mining.class_audits import ClassDirection, ScoredCaption
 from counterfoil.mining.cutoffs import Role, choose_cutoffs
 from counterfoil.mining.decoding import decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
+from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.method_settings import DirectionsSettings, MethodSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EVIDENCE = 50
 _MOST_EASIEST = 12
 _MOST_CAPTIONS = 5  # shown a class and side
 
 
-def find_directions(
-    half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None
-) -> UnderWay[Stage, Found]:
+def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
     """Up to two hypotheses a class and a category: its hardest caption, and far from its easiest one.
 
     Carried are those whose set fails more than `mine.margin` above the rest on the discover half.
     """
     points = whiten(half.features, half.centre, half.spread)
-    fitted = yield from fit_directions(
+    fitted = fit_directions(
         points,
         ~half.failed,
         half.labels,
@@ -89,7 +86,7 @@ def find_directions(
     if pooled:
         groups, within = _pooled(points, half.labels, pooled)
         rows = np.flatnonzero(groups >= 0)
-        fitted = yield from fit_directions(
+        fitted = fit_directions(
             within[rows],
             ~half.failed[rows],
             groups[rows],
@@ -115,9 +112,8 @@ def find_directions(
 
 def grammar_captions(
     recipe: Recipe, settings: MethodSettings, folder: Path, device: str
-) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]:
+) -> tuple[Gathered, tuple[str, ...]]:
     """The candidate captions of the grammar that `settings` names, else of the one for any classes, which is told."""
-    yield from ()
     if settings.captions is not None:
         return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
     others = ", ".join(one for one in bundled_captions() if one != ANY)

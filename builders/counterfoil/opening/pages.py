@@ -1,0 +1,245 @@
+"""What of a directory is served: a fixed list of names, each a page that is rendered when it is asked for.
+
+No name is a path, and no file goes out as it lies there: pages are rendered from documents that their own readers read,
+a card's Markdown is escaped, and pictures are decoded and encoded again.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import io
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from urllib.parse import quote
+
+from counterfoil.calibration import calibrate
+from counterfoil.card.index_page import ANSWER, CALIBRATE, FINDINGS, index_entries, index_html
+from counterfoil.dataset import SoundDataset, read_dataset
+from counterfoil.documents import read_document
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.mining.findings import Findings
+from counterfoil.mining.report import report_html
+from counterfoil.recipe.cut import load_cut
+from counterfoil.regular_files import named_path
+from counterfoil.report.templates import template_environment
+from counterfoil.report.words import counted
+from counterfoil.reviewing import review
+from counterfoil.reviewing.answers import read_answers
+from counterfoil.reviewing.review_answers import asked_of
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.decoding import UnreadableImage, rgb_image
+from counterfoil.store.inside import read_inside, refuse_unfit
+from counterfoil.store.layout import CARD, LOCK, PRIVATE, RECIPE
+
+_MOST_CARD, _MOST_PICTURE = 500_000, 32_000_000
+_SAVED_CUT = f"{PRIVATE}/cut.yaml"
+# Of which page, which person, and a number: nothing that somebody answered is written over.
+_SAVED_ANSWERS = re.compile(r"answers-([0-9a-f]{16})-([0-9a-f]{16})-(\d{1,6})\.json")
+# The one answer that a page's own script asks for; null where nobody serves the page any more.
+_SAVING = """
+window.saveThere = async text => {
+  try {
+    const answer = await fetch("save/NAME", { method: "POST", headers: { "Content-Type": "KIND" }, body: text });
+    return await answer.text();
+  } catch (error) { return null; }
+};
+"""
+_STATIC_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n?')
+_STYLE, _SCRIPT = re.compile(r"<style>(.*?)</style>", re.DOTALL), re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+_FOLDED = re.compile(r"^</?details>\n|^<summary>(.*)</summary>$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is sent, its type, and the policy that a browser holds it to."""
+
+    content: bytes
+    kind: str = "text/html; charset=utf-8"
+    policy: str = "default-src 'none'"
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """What a page may save: of this type and at most so many bytes; `write` gives the words for whoever saved it."""
+
+    kind: str
+    most_bytes: int
+    write: Callable[[bytes], str]
+
+
+class DirectoryPages:
+    """The pages of a directory by name, the index by the empty one, and what may be saved in it.
+
+    UserError for what is no directory or has no page, RunFailure for links and special files in it; for a dataset that
+    is damaged or not finished as `read_dataset` says.
+    """
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = named_path(directory)
+        if not self.directory.is_dir():
+            raise UserError(f"{directory} is no directory", "Name a dataset, or a folder with a report.")
+        refuse_unfit(self.directory)
+        self.pages: dict[str, Callable[[], Page]] = {"": self._index}
+        self.saves: dict[str, Save] = {}
+        self._served: dict[str, str] = {}  # where a page lies in the directory → its name here
+        if (self.directory / LOCK).is_file():
+            self._add_dataset(self._dataset())
+        elif not index_entries(self.directory):
+            raise UserError(
+                f"{directory} holds none of the pages that Counterfoil writes",
+                "Name a dataset, or a folder that evaluate, mine or mend wrote.",
+            )
+        if (self.directory / FINDINGS).is_file():
+            self._add("report.html", "findings", self._findings)
+
+    def _add(self, path: str, name: str, render: Callable[[], Page]) -> None:
+        self._served[path], self.pages[name] = name, render
+
+    def _add_dataset(self, dataset: SoundDataset) -> None:
+        self._add(CARD, "card", self._card)
+        for entry in index_entries(self.directory):
+            for path in (entry.path, *(path for _, path in entry.more)):
+                if path.endswith(".webp"):
+                    self._add(path, quote(path), partial(self._picture, path))  # the card shows it by this name
+        if any(shift.caption is not None for shift in dataset.recipe.all_shifts()):
+            self._add(CALIBRATE, "calibrate", partial(self._written, calibrate, "cut"))
+            self.saves["cut"] = Save("application/yaml", 1_000_000, self._save_cut)
+        self._add(ANSWER, "review", partial(self._written, review, "answers"))
+        self.saves["answers"] = Save("application/json", 4_000_000, self._save_answers)
+
+    def _dataset(self) -> SoundDataset:
+        return read_dataset(self.directory, "receipts").finished()
+
+    def _index(self) -> Page:
+        notes = [self._cut_saved()] if (self.directory / _SAVED_CUT).is_file() else []
+        notes += [self._answers_saved()] if self._saved_answers() else []
+        entries = index_entries(self.directory, self._served)
+        return _html(index_html(self.directory, entries, self._served, notes))
+
+    def _card(self) -> Page:
+        from markdown_it import MarkdownIt
+
+        text = read_inside(self.directory, CARD, _MOST_CARD).decode(errors="replace")
+        text = _FOLDED.sub(lambda found: f"**{found[1]}**" if found[1] else "", _FRONT_MATTER.sub("", text))
+        # Everything that Markdown takes for HTML is shown as text, and no link leads to a script.
+        body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+        environment = template_environment("opened-card.html.j2")
+        return _html(environment.get_template("opened-card.html.j2").render(name=self.directory.name, body=body))
+
+    def _picture(self, path: str) -> Page:
+        encoded = io.BytesIO()
+        try:
+            rgb_image(read_inside(self.directory, path, _MOST_PICTURE)).save(encoded, "WEBP", quality=90)
+        except (UnreadableImage, OSError) as error:
+            raise RunFailure(f"{path} cannot be shown: {error}") from error
+        return Page(encoded.getvalue(), "image/webp")
+
+    def _written(self, write: Callable[[Path, Path], object], saves: str) -> Page:
+        """A page that a command writes, written elsewhere and read back."""
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "page.html"
+            write(self.directory, place)
+            return _html(place.read_text(encoding="utf-8"), saves, self.saves[saves].kind)
+
+    def _findings(self) -> Page:
+        path = self.directory / FINDINGS
+        findings = Findings.from_json(read_document(path), str(path))
+        return _html(report_html(findings, {}, has_recipe=(self.directory / "recipe.yaml").is_file()))
+
+    def _save_cut(self, content: bytes) -> str:
+        with _given(content, "cut.yaml") as given:
+            load_cut(self.directory / RECIPE, given)
+        write_atomically(self.directory / _SAVED_CUT, content)
+        return self._cut_saved()
+
+    def _cut_saved(self) -> str:
+        saved, cut = self.directory / _SAVED_CUT, self.directory.with_name(f"{self.directory.resolve().name}-cut")
+        return f"Thresholds are saved. Next: {_command('calibrate', self.directory, '--apply', saved, '--out', cut)}"
+
+    def _save_answers(self, content: bytes) -> str:
+        with _given(content, "answers.json") as given:
+            read_answers([given], asked_of(self._dataset()))
+        document = json.loads(content)
+        for number in count(1):
+            place = self.directory / PRIVATE / f"answers-{document['sheet']}-{document['token']}-{number}.json"
+            if not place.exists():
+                break
+        write_atomically(place, content)
+        return self._answers_saved()
+
+    def _saved_answers(self) -> list[Path]:
+        """What each person saved last of each page, as far as it is of the dataset as it is now."""
+        last: dict[tuple[str, str], tuple[int, Path]] = {}
+        folder = self.directory / PRIVATE
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if named := _SAVED_ANSWERS.fullmatch(path.name):
+                key, number = (named[1], named[2]), int(named[3])
+                last[key] = max(last.get(key, (0, path)), (number, path))
+        asked = asked_of(self._dataset()) if last else None
+        found = []
+        for _, path in last.values():
+            try:
+                assert asked is not None
+                read_answers([path], asked)
+            except CounterfoilError:
+                continue
+            found.append(path)
+        return found
+
+    def _answers_saved(self) -> str:
+        files = self._saved_answers()
+        said = f"{counted(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved"
+        return f"{said}. Next: {_command('review', self.directory, '--answers', *files)}"
+
+
+@contextlib.contextmanager
+def _given(content: bytes, name: str) -> Iterator[Path]:
+    """Content as the file that the commands' readers take; what they say of it names the file alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder) / name
+        given.write_bytes(content)
+        try:
+            yield given
+        except CounterfoilError as error:
+            raise UserError([line.replace(str(given), name) for line in error.problems], error.hint) from error
+
+
+def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
+    """A page with the policy that runs its own script and no other.
+
+    Its own style is the first and its own script the last: what else would stand between them came from data.
+    """
+    text = _STATIC_POLICY.sub("", text, count=1)
+    scripts = _SCRIPT.findall(text)[-1:]
+    if saves is not None:
+        script = _SAVING.replace("NAME", saves).replace("KIND", kind)
+        text = text.replace("<head>", f"<head><script>{script}</script>", 1)
+        scripts.append(script)
+    policy = {
+        "default-src": ["'none'"],
+        "script-src": list(map(_hash, scripts)) or ["'none'"],
+        "style-src": list(map(_hash, _STYLE.findall(text)[:1])) or ["'none'"],
+        "style-src-attr": ["'unsafe-inline'"],  # colours of bars and dots
+        "img-src": ["'self'", "data:", "blob:"],
+        "connect-src": ["'self'" if saves else "'none'"],
+        **{name: ["'none'"] for name in ("base-uri", "form-action", "frame-ancestors")},
+    }
+    return Page(text.encode(), policy="; ".join(f"{name} {' '.join(values)}" for name, values in policy.items()))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _command(*words: str | Path) -> str:
+    return shlex.join(["counterfoil", *map(str, words)])

@@ -1,0 +1,110 @@
+"""Whether every number of some recorded outputs is in others: what a change to how results are told has lost or moved.
+
+    python scripts/compare_outputs.py OLD NEW
+
+Both are folders that `scripts/record_outputs.sh` filled. Tables of the same name and columns are compared cell by cell.
+Of the other files (JSON, tables, the text of pages) every number of OLD is looked for in the file of the same path in
+NEW, and then in all of NEW's files of the same run (the first folder or file name below NEW). Floats agree to 1e-12 of
+themselves. Paths that hold data rather than results (`data/`, `candidates/`, `rounds/`, `.counterfoil/`) are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_LEFT_OUT = {"data", "candidates", "rejected", "rounds", ".counterfoil", "figures", "failures", "model"}
+_KINDS = {".json", ".csv", ".html", ".md", ".out"}
+_NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*(?:e-?\d+)?")
+_MOST_TOLD = 12
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """Path below a folder → file, of the files that tell results."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix in _KINDS)
+    return {
+        str(path.relative_to(folder)): path
+        for path in found
+        if not _LEFT_OUT.intersection(path.relative_to(folder).parts)
+    }
+
+
+def numbers(path: Path) -> set[float]:
+    """All numbers of a file."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if path.suffix in (".json", ".out"):
+        try:
+            return set(_of_json(json.loads(text)))
+        except ValueError:
+            return _of_text(text)
+    if path.suffix == ".html":
+        text = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
+        return _of_text(html.unescape(text))
+    return _of_text(text)
+
+
+def _of_json(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from _of_json(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _of_json(one)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield float(value)
+
+
+def _of_text(text: str) -> set[float]:
+    return {float(one.replace(",", "").replace("−", "-")) for one in _NUMBER.findall(text) if one.strip("-−,.")}
+
+
+def missing(old: set[float], new: set[float]) -> list[float]:
+    """The numbers that are not among others, to 1e-12 of themselves."""
+    rounded = {f"{one:.11e}" for one in new}
+    return sorted(one for one in old - new if f"{one:.11e}" not in rounded)
+
+
+def cells_that_differ(old: Path, new: Path) -> list[str] | None:
+    """What differs between two tables; None where their columns or lines are others."""
+    tables = [list(csv.reader(path.read_text(encoding="utf-8").splitlines())) for path in (old, new)]
+    first, second = tables
+    if not first or not second or len(first) != len(second) or not set(first[0]) <= set(second[0]):
+        return None
+    places = [second[0].index(name) for name in first[0]]
+    return [
+        f"line {line}, {name}: {was!r} is now {now!r}"
+        for line, (a, b) in enumerate(zip(first[1:], second[1:], strict=True), 2)
+        for name, was, now in zip(first[0], a, [b[at] for at in places], strict=True)
+        if was != now
+    ]
+
+
+def main(old: Path, new: Path) -> int:
+    """Tell file by file what is lost; how many files lost a number."""
+    there, here = files(old), files(new)
+    runs: dict[str, set[float]] = {}
+    for name, path in here.items():
+        runs.setdefault(name.split("/")[0].split(".")[0], set()).update(numbers(path))
+    lost = 0
+    for name, path in there.items():
+        other = here.get(name)
+        if other is not None and path.suffix == ".csv" and (differ := cells_that_differ(path, other)) is not None:
+            told = differ
+        else:
+            gone = missing(numbers(path), set() if other is None else numbers(other))
+            elsewhere = missing(set(gone), runs.get(name.split("/")[0].split(".")[0], set()))
+            told = [f"{one:.12g}" for one in elsewhere]
+        lost += bool(told)
+        state = "same" if not told else f"{len(told)} lost: {'; '.join(told[:_MOST_TOLD])}"
+        print(f"{name}{'' if other else ' (gone)'}: {state}")
+    return lost
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, main(Path(sys.argv[1]), Path(sys.argv[2]))))
