@@ -9,7 +9,7 @@ import results_examples
 from counterfoil.card.markdown import table
 from counterfoil.card.robustness import MOST_COLUMNS, MOST_MODELS, MOST_SHIFTS, robustness_of
 from counterfoil.report.results import LeftOut, ResultRow, ResultRows
-from counterfoil.report.table import Table
+from counterfoil.report.tables import Table
 from results_examples import results
 
 
@@ -38,7 +38,8 @@ def test_the_best_models_and_the_largest_drops_come_first_and_the_rest_is_counte
     assert heads == [f"model-{number}" for number in range(29, 29 - MOST_COLUMNS, -1)]
     assert names(found.shifts) == [f"shift_{number}" for number in range(59, 59 - MOST_SHIFTS, -1)]
     assert (found.models.more, found.shifts.more) == (
-        "and 10 more models, in results.csv", "and 20 more shifts, in robustness.csv"
+        "and 10 more models, in results.csv",
+        "and 20 more shifts, in robustness.csv; and 24 more models, in robustness.csv",
     )  # fmt: skip
     assert "slope" not in [column.label for column in found.shifts.columns]
     cells = ["`shift_59`", "59.0 points (49.0 to 69.0)", "25.0 %", "7 of 8"]

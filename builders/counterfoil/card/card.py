@@ -42,9 +42,8 @@ from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
-from counterfoil.report.measures import measure_tables
 from counterfoil.report.results import Results
-from counterfoil.report.table import Table
+from counterfoil.report.tables import Table, measure_tables
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.screen import open_shifts
@@ -65,6 +64,7 @@ TEMPLATE = "dataset-card.md.j2"
 MOST_ROWS = 100
 MOST_NAMES = 12
 _MOST_MODELS = 20  # of a table of transfer
+_MOST_DISTANCES = 4  # models of features
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,14 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             robustness=robustness_of(results) if results is not None else None,
             distances=[
                 (distances_table(one, results.rows), how_measured(one), about_bias(one))
-                for one in (results.distances if results is not None else ())
+                for one in (results.distances[:_MOST_DISTANCES] if results is not None else ())
             ],
             distances_worth=WORTH,
             mined=mined_of(recipe, MOST_ROWS),
             labels=labels_of(recipe, lock.get("inputs", {}), tally, MOST_ROWS),
             adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
             transfer=_transfer(results),
-            measures=measure_tables(results, "card") if results is not None else [],
+            measures=measure_tables(results, "card") if results is not None else (),
             results_folder=EVALUATION,
             reviewed=reviewed,
             review_folder=REVIEW,
@@ -177,15 +177,13 @@ def _results(directory: Path, content: str) -> tuple[Results | None, str | None]
     try:
         return read_results(directory, content), None
     except UserError as error:
-        return None, "; ".join([error.problems[0], *([error.hint] if error.hint else [])])
+        return None, error.problems[0]
 
 
 def _transfer(results: Results | None) -> list[tuple[str, Table]]:
     """A judge's sentences and table each."""
     found: list[tuple[str, Table]] = []
-    if results is None:
-        return found
-    for judge in results.transfer[:MOST_JUDGES]:
+    for judge in results.transfer[:MOST_JUDGES] if results is not None else ():
         said = f"{kept_words(judge)} {found_words(judge, results)}".strip()
         tables = transfer_tables(judge, results, short=False)
         found += [(said, table.first(_MOST_MODELS, "models", f"{EVALUATION}/transfer.csv")) for table in tables[:1]]

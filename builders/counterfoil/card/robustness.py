@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from counterfoil.report.reference import (
     NEAR_CHANCE,
@@ -12,7 +12,7 @@ from counterfoil.report.reference import (
     reference_warnings,
 )
 from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
-from counterfoil.report.table import Cell, Column, Row, Table, table_of, text_cell
+from counterfoil.report.tables import Cell, Column, Row, Table, table_of, text_cell
 from counterfoil.report.words import NOTHING, between, number, percent, points
 from counterfoil.stats import Estimate
 
@@ -53,6 +53,9 @@ def robustness_of(results: Results) -> Robustness:
         [Column("shift", "name"), *map(Column, ("all models", "relative drop", "slope", "classes")), *heads],
         [_shift_row(results, shift, shown) for shift in results.by_impact],
     ).first(MOST_SHIFTS, "shifts", "robustness.csv")
+    if len(models) > MOST_COLUMNS:
+        more = f"{len(models) - MOST_COLUMNS:,} more models, in robustness.csv"
+        by_shift = replace(by_shift, more=f"{by_shift.more}; and {more}" if by_shift.more else f"and {more}")
     return Robustness(
         table_of("Models", columns, rows).first(MOST_MODELS, "models", "results.csv"),
         by_shift,
@@ -104,4 +107,5 @@ def _cell(estimate: Estimate | None, unit: str) -> Cell:
 def _slope_cell(line: ResultRow | None) -> Cell:
     if line is None or line.value is None:
         return Cell(NOTHING)
-    return Cell(number(line.value), f"{number(line.low)} to {number(line.high)}")
+    ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
+    return Cell(number(line.value), ends)

@@ -31,7 +31,8 @@ def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | 
     figure, axes = new_figure(8.2, 1.1 + 0.3 * len(shown))
     tips, labels = {}, []
     for place, (model, rate) in enumerate(shown):
-        itself, name = model.relation == JUDGE, called(model.name, results)
+        itself, (name, note) = model.relation == JUDGE, called(model.name, results)
+        name += f" ({note})" if note else ""
         labels.append(f"{_cut(name)} · {_cut(model.family)}")
         [bar] = axes.barh(
             place, 100 * rate.value, height=0.62, zorder=2,

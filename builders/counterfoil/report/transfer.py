@@ -16,7 +16,8 @@ from pydantic import ConfigDict
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
 from counterfoil.keep.failure_names import TOP1, TOP3
-from counterfoil.report.table import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.reference import NEAR_CHANCE
+from counterfoil.report.tables import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
 from counterfoil.report.words import counted, csv_interval, csv_percent, listed
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ RELATION_WORDS = {
 }
 BY_CONSTRUCTION = "by construction"
 MOST_JUDGES = 6
-_MOST_SHIFTS = 40
+_MOST_SHIFTS, _MOST_BESIDE = 40, 8
 _FILE = "transfer.csv"
 
 
@@ -101,7 +102,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         return []
     models, rows = transfer.by_kinship, results.rows
     names = {one.name: called(one.name, results, short=short) for one in models}
-    beside = _beside(transfer, rows)
+    beside = _beside(transfer, rows)[:_MOST_BESIDE]
     columns = [
         Column("model", "name"),
         Column("family", "name"),
@@ -116,7 +117,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         shown.append(
             Row(
                 (
-                    text_cell(names[one.name]),
+                    Cell(*names[one.name], sort=one.name),
                     text_cell(one.family),
                     Cell(RELATION_WORDS[one.relation], sort=RELATIONS.index(one.relation)),
                     *(_rate(transfer, one, rows, rule) for rule in RULES),
@@ -130,31 +131,32 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         head = [Column("shift", "shift"), Column("images"), Column("captions")]
         by_shift = Table(
             "Wrong answers under each shift, top-1 (%)",
-            (*head, *(Column(names[one.name], named=True) for one in models)),
+            (*head, *(Column(label, note=note, named=True) for label, note in names.values())),
             tuple(_of_shift(transfer, shift.name, models, rows) for shift in transfer.shifts),
         )
         tables.append(by_shift.first(_MOST_SHIFTS, "shifts", _FILE))
     return tables
 
 
-def called(name: str, results: Results, *, short: bool = True) -> str:
-    """A model as tables and figures call it: by its short name where that is wanted, marked where it is near chance."""
+def called(name: str, results: Results, *, short: bool = True) -> tuple[str, str]:
+    """A model as tables and figures call it, by its short name where that is wanted, and a note where it is near
+    chance."""
     model = next((one for one in results.models if one.name == name), None)
     if model is None:
-        return name  # a judge that is not scored here
-    return (model.short_name if short else name) + (" (near chance)" if model.near_chance else "")
+        return name, ""  # a judge that is not scored here
+    return model.short_name if short else name, NEAR_CHANCE if model.near_chance else ""
 
 
 def kept_words(transfer: Transfer) -> str:
     """How the images were chosen: by which judges, and how many of them had to be wrong."""
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
     failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
-    by_rule = f", by the failure rule {' or '.join(failures)}" if failures else ""
+    by_rule = f", by the failure rule {listed(failures, last='or')}" if failures else ""
     images = f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} are here"
     if rules == [(1, 1)]:
         told = f"{images} because {transfer.judge} was wrong about them{by_rule}."
     else:
-        needed = " or ".join(f"{least} of {judges}" for judges, least in rules)
+        needed = listed([f"{least} of {judges}" for judges, least in rules], last="or")
         told = f"{images} with {transfer.judge} wrong about them, where {needed} judges had to be{by_rule}."
     if near := transfer.classes_near_chance:
         told += f" Not counted: {listed(near)}, near chance on the base."
