@@ -42,9 +42,8 @@ from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
-from counterfoil.report.measures import measure_tables
 from counterfoil.report.results import Results
-from counterfoil.report.table import Table
+from counterfoil.report.tables import Table, measure_tables
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.screen import open_shifts
@@ -150,7 +149,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             labels=labels_of(recipe, lock.get("inputs", {}), tally, MOST_ROWS),
             adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
             transfer=_transfer(results),
-            measures=measure_tables(results, "card") if results is not None else [],
+            measures=measure_tables(results, "card") if results is not None else (),
             results_folder=EVALUATION,
             reviewed=reviewed,
             review_folder=REVIEW,
@@ -180,7 +179,7 @@ def _results(directory: Path, content: str) -> tuple[Results | None, str | None]
     try:
         return read_results(directory, content), None
     except UserError as error:
-        return None, "; ".join([error.problems[0], *([error.hint] if error.hint else [])])
+        return None, error.problems[0]
 
 
 def _transfer(results: Results | None) -> list[tuple[str, Table]]:

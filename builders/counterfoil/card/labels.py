@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import RunFailure
 from counterfoil.label_checks import checks_of_dataset
 from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
-from counterfoil.report.table import Cell, Column, Table
+from counterfoil.report.tables import Cell, Column, Table
 from counterfoil.report.words import NOTHING
 from counterfoil.store.layout import LOCK
 from counterfoil.store.rows import unique_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from counterfoil.report.table import Column, Table
+from counterfoil.report.tables import Column, Table
 
 # What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas, strikethrough.
 _ANYWHERE = re.compile(r"([\\`*\[\]<>|~$])")

@@ -12,7 +12,7 @@ from counterfoil.report.reference import (
     reference_warnings,
 )
 from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
-from counterfoil.report.table import Cell, Column, Row, Table, table_of, text_cell
+from counterfoil.report.tables import Cell, Column, Row, Table, table_of, text_cell
 from counterfoil.report.words import NOTHING, between, number, percent, points
 from counterfoil.stats import Estimate
 

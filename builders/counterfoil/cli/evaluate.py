@@ -234,8 +234,10 @@ def _print_table(evaluation: Evaluation) -> None:
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
+    from counterfoil.cli.tables import print_table
     from counterfoil.evaluation.input_sizes import spoken_sizes
     from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings, spoken_ties
+    from counterfoil.report.tables import measure_tables
     from counterfoil.report.words import counted, listed
     from counterfoil.sources.labelled_images import on_a_line
 
@@ -247,6 +249,8 @@ def _print_table(evaluation: Evaluation) -> None:
     if results.base is None:
         console.print(f"{escape(results.dataset)}: accuracy over all images (95 % interval), and averaged over classes")
     console.print(accuracies_table(results, shown) if results.base is None else drops_table(results, shown))
+    for measure, table in measure_tables(results, "terminal"):
+        print_table(console, replace(table, caption=f"{measure.title}: {measure.reading}"), MOST_ROWS, "measures.csv")
     for group in results.groups if results.base is None else ():
         if few := [one.name for one in group.left_out]:
             classes = group.classes + len(few)
@@ -280,7 +284,6 @@ def _print_sections(evaluation: Evaluation) -> None:
     from counterfoil.report.distances import about_bias, distances_table
     from counterfoil.report.findings import findings_table
     from counterfoil.report.labels import spoken_labels
-    from counterfoil.report.measures import measure_tables
     from counterfoil.report.transfer import MOST_JUDGES, kept_words, transfer_tables
 
     console, results = terminal(PIPED_WIDTH), evaluation.results
@@ -288,9 +291,6 @@ def _print_sections(evaluation: Evaluation) -> None:
         print_table(console, comparison_table(results.comparison, results.rows), MOST_ROWS, "compare.csv")
         for sentence in verdict(results.comparison, results.rows):
             say(sentence)
-    for measure, table in measure_tables(results, "terminal"):
-        print_table(console, table, MOST_ROWS, "measures.csv")
-        say(measure.reading)
     if results.findings:
         print_table(console, findings_table(results, MOST_MODELS), MOST_ROWS, "findings.csv")
         say("They were chosen because a classifier failed there: no estimate of accuracy elsewhere.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterfoil.report.table import Table
+    from counterfoil.report.tables import Table
 
 
 def print_table(console: Console, shown: Table, most: int, where: str) -> None:

@@ -34,7 +34,6 @@ from counterfoil.report.findings import (
     finding_sentences,
 )
 from counterfoil.report.labels import ALSO_SCORED, LEAST_IMAGES, labels_table, share_words
-from counterfoil.report.measures import measure_tables
 from counterfoil.report.reference import (
     averaged,
     everyone,
@@ -45,6 +44,7 @@ from counterfoil.report.reference import (
     spoken_ties,
 )
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
+from counterfoil.report.tables import measure_tables
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.report.words import between, counted, listed, percent, points

@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT
-from counterfoil.report.table import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.tables import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
 from counterfoil.report.words import NOTHING, between, counted, csv_interval, csv_percent, listed, points
 from counterfoil.stats import CONFIDENCE, Estimate
 

@@ -14,7 +14,7 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.table import Cell, Column, Row, Table, text_cell
+from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
 from counterfoil.report.words import NOTHING, number
 from counterfoil.stats import Estimate
 

@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.table import Cell, Column, Row, Table, text_cell
+from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
 from counterfoil.report.words import NOTHING, between, csv_interval, csv_percent, percent, points, spoken
 
 if TYPE_CHECKING:

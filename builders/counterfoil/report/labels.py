@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import ConfigDict
 
 from counterfoil.documents import STRICT
-from counterfoil.report.table import Cell, Column, Row, Table, text_cell
+from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
 from counterfoil.report.words import counted, number, points
 from counterfoil.stats import Estimate
 

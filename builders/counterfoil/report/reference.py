@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.table import Column, Row, Table, points_cell, text_cell
+from counterfoil.report.tables import Column, Row, Table, points_cell, text_cell
 from counterfoil.report.words import counted, percent, points
 from counterfoil.stats import Estimate
 

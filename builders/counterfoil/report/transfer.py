@@ -17,7 +17,7 @@ from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
 from counterfoil.keep.failure_names import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
-from counterfoil.report.table import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.tables import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
 from counterfoil.report.words import counted, csv_interval, csv_percent, listed
 
 if TYPE_CHECKING:

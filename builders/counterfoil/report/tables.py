@@ -1,13 +1,19 @@
-"""A table as every output prints it: the terminal, a page (`report-macros.html.j2`) and a card's Markdown alike."""
+"""A table as every output prints it: the terminal, a page (`report-macros.html.j2`) and a card's Markdown alike.
+
+Each section of results makes its own; a measure that no section tells has one of its own here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from counterfoil.report.words import NOTHING, between, points
+from counterfoil.report.words import NOTHING, between, number, percent, points
 from counterfoil.stats import Estimate
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import MeasureFacts, Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +101,33 @@ def table_of(caption: str, columns: Sequence[Column], rows: Sequence[Row]) -> Ta
         tuple(columns[place] for place in kept),
         tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in rows),
     )
+
+
+def measure_tables(results: Results, place: Literal["terminal", "report", "card"]) -> list[tuple[MeasureFacts, Table]]:
+    """The tables of the measures that are shown there and have numbers of models and groups, or of either."""
+    short = {model.name: model.short_name for model in results.models}
+    found = []
+    for measure in results.measures:
+        own = [one for one in results.rows.where(measure.name, class_id="", against="", at="") if one.value is not None]
+        if place not in measure.shown or not own:
+            continue
+        models = list(dict.fromkeys(one.model for one in own))
+        cells = {(one.model, one.group): _measured(measure, one.estimate) for one in own}
+        rows = [
+            Row((text_cell(group or "all"), *(cells.get((model, group), Cell(NOTHING)) for model in models)))
+            for group in dict.fromkeys(one.group for one in own)
+        ]
+        names = (Column(short.get(model, model) or "all models", named=True) for model in models)
+        found.append((measure, Table(measure.title, (Column("group", "shift"), *names), tuple(rows))))
+    return found
+
+
+def _measured(measure: MeasureFacts, estimate: Estimate | None) -> Cell:
+    """The number in the measure's unit, and its interval."""
+    if estimate is None:
+        return Cell(NOTHING)
+    if measure.unit == "plain":
+        ends = f"{number(estimate.low)} to {number(estimate.high)}" if estimate.low is not None else ""
+        return Cell(number(estimate.value), ends, estimate.value)
+    told = f"{points(estimate.value)} points" if measure.unit == "points" else percent(estimate.value)
+    return Cell(told, between(estimate), estimate.value)
