@@ -231,6 +231,8 @@ def _write_keys(
 
 
 def _print_table(evaluation: Evaluation) -> None:
+    from dataclasses import replace
+
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
