@@ -22,6 +22,7 @@ from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
 from counterfoil.label_checks.validation_answers import without_validation
+from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
 from counterfoil.report.results import ResultRow, row
