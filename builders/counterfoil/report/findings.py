@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
 from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
-from counterfoil.report.words import NOTHING, between, csv_interval, csv_percent, percent, points, spoken
+from counterfoil.report.words import NOTHING, csv_interval, csv_percent, percent, points, spoken, with_interval
 
 if TYPE_CHECKING:
     from counterfoil.report.results import Results
@@ -159,8 +159,7 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
         text = f"{who}: {percent(rate.value)} wrong ({model.failures:,} of {rate.n:,})"
         if difference is not None and base is not None:
             text += f", {percent(base.value)} of the base ({model.base_failures:,} of {base.n:,})"
-            interval = between(difference)
-            text += f"; difference {points(difference.value)} points" + (f" ({interval})" if interval else "")
+            text += f"; difference {with_interval(difference)}"
         told.append(f"{text}; {note}." if note else f"{text}.")
     return told + [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
 
@@ -214,9 +213,7 @@ def _cell(results: Results, shift: str, model: str) -> Cell:
         return Cell(NOTHING)
     if difference is None:
         return Cell(points(rate), sort=rate)
-    interval = between(difference)
-    below = f"{points(difference.value)} points" + (f" ({interval})" if interval else "")
-    return Cell(f"{points(rate)}, base {points(base)}", below, rate)
+    return Cell(f"{points(rate)}, base {points(base)}", with_interval(difference), rate)
 
 
 def _names(names: Sequence[str]) -> str:
