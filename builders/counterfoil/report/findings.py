@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
+from counterfoil.report.tables import Row, Table, TableCell, TableColumn, text_cell
 from counterfoil.report.words import NOTHING, csv_interval, csv_percent, percent, points, spoken, with_interval
 
 if TYPE_CHECKING:
@@ -110,11 +110,11 @@ def findings_table(results: Results, most_models: int) -> Table:
     return Table(
         "mined shifts: failures of all candidates that passed the screen (%), and of the base",
         (
-            Column("finding", "text"),
+            TableColumn("finding", "text"),
             *(
-                Column(short[name].short_name, note="near chance" if short[name].near_chance else "", named=True)
+                TableColumn(short[name].short_name, note="near chance" if short[name].near_chance else "", named=True)
                 if name in short
-                else Column(name, named=True)
+                else TableColumn(name, named=True)
                 for name in names
             ),
         ),
@@ -205,15 +205,15 @@ def _line(results: Results, finding: MinedShiftResult, model: FindingModel, near
     }
 
 
-def _cell(results: Results, shift: str, model: str) -> Cell:
+def _cell(results: Results, shift: str, model: str) -> TableCell:
     key = {"model": model, "group": shift}
     rate, base = (results.rows.value(measure, **key) for measure in (RATE, BASE_RATE))
     difference = results.rows.estimate(DIFFERENCE, **key)
     if rate is None:
-        return Cell(NOTHING)
+        return TableCell(NOTHING)
     if difference is None:
-        return Cell(points(rate), sort=rate)
-    return Cell(f"{points(rate)}, base {points(base)}", with_interval(difference), rate)
+        return TableCell(points(rate), sort=rate)
+    return TableCell(f"{points(rate)}, base {points(base)}", with_interval(difference), rate)
 
 
 def _names(names: Sequence[str]) -> str:
