@@ -42,9 +42,10 @@ def robustness_of(results: Results) -> Robustness:
 
     models = sorted(results.models, key=by_base)
     columns = [
-        TableColumn("model", "name"), TableColumn("validation"), TableColumn("gap to base"), TableColumn("accuracy on base"),
-        TableColumn("mean drop"), TableColumn("weights (sha256)", "name"),
-    ]  # fmt: skip
+        TableColumn("model", "name"),
+        *map(TableColumn, ("validation", "gap to base", "accuracy on base", "mean drop")),
+        TableColumn("weights (sha256)", "name"),
+    ]
     rows = [_model_row(results, model) for model in models]
     shown = models[:MOST_COLUMNS]
     heads = [TableColumn(model.name, note=NEAR_CHANCE if model.near_chance else "", named=True) for model in shown]
