@@ -96,7 +96,7 @@ def distances_table(distances: Distances, rows: ResultRows) -> Table:
     """KID with its interval, FID, and how many images of either side; the last row is the source against itself."""
     table = Table(
         f"Distances to {distances.source}, features of {distances.features}",
-        (TableColumn("images", "shift"), TableColumn("KID"), TableColumn("FID"), TableColumn("n of both")),
+        (TableColumn("images", "shift"), TableColumn("KID"), TableColumn("FID"), TableColumn("images of both")),
         tuple(_row(distances, one, rows) for one in distances.sets),
     )
     return table.first(_MOST_ROWS, "sets of images", _FILE)
