@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from counterfoil.evaluation.metrics.measurement import ShiftMeasurement
+from counterfoil.evaluation.metrics.relative_drop import relative_drop
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.metrics.measurement import ShiftMeasurement
-from counterfoil.evaluation.metrics.relative_drop import relative_drop
 from counterfoil.evaluation.statistics import (
     ClassUnits,
     averages,

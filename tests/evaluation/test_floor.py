@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counterfoil.evaluation.spoken_floor import spoken_floor
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from colour_world import CANDIDATES, build_colours, png_of
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.floor import find_floor, near_chance
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.spoken_floor import spoken_floor
 from counterfoil.evaluation.statistics import slope
 from counterfoil.plan import Sample
 from counterfoil.prediction.class_map import ClassMap

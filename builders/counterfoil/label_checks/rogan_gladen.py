@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterfoil.report.nested import CheckedShare
+from counterfoil.report.labels import CheckedShare
 from counterfoil.stats import lang_reiczigel_interval, mover, rogan_gladen, wilson_interval
 
 # An average over classes speaks of a shift where classes with an estimate hold this share of its images.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from counterfoil.label_checks import CheckedShare
+from counterfoil.report.labels import CheckedShare
 from counterfoil.stats import clustered_interval, fleiss_kappa, wilson_interval
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.report.distances import LARGEST_SUBSET
 from counterfoil.stats import jackknife_variance, normal_interval
 
 # Binkowski 2018, section 4.
 SUBSETS = 100
-LARGEST_SUBSET = 1000
 # Subsets are halves: of fewer images than this they say next to nothing.
 FEWEST_IMAGES = 20
 # Of fewer units in a subset nobody could say what pairs of them add.
