@@ -1,7 +1,8 @@
 """Documents that are written and read by one class: strict, finite, bounded, and how JSON has them.
 
-A document is a dataclass whose `__pydantic_config__` is `STRICT`. `document_text` writes it and proves that it can be
-read again; `parse_document` reads what anybody may have written, or says everything that is wrong with it.
+A document is a dataclass that is `Strict`, or whose `__pydantic_config__` is `STRICT`. `document_text` writes it and
+proves that it can be read again; `parse_document` reads what anybody may have written, or says everything that is
+wrong with it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -19,6 +20,14 @@ from counterfoil.errors import UserError
 from counterfoil.regular_files import read_regular
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Strict:
+    """What a dataclass inherits to be a document, or a part of one: it takes no key and no number that is none."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
 
 MOST_BYTES = 64_000_000
 _LONGEST_LIST = 100_000

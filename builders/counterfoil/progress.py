@@ -66,14 +66,15 @@ def tell(told: object) -> None:
         raise _Ended(error) from error
 
 
-def track(items: Iterable[Item], name: str, total: int | None = None) -> Iterator[Item]:
-    """The items, each of which is reported once whoever asked for it asks for the next. `total` defaults to `len`."""
+def track(items: Iterable[Item], name: str, total: int | None = None, every: int = 1) -> Iterator[Item]:
+    """The items; each `every`-th, and the last, is reported once the next is asked for. `total` defaults to `len`."""
     if total is None:
         assert isinstance(items, Sized)
         total = len(items)
     for done, item in enumerate(items, 1):
         yield item
-        report(name, done, total)
+        if done % every == 0 or done == total:
+            report(name, done, total)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_sh
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, guesses
 
 if TYPE_CHECKING:
-    from counterfoil.label_checks import CheckedShare
+    from counterfoil.report.labels import CheckedShare
 
 # Validation scenes of each class under each shift by which the oracle is corrected.
 ORACLE_UNITS = 50

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from card_cases import Judge, all_candidates, build, judged, plan_of
 from markdown_it import MarkdownIt
 
-from counterfoil.card.transfer import transfer_of
+from counterfoil.card import markdown
 from counterfoil.plan import Sample
+from counterfoil.report.results import ResultRow
+from counterfoil.report.transfer import Transfer, TransferModel, transfer_tables
+from results_examples import results
 
 SECTION = re.compile(r"## Chosen because a model failed\n.*?(?=\n## )", re.DOTALL)
 ONE = "[thresholds, {misclassified: {models: ['lab:resnet10t']}}]"
@@ -105,23 +108,22 @@ def test_croissant_says_it_too(tmp_path: Path) -> None:
     assert "classifiers answered them wrongly: lab:resnet10t" in card.readme
 
 
-SCORE: dict[str, Any] = {
-    "model": "lab:vit | `x`", "family": "vit", "relation": "other", "shift": None, "captions": 3, "images": 9,
-    "rates": {"top1": {"rate": {"value": 0.5, "low": 0.25, "high": 0.75}, "base_rate": 0.125, "beside": {}}},
-}  # fmt: skip
-
-
-def test_transfer_is_told_by_kinship_and_not_believed_where_it_has_another_form() -> None:
-    judge = {**SCORE, "model": "lab:resnet10t", "relation": "judge"}
-    of_shift = {**SCORE, "shift": "snow"}
-    whole = {"judge": "lab:resnet10t", "images": 9, "captions": 3, "scores": [SCORE, judge, of_shift]}
-    [found] = transfer_of({"transfer": [whole]})
-    assert [row.name for row in found.rows] == ["lab:resnet10t", "lab:vit | `x`"]
-    other = found.rows[1]
-    assert (other.top1, other.top3, other.base_top1, other.base_top3) == ("50.0 (25.0 to 75.0)", "–", "12.5", "–")
-    assert transfer_of(None) == transfer_of({}) == ()
-    for odd in (7, [7], [{**whole, "scores": [{**SCORE, "relation": "none"}]}], {"a": 1}, [{**whole, "images": "x"}]):
-        assert transfer_of({"transfer": odd}) == ()
+def test_transfer_is_told_by_kinship_over_all_shifts() -> None:
+    names = {"lab:vit | `x`": "other", "lab:resnet10t": "judge"}
+    models = tuple(TransferModel(name, "vit", relation) for name, relation in names.items())
+    judge = Transfer("lab:resnet10t", "resnet10t", "resnet", True, 3, 9, (), models)
+    rows = []
+    for name in names:
+        key = {"model": name, "against": judge.judge, "at": "top1"}
+        rows += [ResultRow("transfer", value=0.5, low=0.25, high=0.75, n=9, units=3, **key)]
+        rows += [ResultRow("transfer_base", value=0.125, **key)]
+        rows += [ResultRow("transfer", group="snow", value=0.9, **key)]
+    rows[0] = replace(rows[0], low=None, high=None, note="by construction")
+    [table] = transfer_tables(judge, results(1, 0, rows), short=False)
+    shown = [line.split(" | ") for line in markdown.table(table).splitlines()]
+    assert shown[0] == ["| Model", "Family", "To the judge", "Wrong, top-1", "Base, top-1 |"], "no model ranks three"
+    assert shown[2][0] == "| `lab:resnet10t`" and shown[3][0] == "| `` lab:vit \\| `x` ``"
+    assert shown[2][3:] == ["50.0 (25.0 to 75.0)", "12.5 |"] and shown[3][-2:] == ["50.0 (by construction)", "12.5 |"]
 
 
 @pytest.mark.parametrize("format", ["parquet", "webdataset"])

@@ -41,16 +41,17 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
     judged = {("base", name): (20, 0) for name in ids}
     judged |= {("at_night", name): (10, wrong) for name, wrong in zip(ids, [9, 1, 4, 0, 6], strict=False)}
     found = labels_of(recipe, inputs({name: {name: 100} for name in ids}), Tally({}, judged), 100)
-    rows = {row.name: row for row in found.rows}
-    assert found.judge == JUDGE and found.validated_on == 1000 and not found.picked
-    assert rows["at_night"].images == 50
-    assert rows["at_night"].disagreement.startswith("40.0 (") and rows["at_night"].label_error.startswith("40.0 (")
-    assert [text.partition(" ")[0] for text in rows["at_night"].worst] == ["t-shirt", "coat", "pullover"]
-    assert rows["base"].worst == () and rows["base"].disagreement.startswith("0.0 (0.0 to ")
-    assert rows["red"].label_error == "unchecked"  # nothing of it was accepted
+    rows = {row.cells[0].text: row.cells for row in found.table.rows}
+    assert found.checks.judge == JUDGE and found.checks.validated_on == 1000 and not found.picked
+    disagrees, error, worst = rows["at_night"][1:]
+    assert disagrees.below == "20 of 50"
+    assert disagrees.text.startswith("40.0 (") and error.text.startswith("40.0 (")
+    assert [text.partition(" ")[0] for text in worst.text.split("; ")] == ["t-shirt", "coat", "pullover"]
+    assert rows["base"][3].text == "–" and rows["base"][1].text.startswith("0.0 (0.0 to ")
+    assert [cell.text for cell in rows["red"][1:3]] == ["unchecked", "–"]  # nothing of it was accepted
     plain = labels_of(recipe, inputs(None), Tally({}, judged), 2)
-    assert [row.label_error for row in plain.rows] == ["plain disagreement", "unchecked"]
-    assert plain.all_shifts == 6 and plain.validated_on is None
+    assert [row.cells[2].text for row in plain.table.rows] == ["not known", "–"]
+    assert plain.table.more == "and 4 more shifts, in the columns of the rows" and plain.checks.validated_on is None
 
 
 @pytest.mark.parametrize("validation", [{"crane": {"crane": 1}}, {"00": {"00": 10**6}}, "<script>"])

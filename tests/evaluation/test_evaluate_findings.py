@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 from colour_world import CANDIDATES, SWAPPED, build_colours
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.report import between, report_html
+from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, MOST_SENTENCES, spoken_findings
 from counterfoil.recipe.mined_facts import LONGEST
-from counterfoil.report.nested import FindingScore, MinedShiftResult
+from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, counted_words, finding_sentences
+from counterfoil.report.results import ResultRows, results_from
+from counterfoil.report.words import between
+from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
 from tiny_builds import tiny
@@ -56,9 +58,48 @@ def unseen(bare: Path, models: dict[str, str], tmp_path_factory: pytest.TempPath
     return evaluate(bare, names, out=tmp_path_factory.mktemp("out"), device="cpu")
 
 
-def score_of(evaluation: Evaluation, model: str) -> FindingScore:
+@dataclass(frozen=True)
+class Score:
+    """A model under the one finding: what its facts and its rows tell."""
+
+    measured_on: str | None
+    target: bool
+    classes: int
+    images: int | None
+    failures: int
+    base_images: int | None
+    base_failures: int | None
+    rate: float | None
+    base_rate: float | None
+    difference: Estimate | None
+    note: str
+
+
+def scores_of(evaluation: Evaluation) -> dict[str, Score]:
     [finding] = evaluation.findings
-    return next(score for score in finding.scores if score.model == model)
+    found = {}
+    for model in finding.models:
+        key = {"model": model.name, "group": finding.shift}
+        rate, base = (evaluation.results.rows.one(name, **key) for name in ("failure_rate", "base_failure_rate"))
+        assert rate is not None
+        found[model.name] = Score(
+            model.measured_on,
+            model.target,
+            model.classes,
+            rate.n,
+            model.failures,
+            base.n if base else None,
+            model.base_failures,
+            rate.value,
+            base.value if base else None,
+            evaluation.number("failure_difference", **key),
+            rate.note,
+        )
+    return found
+
+
+def score_of(evaluation: Evaluation, model: str) -> Score:
+    return scores_of(evaluation)[model]
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -92,7 +133,7 @@ def test_rates_are_over_all_that_passed_the_screen_for_every_model(
     no_red = score_of(measured, models["no_red"])
     assert no_red.rate == pytest.approx((1 + WRONG / SCREENED + WRONG / SCREENED) / 3)
     assert no_red.base_rate == pytest.approx(1 / 3)
-    assert {score.measured_on for score in finding.scores} == {"images"}
+    assert {score.measured_on for score in scores_of(measured).values()} == {"images"}
     assert measured.score(models["sharp"], "swap").accuracy is None, "three survivors a class are no measure"
 
 
@@ -115,7 +156,7 @@ def test_a_built_dataset_agrees_with_a_count_of_its_candidates(tmp_path: Path) -
     assert (score.measured_on, score.target) == ("recorded", True), "known by its weights"
     assert score.rate == pytest.approx(sum(shares) / 2)
     assert score.failures == sum(not row["resnet10t_right"] for row in rows)
-    assert score.base_rate == pytest.approx(1 - found.models[0].top1.value)
+    assert score.base_rate == pytest.approx(1 - (found.results.rows.value("top1", model=judge, group="base") or 0))
     assert score_of(found, "lab:lcnet_035").rate is None
 
 
@@ -155,8 +196,8 @@ def test_without_a_pick_accepted_images_are_what_is_measured(unjudged: Evaluatio
     """Then the difference is the drop, with its interval."""
     [finding] = unjudged.findings
     assert (finding.screened, finding.accepted, finding.judges) == (3 * SCREENED, 3 * SCREENED, ())
-    for score in finding.scores:
-        plain = unjudged.score(score.model, "swap")
+    for model, score in scores_of(unjudged).items():
+        plain = unjudged.score(model, "swap")
         assert plain.accuracy is not None and plain.base_accuracy is not None
         assert (score.rate, score.base_rate) == (1 - plain.accuracy, 1 - plain.base_accuracy)
         assert score.difference == plain.drop
@@ -164,7 +205,7 @@ def test_without_a_pick_accepted_images_are_what_is_measured(unjudged: Evaluatio
 
 def test_a_pick_changes_no_finding(measured: Evaluation, unjudged: Evaluation) -> None:
     """Neither rates nor intervals, which draw pairs together in both."""
-    assert all(score == score_of(unjudged, score.model) for score in measured.findings[0].scores)
+    assert scores_of(measured) == scores_of(unjudged)
     assert measured.scores != unjudged.scores
 
 
@@ -182,12 +223,10 @@ def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: di
     assert finding.near_chance == ("red",)
     # Red is always wrong for it: with that class its base would fail by a third.
     score = score_of(found, models["no_red"])
-    assert (score.classes, score.base_failures, score.base_rate, score.near_chance) == (2, 0, 0.0, False)
+    assert (score.classes, score.base_failures, score.base_rate) == (2, 0, 0.0)
     assert score.difference is not None and score.difference.value == pytest.approx(WRONG / SCREENED)
-    assert score_of(found, models["only_blue"]).near_chance
-    [told] = spoken_findings(found)
-    assert "Left out of every rate: red, which is near chance on the base." in told.counted
-    assert any("(near chance)" in sentence for sentence in told.sentences)
+    assert "Left out of every rate: red, which is near chance on the base." in counted_words(finding)
+    assert any("(near chance)" in sentence for sentence in finding_sentences(found.results, finding))
     [row] = [row for row in read_csv(found.files["findings"]) if row["model"] == models["only_blue"]]
     assert (row["near_chance"], row["classes_near_chance"]) == ("1", "red")
 
@@ -201,8 +240,8 @@ def test_a_file_of_predictions_is_not_asked_for_what_it_has_not_seen(
     lines = ["key,label", *(f"{row['key']},{names[row['label']]}" for row in table.to_pylist())]
     answers.write_text("\n".join(lines) + "\n")
     found = evaluate(picked, [f"predictions:{answers}"], device="cpu")
-    assert found.findings[0].scores[0].rate is None
-    assert "a file of predictions has no answers" in (found.findings[0].scores[0].note or "")
+    [score] = scores_of(found).values()
+    assert score.rate is None and "a file of predictions has no answers" in score.note
 
 
 @pytest.mark.parametrize(
@@ -217,9 +256,8 @@ def test_a_shift_of_which_nothing_passed_says_why(
 ) -> None:
     screen = lambda sample: sample.shift == "base"  # noqa: E731
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, *changes, screen=screen)
-    [finding] = evaluate(dataset, [models["sharp"]], device="cpu").findings
-    assert [score.rate for score in finding.scores] == [None]
-    assert told in (finding.scores[0].note or "")
+    [score] = scores_of(evaluate(dataset, [models["sharp"]], device="cpu")).values()
+    assert score.rate is None and told in score.note
 
 
 def test_the_table_and_the_json_hold_the_findings(measured: Evaluation, models: dict[str, str]) -> None:
@@ -232,8 +270,10 @@ def test_the_table_and_the_json_hold_the_findings(measured: Evaluation, models: 
     assert (sharp["candidates"], sharp["screened"], sharp["accepted"]) == ("36", "30", "9")
     assert (sharp["n_images"], sharp["failures"], sharp["rate"], sharp["base_rate"]) == ("30", "9", "30.000", "0.000")
     assert float(sharp["difference_low"]) < float(sharp["difference"]) < float(sharp["difference_high"])
-    [document] = json.loads(json.dumps(measured.to_json()))["findings"]
-    assert document["scores"][0]["rate"] == pytest.approx(0.3)
+    document = json.loads(json.dumps(measured.to_json()))
+    assert document["findings"][0]["models"][0]["failures"] == 9
+    rates = [row["value"] for row in document["rows"] if row["measure"] == "failure_rate"]
+    assert rates[0] == pytest.approx(0.3)
 
 
 def test_what_is_not_measured_is_an_empty_cell(unseen: Evaluation, models: dict[str, str]) -> None:
@@ -259,7 +299,8 @@ def test_other_tables_are_as_they_are_without_the_kind(
 ) -> None:
     told = evaluate(build_colours(tmp_path / "mined", mined()), list(models.values()), device="cpu")
     assert told.findings
-    assert (told.scores, told.models) == (evaluation.scores, evaluation.models)
+    assert told.models == evaluation.models
+    assert [one.drop for one in told.scores] == [one.drop for one in evaluation.scores]
     for name in ("results", "robustness", "classes", "shifts"):
         text = told.files[name].read_text()
         assert text.replace(",mined,", ",colour,") == evaluation.files[name].read_text(), name
@@ -277,7 +318,7 @@ def test_the_report_tells_each_in_a_sentence(measured: Evaluation, unseen: Evalu
     told = " ".join(" ".join(Page(section(page)).text).split())
     assert "swapped things (hard)" in told and "30 of 36 candidates passed the screen" in told
     assert f"a rule that asks {JUDGE} kept failures only, 9 images." in told
-    difference = measured.findings[0].scores[0].difference
+    difference = score_of(measured, measured.models[0].name).difference
     numbers = "30.0 % wrong (9 of 30), 0.0 % of the base (0 of 30); difference 30.0 points"
     assert f"sharp: {numbers} ({between(difference)})." in told
     assert "chosen because a classifier failed" in told and "no estimate of what is lost elsewhere" in told
@@ -308,7 +349,7 @@ def test_words_of_a_stranger_are_text_of_bounded_length(models: dict[str, str], 
     found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
     [finding] = found.findings
     assert finding.words and len(finding.words) == LONGEST and finding.words.isprintable()
-    assert (finding.role, finding.scores[0].target) == (None, False)
+    assert (finding.role, finding.models[0].target) == (None, False)
     page = found.files["report"].read_text()
     assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in section(page)
     assert "\x1b" not in page and "\u202e" not in page and "\x1b" not in found.files["findings"].read_text()
@@ -327,17 +368,24 @@ def test_a_mined_shift_needs_no_record(models: dict[str, str], tmp_path: Path) -
 
 def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
     [finding] = measured.findings
-    score = finding.scores[0]
-    scores = tuple(replace(score, model=f"model-{number}") for number in range(30))
-    findings = tuple(_renamed(finding, number, scores) for number in range(200))
-    page = report_html(replace(measured, findings=findings), [])
+    names = [f"model-{number}" for number in range(30)]
+    shown = tuple(replace(finding.models[0], name=name) for name in names)
+    findings = tuple(
+        replace(finding, shift=f"swap_{number}", words=f"{RECORD['words']} {number}", models=shown)
+        for number in range(200)
+    )
+    own = [row for row in measured.results.rows if row.measure.startswith(("failure_", "base_failure_"))]
+    rows = [
+        replace(row, model=name, group=one.shift)
+        for row in own
+        if row.model == finding.models[0].name
+        for name in names
+        for one in findings
+    ]
+    page = report_html(replace(measured.results, findings=findings, rows=ResultRows(rows)), [])
     assert section(page).count("<h3") == MOST_FINDINGS
     assert section(page).count("% wrong") == MOST_FINDINGS * MOST_SENTENCES
     assert "The 40 of 200 findings" in page and "and 22 more models" in page
-
-
-def _renamed(finding: MinedShiftResult, number: int, scores: tuple[FindingScore, ...]) -> MinedShiftResult:
-    return replace(finding, shift=f"swap_{number}", words=f"{RECORD['words']} {number}", scores=scores)
 
 
 def test_where_drawing_stops_at_failures_it_is_said(models: dict[str, str], tmp_path: Path) -> None:
@@ -345,7 +393,7 @@ def test_where_drawing_stops_at_failures_it_is_said(models: dict[str, str], tmp_
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, ALL_STORED, quota)
     found = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=1)
     [finding] = found.findings
-    assert (finding.quota, finding.screened, finding.scores[0].failures) == (3, 9, 9)
+    assert (finding.quota, finding.screened, finding.models[0].failures) == (3, 9, 9)
     page = found.files["report"].read_text()
     assert "drawn until 3 a class were kept" in section(page)
     assert "too high by about one part in so many" in page
@@ -355,9 +403,9 @@ def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, ALL_STORED)
     found = evaluate(dataset, [models["sharp"], models["no_red"]], device="cpu", into_card=True)
     assert verify_files(dataset) == []
-    document = json.loads((dataset / "evaluation" / "results.json").read_bytes())
-    [stored] = document["findings"]
-    assert stored["models"]["local-dir:./sharp"]["rate"] == pytest.approx(0.3)
+    stored = results_from((dataset / "evaluation" / "results.json").read_bytes(), "results.json")
+    rate = stored.rows.value("failure_rate", model="local-dir:./sharp", group=stored.findings[0].shift)
+    assert rate == pytest.approx(0.3)
     rows = read_csv(dataset / "evaluation" / "findings.csv")
     assert [row["model"] for row in rows] == ["local-dir:./sharp", "local-dir:./no_red"]
     assert "## Mined shifts" in (dataset / "README.md").read_text()

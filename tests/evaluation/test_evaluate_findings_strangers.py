@@ -114,8 +114,10 @@ def test_an_image_that_cannot_be_decoded_is_left_out(dataset: Path, models: dict
         return table.set_column(at, table.schema.field("image"), pa.array(rows, table.schema.field("image").type))
 
     rewrite(dataset, "rejected", broken)
-    [finding] = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out").findings
-    assert (finding.screened, finding.scores[0].images, finding.scores[0].failures) == (30, 29, 9)
+    found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    [finding] = found.findings
+    [rate] = found.results.rows.where("failure_rate")
+    assert (finding.screened, rate.n, finding.models[0].failures) == (30, 29, 9)
 
 
 def test_a_published_dataset_has_the_same_findings(
@@ -142,7 +144,9 @@ def test_of_a_dataset_on_the_hub_candidates_are_fetched_where_they_are_counted(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    [finding] = evaluate("someone/mined", [models["sharp"]], device="cpu").findings
-    assert (finding.scores[0].measured_on, finding.scores[0].images, finding.scores[0].failures) == ("images", 30, 9)
+    found = evaluate("someone/mined", [models["sharp"]], device="cpu")
+    [model] = found.findings[0].models
+    [rate] = found.results.rows.where("failure_rate")
+    assert (model.measured_on, rate.n, model.failures) == ("images", 30, 9)
     fetched = {path.name for path in (tmp_path / "hub").glob("datasets--*/snapshots/*/candidates/*")}
     assert fetched == {"swap"}, "and nothing of shifts that were not mined"

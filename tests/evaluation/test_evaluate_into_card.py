@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -125,7 +126,7 @@ def test_the_card_shows_the_drops_largest_first(stored: tuple[Path, Evaluation])
     assert [row[0] for row in rows[header + 2 :]] == ["`swap`", "`dusk`"], "every third image of swap is another class"
     drop = evaluation.score(evaluation.models[0].name, "swap").drop
     assert drop and drop.low is not None and drop.high is not None
-    told = f"{100 * drop.value:.1f} points ({100 * drop.low:.1f} to {100 * drop.high:.1f}) of 100.0 %"
+    told = f"{100 * drop.value:.1f} points of 100.0 % ({100 * drop.low:.1f} to {100 * drop.high:.1f})"
     assert rows[header + 2][4:6] == ["3", told]
     assert "at least 5 images" in shown
 
@@ -230,6 +231,22 @@ def test_results_that_do_not_hold_are_removed_and_not_shown(
     assert section(place) == ""
     assert "evaluation/" not in (place / "croissant.json").read_text()
     assert verify_files(place) == []
+
+
+@pytest.mark.parametrize("odd", [{"models": 7}, {"rows": [{"measure": "drop", "value": "much"}]}, {"more": 1}])
+def test_sealed_results_of_another_form_are_told_in_a_sentence(
+    stored: tuple[Path, Evaluation], odd: dict[str, Any], tmp_path: Path
+) -> None:
+    place = copy(stored[0], tmp_path / "odd")
+    document = results_of(place) | odd
+    files = {path: hashlib.sha256((place / "evaluation" / path).read_bytes()).hexdigest() for path in document["files"]}
+    rest = {name: value for name, value in document.items() if name not in ("sha256", "files", "version")}
+    content = sealed_folder.sealed(rest, files, document["version"])
+    (place / "evaluation" / "results.json").write_bytes(content)
+    close_again(place)
+    told = section(place)
+    assert "nothing of them is shown: evaluation/results.json is not a results document" in told
+    assert "|" not in told and verify_files(place) == []
 
 
 # Ends the process without a farewell before its n-th rename to a path that holds a text, as a kill would.

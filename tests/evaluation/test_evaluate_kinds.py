@@ -19,6 +19,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
+from counterfoil.evaluation.spoken_floor import spoken_ties
 from PIL import Image
 
 from colour_kinds import ColourModule, colour_function, save_colour_transformer
@@ -27,7 +28,6 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation, Score
-from counterfoil.evaluation.spoken_floor import spoken_ties
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import load_recipe
 

@@ -19,8 +19,8 @@ from counterfoil.evaluation.figure_style import KINDS, _with_tips, new_figure, p
 from counterfoil.evaluation.report import between, heat, points, report_html, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
-from counterfoil.label_checks import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.recipe import Recipe
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.report.templates import templates_folder
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -21,13 +20,10 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.spoken_transfer import spoken_transfer
-from counterfoil.evaluation.transfer_tables import transfer_document
-from counterfoil.report.nested import Transfer, TransferScore
+from counterfoil.report.results import ResultRow, ResultRows, Results, results_from
+from counterfoil.report.transfer import Transfer, TransferModel, found_words, kept_words, transfer_tables
+from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
-from counterfoil.store.content import content_of_receipts
-from counterfoil.store.reading import read_receipts
-from counterfoil.store.results import read_results
 from mined_colours import JUDGE, PICKED, build_mined, mined
 from tiny_builds import tiny
 
@@ -49,8 +45,34 @@ def measured(picked: Path, models: dict[str, str], tmp_path_factory: pytest.Temp
     return evaluate(picked, given, out=tmp_path_factory.mktemp("out"), device="cpu")
 
 
-def scores_of(transfer: Transfer, shift: str | None = None) -> dict[str, TransferScore]:
-    return {score.model: score for score in transfer.of(shift)}
+@dataclass(frozen=True)
+class Score:
+    """A model of a judge under a shift: its kinship, the top-1 and top-3 rows, and those of the base beside."""
+
+    relation: str
+    images: int | None
+    base_images: int | None
+    first: ResultRow
+    third: ResultRow | None
+    base: float | None
+    base_third: float | None
+
+    @property
+    def rate(self) -> Estimate:
+        assert self.first.estimate is not None
+        return self.first.estimate
+
+
+def scores_of(results: Results, transfer: Transfer, shift: str = "") -> dict[str, Score]:
+    found = {}
+    for model in transfer.models:
+        key = {"model": model.name, "group": shift, "against": transfer.judge}
+        first, third = (results.rows.one("transfer", at=rule, **key) for rule in ("top1", "top3"))
+        base, base_third = (results.rows.one("transfer_base", at=rule, **key) for rule in ("top1", "top3"))
+        if first is not None and base is not None:
+            third_base = base_third.value if base_third else None
+            found[model.name] = Score(model.relation, first.n, base.n, first, third, base.value, third_base)
+    return found
 
 
 def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: Evaluation) -> None:
@@ -58,23 +80,21 @@ def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: 
     assert (transfer.judge, transfer.family, transfer.scored) == (JUDGE, "resnet", True)
     assert (transfer.captions, transfer.images) == (3, 3 * WRONG)
     [shift] = transfer.shifts
-    assert (shift.shift, shift.at_least, shift.candidates, shift.accepted) == ("swap", 1, 3 * CANDIDATES, 3 * WRONG)
-    found = {name: score.rate("top1") for name, score in scores_of(transfer).items()}
-    rates = {name: (rate.rate.value, rate.base_rate) for name, rate in found.items() if rate is not None}
+    assert (shift.name, shift.at_least, shift.candidates, shift.accepted) == ("swap", 1, 3 * CANDIDATES, 3 * WRONG)
+    found = scores_of(measured.results, transfer)
+    rates = {name: (score.rate.value, score.base) for name, score in found.items()}
     # Blue is always answered: right of the images of blue alone, on either side.
     assert rates == {"sharp": (1, 0), "before": (0, 1), "only_blue": (pytest.approx(2 / 3), pytest.approx(2 / 3))}
-    assert {score.base_images for score in transfer.scores} == {3 * BASE}
-    assert {name: score.relation for name, score in scores_of(transfer).items()} == {
+    assert {score.base_images for score in found.values()} == {3 * BASE}
+    assert {name: score.relation for name, score in found.items()} == {
         "sharp": "judge", "only_blue": "same architecture", "before": "other"
     }  # fmt: skip
-    itself = found["sharp"]
-    assert itself is not None and (itself.rate.low, itself.rate.high) == (None, None), "nothing was estimated"
-    before = found["before"]
-    assert before is not None and before.rate.high is not None and before.rate.high > 0.3, "three captions agree"
-    blue = found["only_blue"]
-    assert blue is not None and blue.rate.low is not None and blue.rate.high is not None
-    assert 0 < blue.rate.low < 0.05 and 0.99 < blue.rate.high < 1, "three captions, of which one is right"
-    assert all(score.rate("top3") is None for score in transfer.scores), "three outputs leave nothing to get wrong"
+    itself, before, blue = (found[name].rate for name in ("sharp", "before", "only_blue"))
+    assert (itself.low, itself.high) == (None, None), "nothing was estimated"
+    assert before.high is not None and before.high > 0.3, "three captions agree"
+    assert blue.low is not None and blue.high is not None
+    assert 0 < blue.low < 0.05 and 0.99 < blue.high < 1, "three captions, of which one is right"
+    assert all(score.third is None for score in found.values()), "three outputs leave nothing to get wrong"
 
 
 def test_a_dataset_without_such_a_rule_has_nothing_of_it(evaluation: Evaluation, models: dict[str, str]) -> None:
@@ -84,12 +104,13 @@ def test_a_dataset_without_such_a_rule_has_nothing_of_it(evaluation: Evaluation,
 
 
 def test_a_judge_that_is_not_scored_is_told_by_what_it_recorded(picked: Path, models: dict[str, str]) -> None:
-    [transfer] = evaluate(picked, [models["no_blue"]], device="cpu").transfer
+    found = evaluate(picked, [models["no_blue"]], device="cpu")
+    [transfer] = found.transfer
     assert not transfer.scored
-    judge, other = transfer.scores
-    assert (judge.model, judge.relation, other.relation) == (JUDGE, "judge", "same architecture")
-    rate = judge.rate("top1")
-    assert rate is not None and (rate.rate.value, rate.base_rate) == (1, None)
+    judge, other = transfer.models
+    assert (judge.name, judge.relation, other.relation) == (JUDGE, "judge", "same architecture")
+    score = scores_of(found.results, transfer)[JUDGE]
+    assert (score.rate, score.base) == (Estimate(1.0), None)
 
 
 def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: dict[str, str]) -> None:
@@ -98,12 +119,13 @@ def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: di
     assert [one.name for one in found.near_chance_classes] == ["red"]
     [transfer] = found.transfer
     assert (transfer.captions, transfer.images, transfer.classes_near_chance) == (2, 2 * WRONG, ("red",))
-    assert transfer.near_chance == (models["only_blue"],)
-    rate = scores_of(transfer)[models["no_red"]].rate("top1")
-    assert rate is not None and rate.base_rate == 0, "of red it is wrong about every image"
-    [told] = spoken_transfer(found)
-    assert "Not counted: red, near chance on the base." in told.kept
-    assert "1 model of its architecture" in told.found and any("(near chance)" in name for name in told.names)
+    assert scores_of(found.results, transfer)[models["no_red"]].base == 0, "of red it is wrong about every image"
+    assert "Not counted: red, near chance on the base." in kept_words(transfer)
+    assert "1 model of its architecture" in found_words(transfer, found.results)
+    [table] = transfer_tables(transfer, found.results)
+    assert [(row.cells[0].text, row.cells[0].below) for row in table.rows] == [
+        ("sharp", ""), ("no_red", ""), ("only_blue", "near chance")
+    ]  # fmt: skip
 
 
 def test_the_first_three_answers_count_where_a_model_ranks_enough(
@@ -121,13 +143,11 @@ def test_the_first_three_answers_count_where_a_model_ranks_enough(
     answers = tmp_path / "answers.csv"
     answers.write_text("\n".join(lines) + "\n")
     found = evaluate(picked, [f"predictions:{answers}"], device="cpu")
-    assert str(tmp_path) not in json.dumps(transfer_document(with_public_names(found))), "a folder of this machine"
+    assert str(tmp_path) not in json.dumps(with_public_names(found.results).to_json()), "a folder of this machine"
     [transfer] = found.transfer
-    score = scores_of(transfer)[f"predictions:{answers}"]
-    first, third = score.rate("top1"), score.rate("top3")
-    assert first is not None and third is not None and score.relation == "other"
-    assert (first.rate.value, first.base_rate) == (1, 0)
-    assert (third.rate.value, third.base_rate) == (pytest.approx(2 / 3), 0)
+    score = scores_of(found.results, transfer)[f"predictions:{answers}"]
+    assert score.relation == "other" and (score.rate.value, score.base) == (1, 0)
+    assert score.third is not None and (score.third.value, score.base_third) == (pytest.approx(2 / 3), 0)
 
 
 def test_images_beside_the_dataset_are_told_where_they_are_at_hand(
@@ -138,9 +158,8 @@ def test_images_beside_the_dataset_are_told_where_they_are_at_hand(
         Image.new("RGB", (SIZE, SIZE), colour).save(tmp_path / "natural" / name / "one.png")
     given = [models["only_blue"], models["sharp"]]
     found = evaluate(picked, given, beside={"natural": tmp_path / "natural"}, device="cpu")
-    rate = scores_of(found.transfer[0])[models["only_blue"]].rate("top1")
-    assert rate is not None
-    assert rate.beside["natural"] == pytest.approx(2 / 3)
+    key = {"model": models["only_blue"], "against": found.transfer[0].judge, "at": "top1 natural"}
+    assert found.results.rows.value("transfer_beside", **key) == pytest.approx(2 / 3)
     text = found.files["transfer"].read_text()
     assert "beside.natural.top1" in text.splitlines()[0]
     assert Page(found.files["report"].read_text()).open == []
@@ -160,21 +179,18 @@ def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path:
         kept = [row for row in rows if row[column] is False]
         assert 0 < len(kept) == transfer.images
         assert transfer.captions == len({(row["shift"], row["class_id"]) for row in kept})
-        for shift in (None, "red", "in_the_snow"):
-            own = [row for row in kept if shift in (None, row["shift"])]
-            scores = scores_of(transfer, shift)
+        for shift in ("", "red", "in_the_snow"):
+            own = [row for row in kept if shift in ("", row["shift"])]
+            scores = scores_of(found.results, transfer, shift)
             assert set(scores) == (set(scored) if own else set())
             for model, score in scores.items():
                 wrong = [row for row in own if not answers[row["key"]][f"right.{model}"]]
-                rate = score.rate("top1")
-                assert rate is not None and (rate.failures, score.images) == (len(wrong), len(own))
-                assert rate.rate.value == pytest.approx(len(wrong) / len(own))
-                third = score.rate("top3")
-                assert third is not None and third.failures <= rate.failures
-        whole = scores_of(transfer)
-        itself = whole[transfer.judge].rate("top1")
-        assert itself is not None and itself.rate.value == 1, "the build's answers are those that are measured here"
-    relations = {model: [scores_of(one)[model].relation for one in found.transfer] for model in scored}
+                assert (score.first.count, score.images) == (len(wrong), len(own))
+                assert score.rate.value == pytest.approx(len(wrong) / len(own))
+                assert score.third is not None and score.third.count <= score.first.count
+        itself = scores_of(found.results, transfer)[transfer.judge]
+        assert itself.rate.value == 1, "the build's answers are those that are measured here"
+    relations = {model: [scores_of(found.results, one)[model].relation for one in found.transfer] for model in scored}
     assert relations == {
         "lab:resnet10t": ["judge", "other"],
         "lab:lcnet_035": ["other", "judge"],
@@ -201,11 +217,12 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
     page = (tmp_path / "o" / "report.html").read_text()
     assert Page(page).open == []
     assert "by construction" in page and "same architecture, other weights" in page and "as Wiles et al. 2022" in page
-    stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
-    assert stored is not None
-    [told] = stored["transfer"]
-    assert [score["rates"]["top1"]["rate"]["value"] for score in told["scores"]] == [1, pytest.approx(2 / 3, abs=1e-6)]
-    assert str(Path(models["sharp"].removeprefix("local-dir:")).parent) not in json.dumps(stored)
+    text = (dataset / "evaluation" / "results.json").read_text()
+    stored = results_from(text, "results.json")
+    [told] = stored.transfer
+    found = [score.rate.value for score in scores_of(stored, told).values()]
+    assert found == [1, pytest.approx(2 / 3, abs=1e-6)]
+    assert str(Path(models["sharp"].removeprefix("local-dir:")).parent) not in text
     assert (dataset / "evaluation" / "transfer.csv").read_text().count("\n") == 3
     card = (dataset / "README.md").read_text()
     assert "66.7 (3.7 to 99.9)" in card and "by construction" in card
@@ -215,20 +232,24 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
             app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "p"), "--json"]
         ).stdout
     )
-    assert document["transfer"][0]["scores"][1]["rates"][0]["rule"] == "top1"
+    assert [one["relation"] for one in document["transfer"][0]["models"]] == ["judge", "same architecture"]
 
 
 def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> None:
     [transfer] = measured.transfer
     hostile = "<script>alert(1)</script>" * 3
-    scores = [
-        replace(score, shift=None, model=f"{hostile}{number}") for number, score in enumerate(transfer.scores * 6)
-    ]
-    for number in range(60):
-        scores += [replace(score, shift=f"shift_{number}") for score in scores[:3]]
-    shifts = tuple(replace(transfer.shifts[0], shift=f"shift_{number}") for number in range(60))
-    many: Sequence[Transfer] = [replace(transfer, judge=hostile, scores=tuple(scores), shifts=shifts)] * 7
-    page = report_html(replace(measured, transfer=tuple(many)), [])
+    rows: list[ResultRow] = []
+    many: list[Transfer] = []
+    for number in range(7):
+        judge = f"{hostile}{number}"
+        names = [f"{hostile}{model}" for model in range(18)]
+        shifts = tuple(replace(transfer.shifts[0], name=f"shift_{shift}") for shift in range(60))
+        kin = tuple(TransferModel(name, hostile, "other") for name in names)
+        many.append(replace(transfer, judge=judge, models=kin, shifts=shifts))
+        for group in ("", *(shift.name for shift in shifts)):
+            key = {"group": group, "against": judge, "at": "top1", "n": 9, "units": 3}
+            rows += [ResultRow("transfer", model=name, value=0.5, low=0.1, high=0.9, **key) for name in names]
+    page = report_html(replace(measured.results, transfer=tuple(many), rows=ResultRows(rows)), [])
     assert Page(page).open == []
     assert "<script>alert" not in page
     assert "more shifts, in transfer.csv" in page and "and 1 more, in transfer.csv" in page

@@ -10,8 +10,9 @@ from test_evaluate_command import app
 from typer.testing import CliRunner
 
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.judged_labels import spoken_labels, with_scored_judge
+from counterfoil.evaluation.judged_labels import with_scored_judge
 from counterfoil.label_checks import judged_checks
+from counterfoil.report.labels import spoken_labels
 
 JUDGE = "lab:resnet14t"
 SHIFTS = ["base", "at_night", "red"]

@@ -14,17 +14,17 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from colour_world import NAMES, build_colours
-from counterfoil.card.spoken_results import Gap, gap_sentences
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.reference import IMAGES_A_CLASS, prepared_reference
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.spoken_floor import spoken_floor
-from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.progress import Stage, listening
+from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings
+from counterfoil.report.results import ResultRow, ResultRows
 from counterfoil.sources import labelled_split
+from counterfoil.stats import Estimate
 from counterfoil.store.manifest import write_manifest
 from counterfoil.user_cache import user_cache
 
@@ -38,21 +38,33 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_colours(tmp_path_factory.mktemp("lab") / "d", f"source.classes=[{classes}]")
 
 
+def numbers_of(evaluation: Evaluation, model: str) -> tuple[Estimate, Estimate, Estimate]:
+    """A model's accuracy on validation images and on the base, and the gap."""
+    names = ("validation", "validation_base", "validation_gap")
+    validation, base, gap = (evaluation.number(name, model=model) for name in names)
+    assert validation is not None and base is not None and gap is not None
+    return validation, base, gap
+
+
+def scored(evaluation: Evaluation) -> list[str]:
+    return [row.model for row in evaluation.results.rows.where("validation")]
+
+
 def test_the_gap_is_between_the_same_classes_of_both_sides(evaluation: Evaluation, models: dict[str, str]) -> None:
     reference = evaluation.reference
     assert reference is not None and reference.skipped is None
     assert (reference.split, reference.classes) == ("lab:wardrobe:validation", 3)
     assert reference.images == 3 * IMAGES_A_CLASS
-    assert [one.model for one in reference.gaps] == [model.name for model in evaluation.models]
-    for one, model in zip(reference.gaps, evaluation.models, strict=True):
-        assert model.base is not None
-        assert one.base == model.base, "the base is one number everywhere"
-        assert one.gap.value == pytest.approx(one.validation.value - one.base.value)
-        for told in (one.validation, one.base, one.gap):
+    assert scored(evaluation) == [model.name for model in evaluation.models]
+    for model in scored(evaluation):
+        validation, base, gap = numbers_of(evaluation, model)
+        assert base == evaluation.results.base_number(model), "the base is one number everywhere"
+        assert gap.value == pytest.approx(validation.value - base.value)
+        for told in (validation, base, gap):
             assert told.low is not None and told.high is not None and told.low <= told.value <= told.high
             assert told.low < told.high
-    sharp = reference.of(models["sharp"])
-    assert sharp is not None and sharp.large and sharp.gap.value < -0.4
+    assert numbers_of(evaluation, models["sharp"])[2].value < -0.4
+    assert any("The base is not the input dataset" in one for one in reference_warnings(evaluation.results))
 
 
 def test_the_accuracy_is_that_of_the_same_images_scored_by_themselves(
@@ -70,9 +82,8 @@ def test_the_accuracy_is_that_of_the_same_images_scored_by_themselves(
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(encoded or b"")
     alone = evaluate(folder, [models["sharp"]], device="cpu", out=tmp_path / "out", recipe=subject.recipe)
-    reference = evaluation.reference
-    gap = reference.of(models["sharp"]) if reference else None
-    assert gap is not None and alone.scores[0].accuracy == pytest.approx(gap.validation.value)
+    validation, _, _ = numbers_of(evaluation, models["sharp"])
+    assert alone.scores[0].accuracy == pytest.approx(validation.value)
     assert alone.reference is None, "images that no build made have no source"
 
 
@@ -89,8 +100,8 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
 
     assert told(dataset) == 3 * IMAGES_A_CLASS
     # What is remembered takes its place among what is scored now.
-    both = evaluate(dataset, [models["small"], models["no_blue"]], device="cpu", out=tmp_path / "both").reference
-    assert both is not None and [one.model for one in both.gaps] == [models["small"], models["no_blue"]]
+    both = evaluate(dataset, [models["small"], models["no_blue"]], device="cpu", out=tmp_path / "both")
+    assert scored(both) == [models["small"], models["no_blue"]]
     # Another dataset of the same source and classes, and the same weights: the answers are there.
     assert told(build_colours(tmp_path / "other", "samples.seed=11")) == 0
     assert list((user_cache() / "predictions").iterdir())
@@ -99,15 +110,15 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
 def test_tables_hold_it(evaluation: Evaluation) -> None:
     with evaluation.files["results"].open(newline="") as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
-    assert evaluation.reference is not None
-    for gap in evaluation.reference.gaps:
-        row = rows[gap.model]
-        assert float(row["validation"]) == pytest.approx(100 * gap.validation.value, abs=1e-3)
+    for model in scored(evaluation):
+        row = rows[model]
+        assert float(row["validation"]) == pytest.approx(100 * numbers_of(evaluation, model)[0].value, abs=1e-3)
         assert float(row["validation_gap"]) == pytest.approx(float(row["validation"]) - float(row["base"]), abs=2e-3)
         assert float(row["validation_gap_low"]) < float(row["validation_gap_high"])
         assert (row["validation_images"], row["validation_classes"]) == ("150", "3")
-    document = evaluation.to_json()["reference"]
-    assert json.loads(json.dumps(document))["gaps"][0]["gap"]["value"] == evaluation.reference.gaps[0].gap.value
+    document = json.loads(json.dumps(evaluation.to_json()))
+    assert document["reference"]["split"] == "lab:wardrobe:validation"
+    assert [row["model"] for row in document["rows"] if row["measure"] == "validation_gap"] == scored(evaluation)
 
 
 def test_a_base_of_few_images_is_told_as_the_reason(models: dict[str, str], tmp_path: Path) -> None:
@@ -119,7 +130,7 @@ def test_a_base_of_few_images_is_told_as_the_reason(models: dict[str, str], tmp_
 def test_it_is_left_away_where_nobody_wants_it(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path, reference=False)
     assert found.reference is None and "reference" not in found.to_json()
-    assert reference_note(found) is None and reference_warnings(found) == ()
+    assert reference_note(found.results) is None and reference_warnings(found.results) == ()
     with found.files["results"].open(newline="") as file:
         assert next(csv.DictReader(file))["validation"] == ""
 
@@ -146,9 +157,9 @@ def test_a_folder_in_a_datasets_recipe_is_not_opened(
     with_source(copy, '"./photos"')
     found = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=True)
     assert found.reference is not None and found.reference.skipped is not None
-    assert "the machine that the dataset was built on" in found.reference.skipped and found.reference.gaps == ()
-    assert (reference_note(found) or "").startswith("No reference to the source's validation images: ")
-    assert found.scores and reference_warnings(found) == ()
+    assert "the machine that the dataset was built on" in found.reference.skipped and scored(found) == []
+    assert (reference_note(found.results) or "").startswith("No reference to the source's validation images: ")
+    assert found.scores and reference_warnings(found.results) == ()
 
 
 def test_a_dataset_of_the_hub_is_not_fetched_unasked(
@@ -185,11 +196,10 @@ def test_a_file_of_predictions_has_no_reference(
     name = f"predictions:{file}"
     both = evaluate(dataset, [name, models["sharp"]], device="cpu", out=tmp_path / "both")
     assert both.reference is not None and both.reference.skipped is None
-    assert [one.model for one in both.reference.gaps] == [models["sharp"]]
-    assert evaluation.reference is not None
-    assert both.reference.gaps[0] == evaluation.reference.of(models["sharp"])
+    assert scored(both) == [models["sharp"]]
+    assert numbers_of(both, models["sharp"]) == numbers_of(evaluation, models["sharp"])
     assert list(both.reference.left_out) == [name]
-    assert "a file of recorded predictions" in (reference_note(both) or "")
+    assert "a file of recorded predictions" in (reference_note(both.results) or "")
     alone = evaluate(dataset, [name], device="cpu", out=tmp_path / "alone")
     assert alone.reference is not None and "recorded predictions" in (alone.reference.skipped or "")
 
@@ -201,27 +211,43 @@ def test_classes_near_chance_on_the_base_are_told_by_their_validation_accuracy(l
     # What the base does not show, the source does.
     assert reference.unseen is not None and reference.unseen > 0.5 and reference.unseen_known
     # Where the models do not know these classes there either, that is no warning, and is said beside the floor.
-    unknown = replace(found, reference=replace(reference, unseen=0.05, unseen_known=False))
+    unknown = replace(found.results, reference=replace(reference, unseen=0.05, unseen_known=False))
     assert not any("near chance" in one for one in reference_warnings(unknown))
-    assert "on validation images either (5.0 % right there)" in spoken_floor(unknown)[-1]
-    assert "either" not in " ".join(spoken_floor(found))
-    assert any("near chance on the base" in one and "on validation images" in one for one in reference_warnings(found))
+    assert "on validation images either (5.0 % right there)" in near_chance_sentences(unknown)[-1]
+    assert "either" not in " ".join(near_chance_sentences(found.results))
+    assert any(
+        "near chance on the base" in one and "on validation images" in one for one in reference_warnings(found.results)
+    )
 
 
-def test_warnings_say_which_gap_is_large_and_why() -> None:
-    none = Gap("even", 0.8, 0.79, 0.01, -0.04, 0.06)
-    small = Gap("near", 0.8, 0.74, 0.06, 0.01, 0.11)
-    large = Gap("far", 0.738, 0.19, 0.548, 0.5, 0.6)
-    wide = Gap("wide", 0.8, 0.6, 0.2, -0.1, 0.5)
-    assert gap_sentences([none]) == ()
-    [told] = gap_sentences([none, large])
-    assert told.startswith("The base is not the input dataset") and "1 of 2 models" in told
-    assert "far: 73.8 % → 19.0 %, 54.8 points" in told
-    assert "2 of 3 models" in gap_sentences([none, large, wide])[0]
-    [told] = gap_sentences([none, small])
-    assert "excludes 0" in told and "near by 6.0 points" in told and "even" not in told
-    up = replace(large, validation=0.19, base=0.738, gap=-0.548, low=-0.6, high=-0.5)
-    assert "54.8 points" in gap_sentences([up])[0]
+def test_warnings_say_which_gap_is_large_and_why(evaluation: Evaluation) -> None:
+    """Of a model each, by validation, base, gap and the ends of its interval."""
+    gaps = {
+        "even": (0.8, 0.79, 0.01, -0.04, 0.06),
+        "near": (0.8, 0.74, 0.06, 0.01, 0.11),
+        "far": (0.738, 0.19, 0.548, 0.5, 0.6),
+        "wide": (0.8, 0.6, 0.2, -0.1, 0.5),
+        "up": (0.19, 0.738, -0.548, -0.6, -0.5),
+    }
+
+    def told(*names: str) -> tuple[str, ...]:
+        rows = []
+        for name in names:
+            validation, base, gap, low, high = gaps[name]
+            rows.append(ResultRow("validation", model=name, value=validation))
+            rows.append(ResultRow("validation_base", model=name, value=base))
+            rows.append(ResultRow("validation_gap", model=name, value=gap, low=low, high=high))
+        models = tuple(replace(evaluation.models[0], name=name, short_name=name) for name in names)
+        return reference_warnings(replace(evaluation.results, models=models, rows=ResultRows(rows)))
+
+    assert told("even") == ()
+    [large] = told("even", "far")
+    assert large.startswith("The base is not the input dataset") and "1 of 2 models" in large
+    assert "far: 73.8 % → 19.0 %, 54.8 points" in large
+    assert "2 of 3 models" in told("even", "far", "wide")[0]
+    [small] = told("even", "near")
+    assert "excludes 0" in small and "near by 6.0 points" in small and "even" not in small
+    assert "54.8 points" in told("up")[0]
 
 
 def test_the_command_tells_it_first_and_every_difference_in_points(

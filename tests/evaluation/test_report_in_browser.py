@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 import pytest
+from counterfoil.report.nested import ReferenceGap, ReferenceResult
 
 from contrast import faint_texts
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
-from counterfoil.label_checks import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
-from counterfoil.report.nested import ReferenceGap, ReferenceResult
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

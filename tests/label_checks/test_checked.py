@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterfoil.label_checks import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 
 HALF = CheckedShare(0.5, 0.4, 0.6)
 

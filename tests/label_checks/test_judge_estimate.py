@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from counterfoil.label_checks import checks_of_dataset, judged_checks, worst_classes
+from counterfoil.label_checks import checks_of_dataset, judged_checks
 from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_class, label_error_of_shift
 from counterfoil.label_checks.validation_answers import OTHER, counted, validation_of, without_validation
 from counterfoil.recipe import load_recipe
+from counterfoil.report.labels import worst_classes
 
 JUDGE = "lab:resnet10t"
 # 100 cats, 80 of them told; 50 dogs, 45 of them told; cats are taken for dogs, dogs for nothing of these.

@@ -8,16 +8,8 @@ from typing import Any
 
 import pytest
 
-from counterfoil.label_checks import (
-    CheckedShare,
-    JudgedLabels,
-    LabelChecks,
-    SelectedByPeople,
-    Selection,
-    ShiftChecks,
-    people_of,
-    with_people,
-)
+from counterfoil.label_checks import Selection, people_of, with_people
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 
 SHARE = {"value": 0.9, "low": 0.8, "high": 0.95}
 TASK = {"images": 40, "answers": 80, "selected": SHARE, "kappa": 0.4, "kappa_images": 40}

@@ -14,26 +14,24 @@ from scipy.stats import beta
 from counterfoil.lab.garments import load_garments
 from counterfoil.lab.vocabulary import CLASSES, COLOURS
 from counterfoil.lab.world import Scene, render
-from counterfoil.mining.drawn_findings import (
-    AnswerCount,
-    FreshPairs,
-    PairedTest,
-    RoundDrawn,
-    SequentialLook,
-    StoppedEstimate,
-    WrongAnswers,
-)
 from counterfoil.mining.findings import (
+    AnswerCount,
     ClassAudit,
     Difference,
     Evidence,
     Finding,
     Findings,
+    FreshPairs,
     MethodUsed,
     MinedRecipe,
     OtherClassifier,
+    PairedTest,
     Rate,
+    RoundDrawn,
+    SequentialLook,
+    StoppedEstimate,
     Target,
+    WrongAnswers,
 )
 from counterfoil.mining.report import pictures_wanted, thumbnail
 

@@ -10,10 +10,11 @@ from PIL import Image
 
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES
 from counterfoil.lab.world import Scene, render
-from counterfoil.mining.class_audits import ClassAudit, ClassDirection, ScoredCaption
 from counterfoil.mining.findings import (
     AuditedImages,
     CaptionCheck,
+    ClassAudit,
+    ClassDirection,
     Compared,
     CurvePoint,
     DealtHalves,
@@ -29,6 +30,7 @@ from counterfoil.mining.findings import (
     OtherClassifier,
     Rate,
     RenderedTest,
+    ScoredCaption,
     SmallestDifference,
     Target,
 )

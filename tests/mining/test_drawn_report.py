@@ -16,15 +16,17 @@ from PIL import Image
 from test_report import HOSTILE, HOSTILE_TAGS, Page, section_of
 
 from counterfoil.mining.bugs.family import judged_together
-from counterfoil.mining.drawn_findings import (
+from counterfoil.mining.findings import (
     AnswerCount,
+    Finding,
+    Findings,
     Purpose,
     RoundDrawn,
     SequentialLook,
     StoppedEstimate,
     WrongAnswers,
+    findings_json,
 )
-from counterfoil.mining.findings import Finding, Findings, findings_json
 from counterfoil.mining.report import (
     MOST_EXAMPLES,
     MOST_LISTED,

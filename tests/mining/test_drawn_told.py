@@ -10,12 +10,11 @@ from drawn_examples import drawn_example, drawn_nothing_confirmed
 from findings_examples import example
 
 from counterfoil.cli import mine
-from counterfoil.evaluation.spoken_findings import finding_name
 from counterfoil.mining.findings import Findings, SmallestDifference
 from counterfoil.mining.findings_layer import mined_from
 from counterfoil.mining.mine_recipe import MineResult
 from counterfoil.recipe.mined_facts import mined_facts
-from counterfoil.report.nested import MinedShiftResult
+from counterfoil.report.findings import MinedShiftResult
 
 
 def printed(findings: Findings, capsys: pytest.CaptureFixture[str]) -> str:
@@ -73,6 +72,6 @@ def test_an_evaluation_names_it_by_its_words() -> None:
     shift = MinedShiftResult(
         shift="sandal_snow", words=facts.words, role=facts.role, target=facts.target,
         class_ids=("05",), class_names=("sandal",),
-        judges=(), quota=None, candidates=100, screened=90, accepted=90, scores=(),
+        judges=(), quota=None, candidates=100, screened=90, accepted=90, models=(),
     )  # fmt: skip
-    assert finding_name(shift) == "sandal in the snow (hard)"
+    assert shift.name == "sandal in the snow (hard)"

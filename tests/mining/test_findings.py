@@ -18,10 +18,10 @@ from counterfoil.mining.findings import (
     Evidence,
     Findings,
     Rate,
+    findings_csv,
     findings_json,
     findings_json_schema_text,
 )
-from counterfoil.mining.findings_table import findings_csv
 from counterfoil.recipe.bundled import bundled_folder
 
 TYPES: dict[str, Any] = {

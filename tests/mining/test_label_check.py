@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.mining.label_check import FEWEST, LabelCheck, SeenLabels
+from counterfoil.mining.findings import LabelCheck
+from counterfoil.mining.label_check import FEWEST, SeenLabels
 
 CLASSES, EACH, WIDTH = 3, 80, 12
 

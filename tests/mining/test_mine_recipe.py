@@ -227,7 +227,7 @@ def test_without_a_clip_classes_pairs_and_labels_are_told_and_no_words(
     with found.files["rows"].open() as file:
         assert sum(1 for _ in file) == 1 + there.failures
     page = found.files["report"].read_text()
-    assert "which classes fail" in page and "Without words" in page and "<h2>Classes, pairs of classes, labels" in page
+    assert "images wrong</h1>" in page and "Without words" in page and "<h2>Classes, pairs of classes, labels" in page
     print_mined(found)
     shown = capsys.readouterr().out
     assert "sneaker (more)" in shown and "without words: no CLIP is available" in shown

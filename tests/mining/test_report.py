@@ -17,8 +17,7 @@ from findings_examples import example, example_pictures, nothing_confirmed
 from PIL import Image
 
 from counterfoil.cli.mine import _print
-from counterfoil.mining.findings import Findings, Rate, findings_json
-from counterfoil.mining.findings_table import findings_csv
+from counterfoil.mining.findings import Findings, Rate, findings_csv, findings_json
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.mining.report import (
     MOST_A_STRIP,

@@ -51,7 +51,7 @@ def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_
 
 def all_logits(classifier: Classifier, images: list[bytes], batch_size: int) -> torch.Tensor:
     scores = []
-    for _, inputs in prepared_batches(images, [classifier], batch_size):
+    for _, inputs in prepared_batches(images, [classifier], batch_size, "cpu"):
         batch = inputs[classifier.input_key]
         assert isinstance(batch, torch.Tensor)
         scores.append(logits_of(classifier, batch, "cpu"))
@@ -125,8 +125,9 @@ def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
         list(predict([encoded(0)], np.zeros(2, np.int64), [one], device="cpu", batch_size=4))
 
 
-def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier) -> None:
-    """Two batches at most are in memory: the one that is computed, and the one decoded ahead of it."""
+@pytest.mark.parametrize(("device", "ahead"), [("cpu", 0), ("cuda", 2)])
+def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier, device: str, ahead: int) -> None:
+    """A GPU computes one batch while the next is decoded; a CPU does one after the other."""
     read: list[int] = []
 
     def images() -> Iterator[bytes]:
@@ -134,16 +135,14 @@ def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier) -> None:
             read.append(place)
             yield encoded(place)
 
-    one = ModelInPass(sharp, MAP, Predictions.empty(9))
     threads = set(threading.enumerate())
-    batches = predict(images(), np.zeros(9, np.int64), [one], device="cpu", batch_size=2)
+    batches = prepared_batches(images(), [sharp], 2, device)
     assert read == []
-    assert [next(batches), next(batches)] == [2, 4]
-    assert (one.done, len(read)) == (4, 6)
-    assert set(threading.enumerate()) - threads
+    assert [len(next(batches)[0]), len(next(batches)[0])] == [2, 2]
+    assert read == list(range(4 + ahead))
     batches.close()
     assert not set(threading.enumerate()) - threads
-    assert len(read) == 6
+    assert len(read) == 4 + ahead
 
 
 def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: dict[str, str], tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.judged_labels import spoken_labels
 from counterfoil.label_checks import Task, read_people
 from counterfoil.label_checks.people import TaskResult
 from counterfoil.plan import Sample
 from counterfoil.publishing.contents import is_of_a_dataset
+from counterfoil.report.labels import spoken_labels
 from counterfoil.reviewing import Review, ReviewPage, review, review_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl
 from counterfoil.store import read_receipts, verify_files

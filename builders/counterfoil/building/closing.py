@@ -22,14 +22,14 @@ def close_dataset(store: DatasetStore, recipe: Recipe, placeholders: Mapping[str
     """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; the manifest's hash.
 
     The card is made from what is portable of the recipe: the same wherever it is made. Results of evaluations and
-    reviews stay where they are whole and of this very data; others are removed.
+    reviews stay where they are whole and of this very data, also of earlier versions; others are removed.
     """
     lock = read_lock(store.directory)
     if lock is None:
         raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
     receipts = store.checked_receipts()
     for folder in SEALED_FOLDERS:
-        if folder.read(store.directory, content_of_receipts(receipts)) is None:
+        if folder.read(store.directory, content_of_receipts(receipts), earlier=True) is None:
             folder.drop(store.directory)
     card = make_card(store.directory, make_plan(recipe.portable, placeholders), lock.document(), receipts)
     manifest = store.finish(card.readme, card.figures, card.documents)

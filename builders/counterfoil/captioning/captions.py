@@ -8,7 +8,7 @@ from typing import Any
 
 from counterfoil.captioning.entries import captioner_key, entry_path, read_entry, write_entry
 from counterfoil.models.captioners import Captioner, CaptionExample
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.sources import LabelledImages
 
 
@@ -35,7 +35,7 @@ def caption_images(
     labels = dict(zip(images.keys, images.labels.tolist(), strict=True))
     known_of = captioner_key(captioner, examples)
     found: dict[str, tuple[str, ...] | None] = {}
-    for key, encoded in images.images(chosen):
+    for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         begun = (prefix if isinstance(prefix, str) else prefix[labels[key]]).strip()
         if encoded is None:
             found[key] = None
@@ -52,7 +52,6 @@ def caption_images(
                     texts = tuple(drawn)
                 write_entry(path, {"captions": texts})
             found[key] = texts
-        report(captioner.name, len(found), len(chosen))
     return found
 
 

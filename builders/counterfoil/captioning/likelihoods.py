@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from counterfoil.captioning.entries import captioner_key, entry_path, read_entry, write_entry
 from counterfoil.models.captioners import Captioner, CaptionExample
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.sources import LabelledImages
 
 
@@ -55,10 +55,9 @@ def likelihoods_of(
     known_of = captioner_key(captioner, examples)
     places: list[str] = []
     rows: list[list[tuple[float, int]]] = []
-    for key, encoded in images.images(chosen):
+    for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         places.append(key)
         rows.append(_row(images, encoded, asked, captioner, folder, known_of, examples))
-        report(captioner.name, len(places), len(chosen))
     shape = (len(places), len(asked))
     sums = np.array([[told for told, _ in row] for row in rows], dtype=np.float64).reshape(shape)
     tokens = np.array([[count for _, count in row] for row in rows], dtype=np.int64).reshape(shape)

@@ -17,7 +17,6 @@ from counterfoil.card.citation import DATASET_INTERFACES, dataset_entry
 from counterfoil.card.configs import classes_are_named, configs_of
 from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
 from counterfoil.card.croissant import croissant_bytes
-from counterfoil.card.distances import distances_of
 from counterfoil.card.known import known_of
 from counterfoil.card.labels import labels_of
 from counterfoil.card.licenses import license_for_people
@@ -37,12 +36,16 @@ from counterfoil.card.tables import (
     yield_rows,
 )
 from counterfoil.card.tally import tally_of
-from counterfoil.card.transfer import transfer_of
+from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.label_checks import Selection
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
+from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
+from counterfoil.report.results import Results
+from counterfoil.report.tables import Table, measure_tables
 from counterfoil.report.templates import template_environment
+from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.report.words import points
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
@@ -61,6 +64,7 @@ TEMPLATE = "dataset-card.md.j2"
 # A table longer than this is not read: a yield table then has a row a group, and no thresholds by shift.
 MOST_ROWS = 100
 MOST_NAMES = 12
+_MOST_MODELS = 20  # of a table of transfer
 
 
 @dataclass(frozen=True)
@@ -96,13 +100,12 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     inputs = input_rows(recipe, lock.get("inputs", {}))
     candidates = sum(row.candidates for row in rows)
     content = content_of_receipts(receipts)
-    results = read_results(directory, content)
+    results, unread = _results(directory, content)
     reviewed = Selection.of_dataset(directory, content)
     known_shifts = {shift.name for shift in recipe.all_shifts()}
     looked_at = [one for one in reviewed.shifts if one.name in known_shifts] if reviewed else []
     known, doubts = known_of(recipe, resolved)
     statements = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
-    robustness = robustness_of(results)
     citation = dataset_entry(recipe, plan.hash, __version__)
     text = (
         _environment()
@@ -134,12 +137,20 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             about_class=_about_class(recipe),
             corruptions=corruption_rows(recipe),
             small_below=SMALL_BELOW,
-            robustness=robustness,
-            distances=distances_of(results),
+            results=results,
+            unread=unread,
+            robustness=robustness_of(results) if results is not None else None,
+            distances=[]
+            if results is None
+            else [
+                (distances_table(one, results.rows), how_measured(one), about_bias(one)) for one in results.distances
+            ],
+            distances_worth=WORTH,
             mined=mined_of(recipe, MOST_ROWS),
             labels=labels_of(recipe, lock.get("inputs", {}), tally, MOST_ROWS),
             adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
-            transfer=transfer_of(results),
+            transfer=_transfer(results),
+            measures=measure_tables(results, "card") if results is not None else (),
             results_folder=EVALUATION,
             reviewed=reviewed,
             looked_at=looked_at,
@@ -160,9 +171,29 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             most_names=MOST_NAMES,
         )
     )
-    shown = f"{EVALUATION}/{RESULTS}" if robustness else None
+    shown = f"{EVALUATION}/{RESULTS}" if results is not None else None
     said = REVIEWED.path if looked_at else None
     return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown, said))
+
+
+def _results(directory: Path, content: str) -> tuple[Results | None, str | None]:
+    """The stored results, or what is wrong with those of another hand."""
+    try:
+        return read_results(directory, content), None
+    except UserError as error:
+        return None, error.problems[0]
+
+
+def _transfer(results: Results | None) -> list[tuple[str, Table]]:
+    """A judge's sentences and table each."""
+    found: list[tuple[str, Table]] = []
+    if results is None:
+        return found
+    for judge in results.transfer[:MOST_JUDGES]:
+        said = f"{kept_words(judge)} {found_words(judge, results)}".strip()
+        tables = transfer_tables(judge, results, short=False)
+        found += [(said, table.first(_MOST_MODELS, "models", f"{EVALUATION}/transfer.csv")) for table in tables[:1]]
+    return found
 
 
 def _about_class(recipe: Recipe) -> list[str]:
@@ -180,6 +211,7 @@ def _environment():
         "fenced": markdown.fenced,
         "address": markdown.address,
         "license": license_for_people,
+        "table": markdown.table,
         "number": lambda count: f"{count:,}",
         "points": points,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
-from counterfoil.label_checks import CheckedShare, JudgedLabels, checks_of_dataset, worst_classes
+from counterfoil.label_checks import checks_of_dataset
+from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
+from counterfoil.report.tables import Cell, Column, Table
+from counterfoil.report.words import NOTHING
 from counterfoil.store.layout import LOCK
 from counterfoil.store.rows import unique_names
 
@@ -15,29 +18,15 @@ if TYPE_CHECKING:
     from counterfoil.card.tally import Tally
     from counterfoil.recipe import Recipe
 
-WORST = 3
-
-
-@dataclass(frozen=True, slots=True)
-class LabelRow:
-    """A shift, as text: what the judge disagrees with, what that says of its labels, and the classes in most doubt."""
-
-    name: str
-    images: int
-    disagreement: str
-    label_error: str
-    worst: tuple[str, ...]
+_WORST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class LabelsShown:
-    """What the section shows: rows of the first of `all_shifts`. judge: None where none was asked, `validated_on` None
-    where its own errors are not known. picked: whether a keep rule chose images by this judge's own failures."""
+    """What the section shows. picked: whether a keep rule chose images by this judge's own failures."""
 
-    judge: str | None
-    validated_on: int | None
-    rows: tuple[LabelRow, ...]
-    all_shifts: int
+    checks: LabelChecks
+    table: Table
     picked: bool
 
 
@@ -49,25 +38,24 @@ def labels_of(recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows
         raise RunFailure(f"{LOCK} is not one that a build wrote: {error}", "Restore it from a copy.") from error
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
     spoken = {cls.id: names[cls.label] for cls in recipe.classes}
-    rows = []
-    for shift in checks.shifts[:most_rows] if checks.judge is not None else ():
-        worst = tuple(f"{spoken[name]} {_doubt(one)}" for name, one in worst_classes(shift, WORST))
-        one = shift.judge
-        if one is None:
-            rows.append(LabelRow(shift.shift, 0, "–", "unchecked", worst))
-            continue
-        error = "plain disagreement" if one.label_error is None else _percent(one.label_error)
-        rows.append(LabelRow(shift.shift, one.images, _percent(one.disagreement), error, worst))
+    table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
+    worst = [
+        "; ".join(f"{spoken[name]} {_doubt(one)}" for name, one in worst_classes(shift, _WORST))
+        for shift in checks.shifts
+    ]
+    table = replace(
+        table,
+        columns=(*table.columns, Column("classes in most doubt", "text")),
+        rows=tuple(
+            replace(row, cells=(*row.cells, Cell(text or NOTHING))) for row, text in zip(table.rows, worst, strict=True)
+        ),
+    )
     picked = any(recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)
-    return LabelsShown(checks.judge, checks.validated_on, tuple(rows), len(checks.shifts), picked)
-
-
-def _percent(share: CheckedShare) -> str:
-    return f"{100 * share.value:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})"
+    return LabelsShown(checks, table.first(most_rows, "shifts", "the columns of the rows"), picked)
 
 
 def _doubt(one: JudgedLabels) -> str:
     """A class's estimate, or how often it is disagreed with."""
     if one.label_error is None:
         return f"{one.disagreed} of {one.images} disagreed with"
-    return f"{_percent(one.label_error)}, of {one.images}"
+    return f"{share_words(one.label_error)}, of {one.images}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from counterfoil.report.tables import Column, Table
+
 # What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas, strikethrough.
 _ANYWHERE = re.compile(r"([\\`*\[\]<>|~$])")
 # An underscore inside a word starts nothing; at its edge it may.
@@ -54,9 +56,35 @@ def address(text: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    line = _ENTITY.sub(r"\\&", _EDGE_UNDERSCORE.sub(r"\\_", _ANYWHERE.sub(r"\\\1", line)))
+    line = _within(line)
     return _NUMBERED.sub(r"\1\\\2", _LINE_START.sub(r"\\\1", line))
+
+
+def _within(line: str) -> str:
+    """The text where it begins no line, as in a table's cell."""
+    line = " ".join(line.split())
+    return _ENTITY.sub(r"\\&", _EDGE_UNDERSCORE.sub(r"\\_", _ANYWHERE.sub(r"\\\1", line)))
 
 
 def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def table(shown: Table) -> str:
+    """A table, what stands below a cell's text behind it in brackets, and below it what was cut off."""
+    lines = ["| " + " | ".join(_heading(column) for column in shown.columns) + " |"]
+    lines.append("|" + "|".join("--:" if column.kind == "number" else ":--" for column in shown.columns) + "|")
+    for row in shown.rows:
+        cells = []
+        for column, cell in row.of(shown):
+            text = code_cell(cell.text) if column.kind in ("name", "shift") else _within(cell.text)
+            cells.append(f"{text} ({_within(cell.below)})" if cell.below else text)
+        lines.append("| " + " | ".join(cells) + " |")
+    if shown.more:
+        lines += ["", f"{inline(shown.more[0].upper() + shown.more[1:])}."]
+    return "\n".join(lines)
+
+
+def _heading(column: Column) -> str:
+    label = code_cell(column.label) if column.named else _within(column.label[0].upper() + column.label[1:])
+    return f"{label} ({_within(column.note)})" if column.note else label

@@ -8,48 +8,56 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from counterfoil.evaluation.results import Evaluation, ModelResult, Score
-from counterfoil.evaluation.spoken_floor import NEAR_CHANCE, everyone
-from counterfoil.evaluation.spoken_numbers import between, percent, points
-from counterfoil.evaluation.statistics import Estimate
+from counterfoil.report.reference import NEAR_CHANCE, VALIDATION, VALIDATION_GAP, everyone
+from counterfoil.report.results import ModelFacts, Results
+from counterfoil.report.words import NOTHING, between, percent, points
+from counterfoil.stats import Estimate
 
 
-def accuracies_table(evaluation: Evaluation, shown: Sequence[ModelResult]) -> Table:
-    """Plain accuracies: a row a group, a column a model."""
+def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
+    """Plain accuracies over all images with their intervals, and averaged over classes: a row a group."""
     table = _table()
     table.add_column("group", no_wrap=True)
     for model in shown:
         table.add_column(escape(model.short_name), justify="right", overflow="fold")
-    for shift in evaluation.shifts:
-        accuracies = [evaluation.score(model.name, shift.name).accuracy for model in shown]
-        table.add_row(escape(shift.name), *map(percent, accuracies))
+    for group in results.groups:
+        cells = []
+        for model in shown:
+            key = {"model": model.name, "group": group.name}
+            average = percent(results.rows.value("accuracy", **key))
+            cells.append(f"{_accuracy(results.rows.estimate('top1', **key))}\n[dim]class average {average}[/dim]")
+        table.add_row(escape(group.name), *cells)
     return table
 
 
-def drops_table(evaluation: Evaluation, shown: Sequence[ModelResult]) -> Table:
+def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     """The base and the gap to it; then a row a shift: each model's drop beside its base accuracy, and all models'."""
-    table = _table(title=f"{escape(evaluation.name)}: drop in accuracy (95 % interval), of the accuracy on the base")
+    number = results.rows
+    table = _table(title=f"{escape(results.dataset)}: drop in accuracy (95 % interval), of the accuracy on the base")
     table.add_column("shift", no_wrap=True)
     for model in shown:
         name = escape(model.short_name) + (f"\n[dim]{NEAR_CHANCE}[/dim]" if model.near_chance else "")
         table.add_column(name, justify="right", overflow="fold")
-    whose = everyone(evaluation) if len(evaluation.models) > 1 else "impact"
+    whose = everyone(results) if len(results.models) > 1 else "impact"
     for name in (whose, "relative drop", "slope"):
         table.add_column(name, justify="right")
-    reference = evaluation.reference
-    gaps = [reference.of(model.name) for model in shown] if reference is not None and reference.gaps else []
+    gaps = bool(number.where(VALIDATION_GAP))
     if gaps:
-        table.add_row("validation", *(_accuracy(one.validation if one else None) for one in gaps), style="dim")
-    table.add_row("base", *(_accuracy(model.base) for model in shown), style="dim")
+        told = (number.estimate(VALIDATION, model=model.name) for model in shown)
+        table.add_row("validation", *map(_accuracy, told), style="dim")
+    table.add_row("base", *(_accuracy(results.base_number(model.name)) for model in shown), style="dim")
     if gaps:
-        table.add_row("validation → base", *(points_cell(one.gap if one else None) for one in gaps), style="dim")
-    for shift in evaluation.shifts:
-        scores = [evaluation.score(model.name, shift.name) for model in shown]
-        slope = f"{shift.slope.slope:.2f}" if shift.slope else "–"
-        relative = [evaluation.score(model.name, shift.name).relative_drop for model in evaluation.sound_models]
-        values = [one.value for one in relative if one is not None]
-        lost = percent(sum(values) / len(values)) if values else "–"
-        table.add_row(escape(shift.name), *map(_drop_of, scores), points_cell(shift.impact), lost, slope)
+        told = (number.estimate(VALIDATION_GAP, model=model.name) for model in shown)
+        table.add_row("validation → base", *map(points_cell, told), style="dim")
+    for shift in results.shifts:
+        slope = number.value("slope", group=shift.name)
+        table.add_row(
+            escape(shift.name),
+            *(_drop_of(results, model, shift.name) for model in shown),
+            points_cell(number.estimate("impact", group=shift.name)),
+            percent(results.averaged("relative_drop", group=shift.name)),
+            NOTHING if slope is None else f"{slope:.2f}",
+        )
     return table
 
 
@@ -57,10 +65,11 @@ def _table(title: str | None = None) -> Table:
     return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left", caption_justify="left")
 
 
-def _drop_of(score: Score) -> str:
+def _drop_of(results: Results, model: ModelFacts, shift: str) -> str:
     """A drop, its interval, and the base accuracy over the same classes."""
-    told = points_cell(score.drop)
-    return told if score.base_accuracy is None else f"{told}\n[dim]of {percent(score.base_accuracy)}[/dim]"
+    told = points_cell(results.rows.estimate("drop", model=model.name, group=shift))
+    base = results.rows.value("base_accuracy", model=model.name, group=shift)
+    return told if base is None else f"{told}\n[dim]of {percent(base)}[/dim]"
 
 
 def _accuracy(estimate: Estimate | None) -> str:

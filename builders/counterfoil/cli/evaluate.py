@@ -13,20 +13,15 @@ from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, Ope
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from counterfoil.evaluation.results import Evaluation
-    from counterfoil.evaluation.statistics import Estimate
-    from counterfoil.report.nested import Distances, MinedShiftResult, ModelComparison
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
-MOST_FINDINGS = 20  # the report holds every one
-MOST_TRANSFERS = 40
-MOST_DISTANCES = 40  # distances.csv holds every one
+MOST_ROWS = 40  # of a table below the drops; the tables' files hold every one
 PIPED_WIDTH = 160
 
 _FILES = (
-    "report", "failures", "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
+    "report", "failures", "document", "measures",
+    "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
     "predictions", "entries", "card",
 )  # fmt: skip
 
@@ -236,40 +231,42 @@ def _write_keys(
 
 
 def _print_table(evaluation: Evaluation) -> None:
+    from dataclasses import replace
+
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
+    from counterfoil.cli.tables import print_table
     from counterfoil.evaluation.input_sizes import spoken_sizes
-    from counterfoil.evaluation.spoken_floor import spoken_floor, spoken_ties
-    from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
+    from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings, spoken_ties
+    from counterfoil.report.tables import measure_tables
+    from counterfoil.report.words import counted, listed
     from counterfoil.sources.labelled_images import on_a_line
 
-    shown = evaluation.models[:MOST_MODELS]
+    results = evaluation.results
+    shown = results.models[:MOST_MODELS]
     console = terminal(PIPED_WIDTH)
-    for warning in reference_warnings(evaluation):
+    for warning in reference_warnings(results):
         say(f"Warning: {warning}")
-    if not evaluation.base:
-        console.print(f"{escape(evaluation.name)}: accuracy, percent, averaged over classes")
-    console.print(drops_table(evaluation, shown) if evaluation.base else accuracies_table(evaluation, shown))
+    if results.base is None:
+        console.print(f"{escape(results.dataset)}: accuracy over all images (95 % interval), and averaged over classes")
+    console.print(accuracies_table(results, shown) if results.base is None else drops_table(results, shown))
+    for measure, table in measure_tables(results, "terminal"):
+        print_table(console, replace(table, caption=f"{measure.title}: {measure.reading}"), MOST_ROWS, "measures.csv")
+    for group in results.groups if results.base is None else ():
+        if few := [one.name for one in group.left_out]:
+            classes = group.classes + len(few)
+            say(
+                f"{group.name}: {len(few):,} of {counted(classes, 'class', 'classes')} with fewer than"
+                f" {results.min_images_per_class} images, in no average over classes: {listed(few)}"
+            )
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
-    for sentence in (*spoken_sizes(evaluation), *spoken_floor(evaluation), *spoken_ties(evaluation)):
+    for sentence in (*spoken_sizes(results), *near_chance_sentences(results), *spoken_ties(results)):
         say(sentence)
-    if note := reference_note(evaluation):
+    if note := reference_note(results):
         say(note)
-    if evaluation.comparison is not None:
-        _print_comparison(console, evaluation.comparison)
-    if evaluation.findings:
-        _print_findings(console, evaluation)
-    if evaluation.transfer:
-        _print_transfer(console, evaluation)
-    for one in evaluation.distances:
-        if one.rows:
-            _print_distances(console, one)
-    if evaluation.label_checks is not None:
-        from counterfoil.evaluation.judged_labels import spoken_labels
-
-        say(spoken_labels(evaluation.label_checks))
+    _print_sections(evaluation)
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
@@ -282,146 +279,36 @@ def _print_table(evaluation: Evaluation) -> None:
             say(f"{name + ':':<13}{evaluation.files[name]}")
 
 
-def _print_comparison(console: Console, comparison: ModelComparison) -> None:
-    """A row a group: accuracies, the gain, how much smaller the drop is, the exact test; then the verdict in words."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
+def _print_sections(evaluation: Evaluation) -> None:
+    """The comparison, the mined shifts, transfer, distances and labels, each where it was measured."""
+    from counterfoil.cli.tables import print_table
+    from counterfoil.report.comparison import comparison_table, verdict
+    from counterfoil.report.distances import about_bias, distances_table
+    from counterfoil.report.findings import findings_table
+    from counterfoil.report.labels import spoken_labels
+    from counterfoil.report.transfer import MOST_JUDGES, kept_words, transfer_tables
 
-    from counterfoil.cli.drops_table import points_cell
-    from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-    table.title = f"{escape(comparison.mended)} against {escape(comparison.original)}, paired by image"
-    table.add_column("group", overflow="fold")
-    for name in (
-        "images",
-        "original (%)",
-        "mended (%)",
-        "gain",
-        "drop smaller by",
-        "only mended",
-        "only original",
-        "p",
-    ):
-        table.add_column(name, justify="right")
-    table.add_column("says")
-    for one in comparison.groups:
-        table.add_row(
-            escape(one.name),
-            f"{one.images:,}",
-            _percent(one.original_accuracy),
-            _percent(one.mended_accuracy),
-            points_cell(one.gain),
-            points_cell(one.drop_gain),
-            f"{one.only_mended:,}",
-            f"{one.only_original:,}",
-            spoken_p(one.p_adjusted),
-            spoken_group(one),
-            style="dim" if one.is_base else None,
-        )
-    console.print(table)
-    for sentence in verdict(comparison):
-        say(sentence)
-
-
-def _print_findings(console: Console, evaluation: Evaluation) -> None:
-    """Failure rates of the mined shifts over all candidates that passed the screen, with the base's below."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    from counterfoil.evaluation.spoken_findings import by_difference, finding_name, found_failing
-
-    short = {model.name: model.short_name for model in evaluation.models}
-    failing = found_failing(evaluation.findings)
-    shown = by_difference(failing)[:MOST_FINDINGS]
-    # A judge that is no model of this evaluation has a column where its recorded answers are shown.
-    names = list(dict.fromkeys([*short, *(score.model for finding in shown for score in finding.scores)]))[:MOST_MODELS]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-    table.title = "mined shifts: failures of all candidates that passed the screen (%), and of the base"
-    table.add_column("finding", overflow="fold")
-    near = {model.name for model in evaluation.models if model.near_chance}
-    for name in names:
-        told = short.get(name, name) + (" (near chance)" if name in near else "")
-        table.add_column(escape(told), justify="right", overflow="fold")
-    for finding in shown:
-        table.add_row(escape(finding_name(finding)), *_rates(finding, names))
-    console.print(table)
-    if len(evaluation.findings) > len(shown):
-        console.print(f"and {len(evaluation.findings) - len(shown)} more mined shifts, in findings.csv")
-    console.print("They were chosen because a classifier failed there: no estimate of accuracy elsewhere.")
-
-
-def _print_transfer(console: Console, evaluation: Evaluation) -> None:
-    """Failure rates of the models on what each judge got wrong, with the base's beside them."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
-    from counterfoil.evaluation.transfer import JUDGE
-
-    for judge in spoken_transfer(evaluation):
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-        table.title = f"transfer: {escape(judge.kept)} Wrong answers, percent"
-        for name in ("model", "family", "to the judge"):
-            table.add_column(name, overflow="fold")
-        for name in ("top-1", "top-3", "base, top-1", "base, top-3"):
-            table.add_column(name, justify="right")
-        for row, name in zip(judge.rows[:MOST_TRANSFERS], judge.names, strict=False):
-            rates = [row.rate(rule) for rule in ("top1", "top3")]
-            shown = [_rate(rate.rate if rate else None) for rate in rates]
-            if row.relation == JUDGE:
-                shown[0] = f"{shown[0].partition(chr(10))[0]}, by construction"
-            bases = [_percent(rate.base_rate if rate else None) for rate in rates]
-            table.add_row(escape(name), escape(row.family), RELATION_WORDS[row.relation], *shown, *bases)
-        console.print(table)
-        if len(judge.rows) > MOST_TRANSFERS:
-            console.print(f"and {len(judge.rows) - MOST_TRANSFERS} more models, in transfer.csv")
-    console.print("A judge was chosen against: its accuracy there means nothing.")
-
-
-def _print_distances(console: Console, distances: Distances) -> None:
-    """KID first, with its interval; FID; how many images; and the source against itself."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    from counterfoil.evaluation.distances.spoken_distances import about_bias, spoken_rows
-
-    rows = spoken_rows(distances)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-    table.title = f"distance to {escape(distances.source)}, features of {escape(distances.features)}"
-    table.add_column("images", overflow="fold")
-    for column in ("KID (95 % interval)", "FID", "n of both"):
-        table.add_column(column, justify="right")
-    shown = [row for row in rows if not row.near][:MOST_DISTANCES]
-    for row in (*shown, *(row for row in rows if row.near)):
-        kid = row.note if row.note else f"{row.kid} ({row.interval})"
-        table.add_row(escape(row.name), escape(kid), row.fid, row.images, style="dim" if row.near else None)
-    console.print(table)
-    if len(distances.rows) > len(shown):
-        console.print(f"and {len(distances.rows) - len(shown)} more groups, in distances.csv")
-    if told := about_bias(distances):
-        console.print(escape(told))
-
-
-def _rates(finding: MinedShiftResult, names: list[str]) -> list[str]:
-    """A cell a model: its rate, the base's, and the difference with its interval; a dash where nothing is known."""
-    from counterfoil.cli.drops_table import points_cell
-
-    scores = {score.model: score for score in finding.scores}
-    cells = []
-    for name in names:
-        score = scores.get(name)
-        if score is None or score.rate is None:
-            cells.append("–")
-        elif score.difference is None:
-            cells.append(_percent(score.rate))
-        else:
-            cells.append(f"{_percent(score.rate)}, base {_percent(score.base_rate)}\n{points_cell(score.difference)}")
-    return cells
+    console, results = terminal(PIPED_WIDTH), evaluation.results
+    if results.comparison is not None:
+        print_table(console, comparison_table(results.comparison, results.rows), MOST_ROWS, "compare.csv")
+        for sentence in verdict(results.comparison, results.rows):
+            say(sentence)
+    if results.findings:
+        print_table(console, findings_table(results, MOST_MODELS), MOST_ROWS, "findings.csv")
+        say("They were chosen because a classifier failed there: no estimate of accuracy elsewhere.")
+    for judge in results.transfer[:MOST_JUDGES]:
+        say(f"transfer: {kept_words(judge)}")
+        for table in transfer_tables(judge, results)[:1]:
+            print_table(console, table, MOST_ROWS, "transfer.csv")
+    if results.transfer:
+        say("A judge was chosen against: its accuracy there means nothing.")
+    for distances in results.distances:
+        if distances.sets:
+            print_table(console, distances_table(distances, results.rows), MOST_ROWS, "distances.csv")
+            if told := about_bias(distances):
+                say(told)
+    if results.label_checks is not None:
+        say(spoken_labels(results.label_checks))
 
 
 def _named_places(words: list[str]) -> dict[str, str]:
@@ -438,17 +325,3 @@ def _named_places(words: list[str]) -> dict[str, str]:
     if problems:
         raise UserError(problems, "As in --beside v2=vaishaal/ImageNetV2:test")
     return found
-
-
-def _rate(estimate: Estimate | None) -> str:
-    """A rate in percent, with its interval below."""
-    if estimate is None:
-        return "–"
-    value = f"{100 * estimate.value:.1f}"
-    if estimate.low is None or estimate.high is None:
-        return value
-    return f"{value}\n[dim]{100 * estimate.low:.1f} to {100 * estimate.high:.1f}[/dim]"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import write_atomically
 
@@ -33,12 +33,10 @@ def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
         return known
     found = np.zeros((len(images), _BYTES), dtype=np.uint8)
     done = 0
-    for _, image in images.images():
+    for _, image in track(images.images(), f"{images.name}: contents", len(images), _TOLD_EVERY):
         if image is not None:
             found[done] = np.frombuffer(hashlib.sha256(image).digest(), dtype=np.uint8)
         done += 1
-        if done % _TOLD_EVERY == 0 or done == len(images):
-            report(f"{images.name}: contents", done, len(images))
     if done != len(images):
         raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
     stream = io.BytesIO()

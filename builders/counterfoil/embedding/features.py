@@ -98,7 +98,7 @@ def _parts(
     if engine is not None and embedder.on is not None:
         return embedded_on_engine(images, embedder, engine, device, batch_size, done)
     stream = islice((encoded for _, encoded in images.images()), done, None)
-    return embedded_batches(stream, embedder, batch_size, images.decoded)
+    return embedded_batches(stream, embedder, batch_size, device, images.decoded)
 
 
 def _opened(path: Path, rows: int, precision: Precision) -> NDArray[np.floating] | None:

@@ -54,6 +54,7 @@ class _Embedding:
                 chunk.encoded,
                 embedder,
                 self.batch_size,
+                self.device,
                 lambda encoded: readable_image(encoded, photograph=self.photographs),
             ):
                 rows.append(part)

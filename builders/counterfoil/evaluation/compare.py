@@ -7,10 +7,8 @@ together, anything else by itself. Tests are exact and two-sided (McNemar), with
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +16,18 @@ from numpy.typing import NDArray
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers, class_units
-from counterfoil.evaluation.statistics import REPLICATES, Estimate
 from counterfoil.evaluation.subject import Subject
-from counterfoil.report.nested import GroupComparison, ModelComparison
+from counterfoil.report.comparison import (
+    ACCURACY,
+    DROP_GAIN,
+    GAIN,
+    MCNEMAR,
+    ONLY_RIGHT,
+    ComparedGroup,
+    ModelComparison,
+)
+from counterfoil.report.results import ResultRow, row
+from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, percentile_interval, seeded, sign_test
 
 
 def compare_models(
@@ -32,8 +39,8 @@ def compare_models(
     min_images: int,
     seed: int,
     floor: BaseFloor | None = None,
-) -> ModelComparison:
-    """The comparison of `pair` (mended, original), two of the models `names` whose answers these are.
+) -> tuple[ModelComparison, list[ResultRow]]:
+    """The comparison of `pair` (mended, original), two of the models `names` whose answers these are, and its rows.
 
     Gains and tests are over every class with enough images, so that a class which one of the two alone knows counts.
     Accuracies and drops leave out what is near chance by the `floor`, as everywhere.
@@ -45,38 +52,31 @@ def compare_models(
     )
     measured = [_measured_rows(subject, own.readable, group, min_images) for group in range(len(subject.groups))]
     replicates = _replicates(subject, own.correct, measured, seed)
-    groups = [
-        _compared(subject, own, group, measured[group], replicates[:, group], min_images, seed, near)
-        for group in range(len(subject.groups))
-    ]
-    values = [one.gain.value for one in groups if one.gain is not None]
-    return ModelComparison(
+    comparison = ModelComparison(
         *pair,
-        groups=tuple(_adjusted(groups)),
-        average=statistics.percentile_interval(float(np.mean(values)), _mean(replicates)) if values else None,
-        gained=float(sum(value for value in values if value > 0)),
-        lost=float(-sum(value for value in values if value < 0)),
+        groups=tuple(
+            ComparedGroup(
+                one.name,
+                one.kind,
+                subject.base and place == 0,
+                len(np.unique(subject.labels[measured[place]])),
+            )
+            for place, one in enumerate(subject.groups)
+        ),
         near_chance=tuple(name for name, place in zip(pair, places, strict=True) if floor and floor.models[place]),
         classes_near_chance=tuple(one.name for one in subject.classes if one.id in near),
     )
-
-
-def mcnemar(only_first: int, only_second: int) -> float:
-    """The exact two-sided p-value of McNemar's test: of so many images, each only one of two models is right about."""
-    from scipy import stats
-
-    discordant = only_first + only_second
-    return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: at a level, the chance of any false rejection among all is at most that level."""
-    from statsmodels.stats.multitest import multipletests
-
-    if not p_values:
-        return []
-    found: Any = multipletests(p_values, method="holm")
-    return [float(p) for p in found[1]]
+    rows: list[ResultRow] = []
+    for group in range(len(subject.groups)):
+        rows += _compared(
+            subject, own, group, measured[group], replicates[:, group], min_images, seed, near, comparison
+        )
+    rows = _adjusted(rows)
+    values = [one.value for one in rows if one.measure == GAIN and one.value is not None]
+    if values:
+        average = percentile_interval(float(np.mean(values)), _mean(replicates))
+        rows.append(row(GAIN, average, **comparison.key()))
+    return comparison, rows
 
 
 def _measured_rows(subject: Subject, readable: NDArray[np.bool_], group: int, min_images: int) -> NDArray[np.int64]:
@@ -95,32 +95,30 @@ def _compared(
     min_images: int,
     seed: int,
     near: frozenset[str],
-) -> GroupComparison:
+    comparison: ModelComparison,
+) -> list[ResultRow]:
+    """A group's rows; its gain is there, without a value, where no class has enough images."""
     described = subject.groups[group]
-    mended, original = answers.correct[rows, 0], answers.correct[rows, 1]
+    sides = (answers.correct[rows, 0], answers.correct[rows, 1])  # mended, original
     classes = np.unique(subject.labels[rows])
-    only = int((mended & ~original).sum()), int((original & ~mended).sum())
-    by_class = np.array(
-        [[right[subject.labels[rows] == label].mean() for label in classes] for right in (mended, original)]
-    )
+    only = [int((sides[0] & ~sides[1]).sum()), int((sides[1] & ~sides[0]).sum())]
+    by_class = np.array([[right[subject.labels[rows] == label].mean() for label in classes] for right in sides])
     known = np.array([subject.classes[label].id not in near for label in classes], dtype=bool)
-    accuracy = [float(side[known].mean()) if known.any() else None for side in by_class]
+    found = []
+    for place, side in enumerate(by_class):
+        key = comparison.key(described.name, of_original=bool(place))
+        found.append(row(ACCURACY, float(side[known].mean()) if known.any() else None, n=len(rows), **key))
+        found.append(row(ONLY_RIGHT, only[place] / len(rows) if len(rows) else None, n=len(rows), **key))
     value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
-    return GroupComparison(
-        name=described.name,
-        kind=described.kind,
-        is_base=subject.base and group == 0,
-        classes=len(classes),
-        images=len(rows),
-        mended_accuracy=accuracy[0],
-        original_accuracy=accuracy[1],
-        gain=None if value is None else statistics.percentile_interval(value, replicates),
-        only_mended=only[0],
-        only_original=only[1],
-        p=mcnemar(*only) if len(rows) else None,
-        p_adjusted=None,
-        drop_gain=_drop_gain(subject, answers, group, min_images, seed, near) if subject.base and group else None,
-    )
+    gain = None if value is None else percentile_interval(value, replicates)
+    p = sign_test(*only) if len(rows) else None
+    key = comparison.key(described.name)
+    found.append(row(GAIN, gain, n=len(rows), test=MCNEMAR, p=p, **key))
+    if subject.base and group:
+        smaller = _drop_gain(subject, answers, group, min_images, seed, near)
+        if smaller is not None:
+            found.append(row(DROP_GAIN, smaller, n=len(rows), **key))
+    return found
 
 
 def _drop_gain(
@@ -133,15 +131,13 @@ def _drop_gain(
     if not kept:
         return None
     found = statistics.drops(kept, paired=described.paired, seed=seed, salt=described.name)
-    return statistics.percentile_interval(
-        float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0]
-    )
+    return percentile_interval(float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0])
 
 
-def _adjusted(groups: Sequence[GroupComparison]) -> list[GroupComparison]:
+def _adjusted(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The same with p-values adjusted for all groups that have one."""
-    adjusted = iter(holm([one.p for one in groups if one.p is not None]))
-    return [one if one.p is None else replace(one, p_adjusted=next(adjusted)) for one in groups]
+    adjusted = iter(holm([one.p for one in rows if one.p is not None]))
+    return [one if one.p is None else replace(one, q=next(adjusted)) for one in rows]
 
 
 def _replicates(
@@ -160,7 +156,8 @@ def _replicates(
         own = rows[strata[rows] == stratum]
         names, places = np.unique(units[own], return_inverse=True)
         label, first = divmod(stratum, groups)
-        weights = _weights(len(names), seed, subject.groups[first].name, subject.classes[label].id)
+        rng = seeded(seed, "compare", subject.groups[first].name, subject.classes[label].id)
+        weights = bootstrap_weights(len(names), REPLICATES, rng)
         for group in np.unique(subject.shifts[own]).tolist():
             here = subject.shifts[own] == group
             sums = np.bincount(places[here], weights=gain[own[here]], minlength=len(names))
@@ -183,15 +180,6 @@ def _strata(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         elif subject.groups[part.first].paired:
             first[rows], unit[rows] = part.first, subject.indices[rows]
     return subject.labels * len(subject.groups) + first, unit
-
-
-def _weights(units: int, seed: int, group: str, class_id: str) -> NDArray[np.float64]:
-    """How often each unit is drawn in each replicate: (replicates, units)."""
-    digest = hashlib.sha256(f"{seed}\0compare\0{group}\0{class_id}".encode()).digest()
-    rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))
-    drawn = rng.integers(0, units, size=(REPLICATES, units)) + units * np.arange(REPLICATES)[:, None]
-    counts = np.bincount(drawn.ravel(), minlength=REPLICATES * units)
-    return counts.reshape(REPLICATES, units).astype(np.float64)
 
 
 def _mean(replicates: NDArray[np.float64]) -> NDArray[np.float64]:

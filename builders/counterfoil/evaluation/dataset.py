@@ -22,9 +22,10 @@ from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refus
 from counterfoil.evaluation.judged_images import JudgedImages, read_judged
 from counterfoil.evaluation.judged_labels import read_judged_labels
 from counterfoil.hub import DatasetReference, locate_dataset
-from counterfoil.label_checks import LabelChecks, read_people, with_people
+from counterfoil.label_checks import read_people, with_people
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
+from counterfoil.report.labels import LabelChecks
 from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.content import changed_data, content_of_receipts

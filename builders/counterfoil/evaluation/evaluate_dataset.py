@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.card.index_page import write_index
+from counterfoil.documents import document_text
 from counterfoil.engines import Engine, EngineChoice, engine_and_device
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.compare import compare_models
@@ -23,13 +23,13 @@ from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files, stale_entries
 from counterfoil.evaluation.input_sizes import usual_side
 from counterfoil.evaluation.judged_labels import with_scored_judge
+from counterfoil.evaluation.measures import MEASURES
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.opening import open_subject
-from counterfoil.evaluation.public_names import with_public_names
+from counterfoil.evaluation.public_names import short_name, with_public_names
 from counterfoil.evaluation.reference import measure_reference, prepared_reference
-from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
-from counterfoil.evaluation.scores import Answers, base_floor, measure_base, measure_group, measure_shift, share
-from counterfoil.evaluation.statistics import Estimate
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scores import Answered, Answers, base_floor
 from counterfoil.evaluation.subject import Subject
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.evaluation.transfer import measure_transfer
@@ -44,6 +44,9 @@ from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
+from counterfoil.report.labels import label_rows
+from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, ResultRows, Results
+from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
@@ -165,33 +168,53 @@ def evaluate(
     unpicked = answers_to_unpicked(
         subject.mined.images, ordered, maps, subject.workplace / "predictions", used_device, batch_size, load, spread
     )
-    evaluation, answers, floor = _measure(subject, ordered, minimum, seed)
+    answered = _answered(subject, ordered, minimum, seed)
+    answers, floor = answered.answers, answered.floor if subject.base else None
     answerers = [
         Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
         for one in ordered
     ]
-    findings = measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed, floor=floor)
-    transfer = measure_transfer(subject, answers.readable, ordered, answerers, floor)
+    findings, rows = measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed, floor=floor)
+    transfer, more = measure_transfer(subject, answers.readable, ordered, answerers, floor)
+    rows += more
     weights = [(one.classifier.name, one.classifier.sha256) for one in ordered]
     checks = with_scored_judge(subject.label_checks, subject.pins, weights)
     there = [] if prepared_there.images is None else [prepared_there.images]
-    side = usual_side([subject.parts[0].images, *there])
-    evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=checks, image_side=side)
+    nested: dict[str, Any] = {
+        "findings": findings,
+        "transfer": transfer,
+        "label_checks": checks,
+        "image_side": usual_side([subject.parts[0].images, *there]),
+    }
+    if checks is not None:
+        rows += label_rows(checks)
     if floor is not None:
-        measured = measure_reference(
+        nested["reference"], more = measure_reference(
             subject, prepared_there, answers, names, maps, load, floor,
             device=used_device, batch_size=batch_size, min_images=minimum, seed=seed, spread=spread,
         )  # fmt: skip
-        evaluation = replace(evaluation, reference=measured)
-    apart = measure_distances(subject, prepared, device=used_device, batch_size=batch_size, seed=seed, spread=spread)
-    evaluation = replace(evaluation, distances=apart)
+        rows += more
+    nested["distances"], more = measure_distances(
+        subject, prepared, device=used_device, batch_size=batch_size, seed=seed, spread=spread
+    )
+    rows += more
     if compare is not None:
-        found = compare_models(subject, answers, names, compare, min_images=minimum, seed=seed, floor=floor)
+        comparison, more = compare_models(subject, answers, names, compare, min_images=minimum, seed=seed, floor=floor)
         note = other_origin(compare, notes.get(compare[0]), scored[compare[1]].classifier.sha256)
-        evaluation = replace(evaluation, comparison=replace(found, note=note))
+        nested["comparison"] = replace(comparison, note=note)
+        rows += more
+    results = _results(answered, ordered, nested, rows)
+    unreadable = np.flatnonzero(~answers.readable).tolist()
+    evaluation = Evaluation(
+        results,
+        dataset=subject.source,
+        directory=subject.directory,
+        unreadable=tuple(subject.keys[row] for row in unreadable),
+        files={},
+        unreadable_paths=() if subject.paths is None else tuple(subject.paths[row] for row in unreadable),
+    )
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
-    confidence = np.stack([scored[name].predictions.confidence for name in names], axis=1)
-    written = _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
+    written = _write(evaluation, answered, maps, folder, dataset_id)
     if not into_card:
         return written
     from counterfoil.evaluation.into_card import store_results
@@ -285,9 +308,8 @@ def _class_maps(
     return maps
 
 
-def _measure(
-    subject: Subject, scored: Sequence[Scored], minimum: int, seed: int
-) -> tuple[Evaluation, Answers, BaseFloor | None]:
+def _answered(subject: Subject, scored: Sequence[Scored], minimum: int, seed: int) -> Answered:
+    """Every model's answers together, and what of them is near chance on the base."""
     answers = Answers(
         # An image decodes or not whatever the model.
         readable=np.all([one.predictions.readable for one in scored], axis=0),
@@ -299,73 +321,54 @@ def _measure(
         what = "base image" if subject.base else "image"
         hint = "Run `counterfoil verify` on it." if subject.directory else None
         raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
-    names = [one.classifier.name for one in scored]
     chances = np.stack([one.class_map.chances for one in scored], axis=1)
-    floor = base_floor(subject, answers, chances, minimum) if subject.base else None
-    base, averages = measure_base(subject, answers, minimum, seed=seed, floor=floor) if floor else (None, None)
-    shifts: list[ShiftResult] = []
-    scores: list[Score] = []
-    class_scores: list[ClassScore] = []
-    others = range(1 if subject.base else 0, len(subject.groups))
-    for place in others:
-        if subject.base:
-            shift, found, classes = measure_shift(
-                subject, answers, names, place, min_images=minimum, seed=seed, floor=floor
-            )
-            class_scores += classes
-        else:
-            shift, found = measure_group(subject, answers, names, place, min_images=minimum)
-        shifts.append(shift)
-        scores += found
-        report("measuring", len(shifts), len(others))
-    unreadable = np.flatnonzero(~answers.readable).tolist()
-    evaluation = Evaluation(
-        dataset=subject.source,
-        name=subject.name,
-        directory=subject.directory,
-        content=subject.content,
-        paired=any(group.paired for group in subject.groups),
-        min_images_per_class=minimum,
+    nothing = BaseFloor(np.zeros(len(scored), dtype=bool))
+    return Answered(
+        subject,
+        answers,
+        models=tuple(one.classifier.name for one in scored),
+        maps=tuple(one.class_map for one in scored),
+        confidence=np.stack([one.predictions.confidence for one in scored], axis=1),
+        floor=base_floor(subject, answers, chances, minimum) if subject.base else nothing,
+        min_images=minimum,
         seed=seed,
-        models=tuple(
-            _model_result(
-                one,
-                answers,
-                place,
-                subject,
-                None if averages is None else averages.interval(place),
-                floor is not None and bool(floor.models[place]),
-                [score for score in scores if score.model == one.classifier.name],
-            )
-            for place, one in enumerate(scored)
-        ),
-        base=base,
-        shifts=tuple(shifts),
-        scores=tuple(scores),
-        class_scores=tuple(class_scores),
-        unreadable=tuple(subject.keys[row] for row in unreadable),
-        unreadable_paths=() if subject.paths is None else tuple(subject.paths[row] for row in unreadable),
-        files={},
     )
-    return evaluation, answers, floor
 
 
-def _model_result(
-    scored: Scored,
-    answers: Answers,
-    place: int,
-    subject: Subject,
-    base: Estimate | None,
-    near_chance: bool,
-    scores: Sequence[Score],
-) -> ModelResult:
-    rows = np.flatnonzero((subject.shifts == 0) & answers.readable if subject.base else answers.readable)
-    top1, top_k = share(answers.correct[rows, place]), share(answers.correct_top_k[rows, place])
-    assert top1 is not None and top_k is not None  # an image is readable, or nothing is measured
-    drops = [score.drop.value for score in scores if score.drop is not None]
+def _results(
+    answered: Answered, scored: Sequence[Scored], nested: Mapping[str, Any], more: Sequence[ResultRow]
+) -> Results:
+    """The document: facts, and the rows of every measure; `nested` was measured beside them, `more` are its rows."""
+    subject = answered.subject
+    # The bootstraps of drops are what takes long, and many measures share them.
+    for done, place in enumerate(answered.shifts, start=1):
+        if subject.base:
+            answered.drops(place)
+        report("measuring", done, len(answered.shifts))
+    return Results(
+        content=subject.content,
+        dataset=subject.name,
+        seed=answered.seed,
+        min_images_per_class=answered.min_images,
+        confidence=CONFIDENCE,
+        replicates=REPLICATES,
+        paired=any(group.paired for group in subject.groups),
+        unreadable=int((~answered.answers.readable).sum()),
+        base=subject.groups[0].name if subject.base else None,
+        classes=tuple(ClassFacts(one.id, one.name) for one in subject.classes),
+        models=tuple(_model_facts(one, bool(near)) for one, near in zip(scored, answered.floor.models, strict=True)),
+        groups=tuple(answered.facts(place) for place in range(len(subject.groups))),
+        measures=tuple(measure.facts(name) for name, measure in MEASURES.items()),
+        rows=ResultRows([*(one for measure in MEASURES.values() for one in measure.rows(answered)), *more]),
+        **nested,
+    )
+
+
+def _model_facts(scored: Scored, near_chance: bool) -> ModelFacts:
     one = scored.classifier
-    return ModelResult(
+    return ModelFacts(
         name=one.name,
+        short_name=short_name(one.name),
         architecture=one.architecture,
         outputs=scored.class_map.outputs,
         num_classes=one.num_classes,
@@ -374,12 +377,7 @@ def _model_result(
         interpolation=one.interpolation,
         param_count=one.param_count,
         sha256=one.sha256 or "",
-        top1=top1,
         top_k=scored.class_map.top_k,
-        top_k_accuracy=top_k,
-        base_accuracy=base.value if base else None,
-        average_drop=float(np.mean(drops)) if drops else None,
-        base=base,
         chance=float(scored.class_map.chances.mean()),
         near_chance=near_chance,
         tied=_tied(scored.predictions),
@@ -394,60 +392,35 @@ def _tied(predictions: Predictions) -> int:
 
 def _write(
     evaluation: Evaluation,
-    subject: Subject,
-    answers: Answers,
-    confidence: NDArray[np.float32],
+    answered: Answered,
     maps: dict[str, ClassMap],
     folder: Path,
     dataset_id: str | None,
 ) -> Evaluation:
-    from counterfoil.evaluation.comparison_table import compare_csv
     from counterfoil.evaluation.examples import pick_examples
     from counterfoil.evaluation.failures import write_failures
     from counterfoil.evaluation.report import report_html
-    from counterfoil.evaluation.tables import (
-        classes_csv,
-        distances_csv,
-        findings_csv,
-        predictions_parquet,
-        results_csv,
-        robustness_csv,
-        shifts_csv,
-    )
-    from counterfoil.evaluation.transfer_tables import transfer_csv
+    from counterfoil.evaluation.tables import predictions_parquet, result_tables
 
-    examples = pick_examples(subject, answers, evaluation, list(maps.values()))
-    own_maps = [maps[model.name] for model in evaluation.models]
-    failures = write_failures(evaluation, subject, answers, confidence, own_maps, folder)
+    subject, answers, results = answered.subject, answered.answers, evaluation.results
+    examples = pick_examples(answered, results)
+    own_maps = [maps[model.name] for model in results.models]
+    failures = write_failures(results, subject, answers, answered.confidence, own_maps, folder)
     texts = {
-        "results": ("results.csv", results_csv(evaluation)),
-        "robustness": ("robustness.csv", robustness_csv(evaluation)),
-        "shifts": ("shifts.csv", shifts_csv(evaluation)),
-        "classes": ("classes.csv", classes_csv(evaluation)),
-        "findings": ("findings.csv", findings_csv(evaluation)),
-        "distances": ("distances.csv", distances_csv(evaluation)),
-        "report": ("report.html", report_html(evaluation, examples)),
+        **result_tables(results),
+        "document": ("results.json", document_text(results)),
+        "report": ("report.html", report_html(results, examples, evaluation.unreadable)),
     }
-    if evaluation.base is None:
-        del texts["classes"]  # classes are told by their drops
-    if not evaluation.findings:
-        del texts["findings"]
-    if evaluation.transfer:
-        texts["transfer"] = ("transfer.csv", transfer_csv(evaluation))
-    if evaluation.comparison is not None:
-        texts["compare"] = ("compare.csv", compare_csv(evaluation.comparison))
-    if not any(one.rows for one in evaluation.distances):
-        del texts["distances"]
     entries: dict[str, bytes] = {}
     if dataset_id is not None and subject.base and len(subject.parts) == 1:
-        entries = entry_files(with_public_names(evaluation), dataset_id, _commit(subject.reference))
+        entries = entry_files(with_public_names(results), dataset_id, _commit(subject.reference))
     _remove_stale(folder, [file for file, _ in texts.values()], entries)
     files = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
     files["predictions"] = (folder / "predictions.parquet").resolve()
-    write_atomically(files["predictions"], predictions_parquet(subject, answers, confidence, maps))
+    write_atomically(files["predictions"], predictions_parquet(subject, answers, answered.confidence, maps))
     if entries:
         files["entries"] = (folder / FOLDER).resolve()
         for file, content in entries.items():

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.answer_names import answer_names
-from counterfoil.evaluation.results import ClassScore, Evaluation
-from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.scores import Answered, Answers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.report.results import ClassNumbers, Results, classes_of
 from counterfoil.store.decoding import rgb_image
 
 # A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
@@ -67,18 +67,19 @@ class _Choice:
     models: NDArray[np.int64]
 
 
-def pick_examples(
-    subject: Subject, answers: Answers, evaluation: Evaluation, maps: Sequence[ClassMap]
-) -> tuple[ShiftExamples, ...]:
+def pick_examples(answered: Answered, results: Results) -> tuple[ShiftExamples, ...]:
     """For the shifts of the largest impact, the classes that drop most and pairs that flip for most models.
 
-    `maps` are the models' class maps, in the order of `evaluation.models`. Reads only the images shown.
+    Reads only the images shown.
     """
+    subject, answers, maps = answered.subject, answered.answers, answered.maps
     # Images that were not built come in no pairs.
-    measured = [shift for shift in evaluation.shifts if shift.impact is not None and shift.candidates is not None]
-    worst = sorted(measured, key=lambda one: -one.impact.value if one.impact else 0.0)[:MOST_SHIFTS]
+    built = [shift.name for shift in results.shifts if shift.candidates is not None]
+    impacts = {name: results.rows.value("impact", group=name) for name in built}
+    measured = {name: value for name, value in impacts.items() if value is not None}
+    worst = sorted(measured, key=lambda name: -measured[name])[:MOST_SHIFTS]
     place = {shift.name: position for position, shift in enumerate(subject.groups)}
-    chosen = {shift.name: _choose(subject, answers, place[shift.name], evaluation.class_scores) for shift in worst}
+    chosen = {name: _choose(subject, answers, place[name], classes_of(results, name)) for name in worst}
     shown = [choice for classes in chosen.values() for _, _, choices in classes for choice in choices]
     wanted = frozenset(subject.keys[row] for choice in shown for row in (choice.base, choice.shift))
     pictures = {key: _thumbnail(encoded) for key, encoded in subject.images(wanted)} if wanted else {}
@@ -107,12 +108,11 @@ def pick_examples(
 
 
 def _choose(
-    subject: Subject, answers: Answers, shift: int, scores: Sequence[ClassScore]
+    subject: Subject, answers: Answers, shift: int, scores: Sequence[ClassNumbers]
 ) -> list[tuple[int, float, list[_Choice]]]:
     """(label, drop averaged over models, pairs) of the classes that drop most and have a flipped pair."""
     labels = {one.id: one.label for one in subject.classes}
-    name = subject.groups[shift].name
-    drops = {one.class_id: one.impact.value for one in scores if one.shift == name and one.impact is not None}
+    drops = {one.class_id: one.impact.value for one in scores if one.impact is not None}
     chosen = []
     for class_id in sorted(drops, key=lambda one: (-drops[one], labels[one])):
         if drops[class_id] <= 0 or len(chosen) == CLASSES_A_SHIFT:

@@ -19,9 +19,10 @@ from counterfoil.evaluation.figure_style import (
     short,
     spoken,
 )
-from counterfoil.evaluation.results import Evaluation, ShiftResult
-from counterfoil.evaluation.spoken_floor import averaged
-from counterfoil.evaluation.statistics import Estimate
+from counterfoil.report.reference import averaged
+from counterfoil.report.results import GroupFacts, Results
+from counterfoil.report.words import between, points
+from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,26 +34,29 @@ _PANELS_A_ROW = 4
 FEWEST_SHIFTS_FOR_SLOPES = 10
 
 
-def kind_of_shift(shift: ShiftResult) -> str:
+def kind_of_shift(shift: GroupFacts) -> str:
     """The shift's kind as the figures and the page group it."""
     return shift.kind if shift.kind in KINDS else "other"
 
 
-def by_impact(shifts: Sequence[ShiftResult]) -> list[ShiftResult]:
-    """The shifts in the order of the whole report: largest impact first, those without any last."""
-    return sorted(shifts, key=lambda one: -one.impact.value if one.impact else math.inf)
+def _measured(results: Results, *measures: str) -> list[tuple[GroupFacts, list[Estimate]]]:
+    """The shifts that have all these numbers, with them, largest impact first."""
+    found = []
+    for shift in results.by_impact:
+        own = [results.rows.estimate(measure, group=shift.name) for measure in measures]
+        if all(one is not None for one in own):
+            found.append((shift, [one for one in own if one is not None]))
+    return found
 
 
-def impact_figure(evaluation: Evaluation) -> str | None:
+def impact_figure(results: Results) -> str | None:
     """Bars of the absolute impact of each shift with its interval, largest first; None without any."""
-    shown = [shift for shift in by_impact(evaluation.shifts) if shift.impact is not None][:MOST_BARS]
+    shown = _measured(results, "impact")[:MOST_BARS]
     if not shown:
         return None
     figure, axes = new_figure(8.2, 0.9 + 0.3 * len(shown))
     tips = {}
-    for row, shift in enumerate(shown):
-        impact = shift.impact
-        assert impact is not None
+    for row, (shift, [impact]) in enumerate(shown):
         [bar] = axes.barh(row, 100 * impact.value, height=0.62, color=KIND_COLOURS[kind_of_shift(shift)], zorder=2)
         bar.set_gid(f"bar{row}")
         tips[f"bar{row}"] = [f"{spoken(shift.name)}: {_points(impact)} points"]
@@ -60,30 +64,30 @@ def impact_figure(evaluation: Evaluation) -> str | None:
             axes.plot([100 * impact.low, 100 * impact.high], [row, row], color=INK, linewidth=1.1, zorder=3)
             for end in (impact.low, impact.high):
                 axes.plot([100 * end] * 2, [row - 0.14, row + 0.14], color=INK, linewidth=1.1, zorder=3)
-    axes.set_yticks(range(len(shown)), [short(one.name) for one in shown], parse_math=False)
+    axes.set_yticks(range(len(shown)), [short(one.name) for one, _ in shown], parse_math=False)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.axvline(0, color=INK, linewidth=0.8, zorder=4)
     axes.grid(axis="x", color=RULE, linewidth=0.7, zorder=0)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    words = averaged(evaluation)
+    words = averaged(results)
     axes.set_xlabel(f"drop in accuracy{f', {words}' if words else ''} (points)", color=MUTED)
     return as_svg(figure, "impact", "Absolute impact of each shift with its interval", tips)
 
 
-def line_figure(evaluation: Evaluation) -> str | None:
+def line_figure(results: Results) -> str | None:
     """Base against shifted accuracy: a point a model, a panel a shift, with the fitted line if any."""
-    shown = [shift for shift in by_impact(evaluation.shifts) if shift.impact is not None][:MOST_PANELS]
+    shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
     if not shown:
         return None
     columns = len(shown) if len(shown) <= _PANELS_A_ROW + 1 else _PANELS_A_ROW
     rows = math.ceil(len(shown) / columns)
     figure, axes = new_panels(rows, columns)
-    low, high = _bounds(evaluation, shown)
+    low, high = _bounds(results, shown)
     tips = {}
     for place, shift in enumerate(shown):
         panel = axes[place // columns][place % columns]
-        tips |= _draw_line_panel(panel, f"panel{place}", evaluation, shift, low, high)
+        tips |= _draw_line_panel(panel, f"panel{place}", results, shift, low, high)
     for place in range(len(shown), rows * columns):
         axes[place // columns][place % columns].set_visible(False)
         # The panel above it is the last of its column, and shows the scale there.
@@ -93,20 +97,18 @@ def line_figure(evaluation: Evaluation) -> str | None:
     return as_svg(figure, "lines", "Accuracy under each shift against accuracy on the base, one point a model", tips)
 
 
-def slope_figure(evaluation: Evaluation) -> str | None:
+def slope_figure(results: Results) -> str | None:
     """Absolute impact against ID/OOD slope, a point a shift (Vendrow 2023, Figure 11); None for few shifts."""
-    shown = [shift for shift in by_impact(evaluation.shifts) if shift.impact is not None and shift.slope is not None]
+    shown = _measured(results, "impact", "slope")
     if len(shown) < FEWEST_SHIFTS_FOR_SLOPES:
         return None
     figure, axes = new_figure(8.2, 5.4)
     tips = {}
     labels = []
-    for place, shift in enumerate(shown):
-        impact, line = shift.impact, shift.slope
-        assert impact is not None and line is not None
-        x, y, colour = 100 * impact.value, line.slope, KIND_COLOURS[kind_of_shift(shift)]
+    for place, (shift, [impact, line]) in enumerate(shown):
+        x, y, colour = 100 * impact.value, line.value, KIND_COLOURS[kind_of_shift(shift)]
         axes.scatter(x, y, s=44, color=colour, zorder=3, linewidths=0, gid=f"shift{place}")
-        slope = f"{line.slope:.2f} ({line.low:.2f} to {line.high:.2f})"
+        slope = f"{line.value:.2f} ({line.low:.2f} to {line.high:.2f})"
         tips[f"shift{place}"] = [
             f"{spoken(shift.name)} ({kind_of_shift(shift)}): impact {_points(impact)} points, slope {slope}"
         ]
@@ -121,27 +123,29 @@ def slope_figure(evaluation: Evaluation) -> str | None:
 
 
 def _draw_line_panel(
-    axes: Axes, gid: str, evaluation: Evaluation, shift: ShiftResult, low: float, high: float
+    axes: Axes, gid: str, results: Results, shift: GroupFacts, low: float, high: float
 ) -> dict[str, list[str]]:
     """Draw one shift's panel, models near chance as rings; returns a sentence for each point, by gid."""
     colour = KIND_COLOURS[kind_of_shift(shift)]
     axes.plot([low, high], [low, high], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     tips = {}
-    note = ""
+    note, number = "", results.rows
+    line, intercept = (number.value(name, group=shift.name) for name in ("slope", "intercept"))
     for name, models, faces in (
-        (gid, evaluation.sound_models, colour),
-        (f"{gid}chance", [model for model in evaluation.models if model.near_chance], "none"),
+        (gid, results.sound_models, colour),
+        (f"{gid}chance", [model for model in results.models if model.near_chance], "none"),
     ):
         if not models:
             continue
-        scores = [evaluation.score(model.name, shift.name) for model in models]
-        x = [100 * (one.base_accuracy or 0.0) for one in scores]
-        y = [100 * (one.accuracy or 0.0) for one in scores]
-        if shift.slope is not None and faces != "none":
+        x, y = (
+            [100 * (number.value(measure, model=model.name, group=shift.name) or 0.0) for model in models]
+            for measure in ("base_accuracy", "accuracy")
+        )
+        if line is not None and intercept is not None and faces != "none":
             ends = [min(x), max(x)]
-            fitted = [shift.slope.slope * one + 100 * shift.slope.intercept for one in ends]
+            fitted = [line * one + 100 * intercept for one in ends]
             axes.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
-            note = f"slope {shift.slope.slope:.2f}"
+            note = f"slope {line:.2f}"
         axes.scatter(
             x, y, s=20, facecolors=faces, edgecolors=MUTED if faces == "none" else colour,
             linewidths=1 if faces == "none" else 0, zorder=3, gid=name, clip_on=False,
@@ -160,10 +164,14 @@ def _draw_line_panel(
     return tips
 
 
-def _bounds(evaluation: Evaluation, shown: Sequence[ShiftResult]) -> tuple[float, float]:
+def _bounds(results: Results, shown: Sequence[GroupFacts]) -> tuple[float, float]:
     names = {shift.name for shift in shown}
-    scores = [one for one in evaluation.scores if one.shift in names and one.accuracy is not None]
-    values = [100 * value for one in scores for value in (one.accuracy, one.base_accuracy) if value is not None]
+    values = [
+        100 * one.value
+        for measure in ("accuracy", "base_accuracy")
+        for one in results.rows.where(measure, class_id="")
+        if one.group in names and one.value is not None
+    ]
     low, high = min(values), max(values)
     margin = max(2.0, 0.06 * (high - low))
     return max(-2.0, low - margin), min(102.0, high + margin)
@@ -171,7 +179,5 @@ def _bounds(evaluation: Evaluation, shown: Sequence[ShiftResult]) -> tuple[float
 
 def _points(estimate: Estimate) -> str:
     """An impact in points with its interval."""
-    value = f"{100 * estimate.value:.1f}"
-    if estimate.low is None or estimate.high is None:
-        return value
-    return f"{value} ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+    interval = between(estimate)
+    return points(estimate.value) + (f" ({interval})" if interval else "")

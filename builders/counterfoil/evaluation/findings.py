@@ -18,13 +18,14 @@ from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers
-from counterfoil.evaluation.statistics import ClassUnits, Drops
+from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
 from counterfoil.label_checks.validation_answers import without_validation
 from counterfoil.progress import report
 from counterfoil.recipe.layering import without_folders
-from counterfoil.report.nested import FindingScore, MinedShiftResult
+from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
+from counterfoil.report.results import ResultRow, row
 
 _FILE = "cannot be measured: a file of predictions has no answers to candidates that were not accepted"
 _NOT_SCORED = "as recorded in the build; it was not scored here, so its rate on the base is not known"
@@ -62,8 +63,8 @@ def measure_findings(
     min_images: int,
     seed: int,
     floor: BaseFloor | None = None,
-) -> tuple[MinedShiftResult, ...]:
-    """The mined shifts in the recipe's order; `models` are those of `answers`, in their order.
+) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
+    """The mined shifts in the recipe's order, and their rows; `models` are those of `answers`, in their order.
 
     Classes with fewer than `min_images` of such candidates, or of base images, are left out on both sides; so are those
     near chance by the `floor`, of which models fail on nearly all base images, so that every difference is near 0.
@@ -73,7 +74,7 @@ def measure_findings(
     for shift in subject.mined.shifts:
         findings.append(measuring.finding(shift))
         report("findings", len(findings), len(subject.mined.shifts))
-    return tuple(findings)
+    return tuple(findings), measuring.numbers
 
 
 class _Measuring:
@@ -92,14 +93,14 @@ class _Measuring:
         self.subject, self.answers, self.unpicked, self.models = subject, answers, unpicked, models
         self.min_images, self.seed = min_images, seed
         self.floor = floor or BaseFloor(np.zeros(len(models), dtype=bool))
-        self.near_chance = {model.name for model, near in zip(models, self.floor.models, strict=True) if near}
+        self.numbers: list[ResultRow] = []
         self.base = self._accepted(0)
         self.rows = {key: row for row, key in enumerate(subject.keys)} if subject.mined.shifts else {}
         self.more = {key: row for row, key in enumerate(unpicked.keys)}
 
     def finding(self, shift: MinedShift) -> MinedShiftResult:
         group = self.subject.groups[shift.place]
-        scores = self._scores(shift, group)
+        own = self._scores(shift, group)
         classes = [self.subject.classes[label] for label in group.class_labels]
         return MinedShiftResult(
             shift=group.name,
@@ -113,14 +114,14 @@ class _Measuring:
             accepted=int((self.subject.shifts == shift.place).sum()),
             judges=shift.judges,
             quota=shift.quota,
-            scores=tuple(replace(score, near_chance=score.model in self.near_chance) for score in scores),
+            models=tuple(own),
             near_chance=tuple(one.name for one in classes if one.id in self.floor.classes),
         )
 
-    def _scores(self, shift: MinedShift, group: Group) -> list[FindingScore]:
+    def _scores(self, shift: MinedShift, group: Group) -> list[FindingModel]:
         if shift.open or not shift.screened:
             why = _OPEN if shift.open else _NONE
-            return [_unmeasured(model.name, _is_target(model, shift), why) for model in self.models]
+            return [self._unmeasured(model.name, _is_target(model, shift), shift, why) for model in self.models]
         own = shift.unpicked
         if own is None:
             return self._of_images(shift, group, self._accepted(shift.place), range(len(self.models)))
@@ -138,7 +139,7 @@ class _Measuring:
                 by_place[place] = (
                     self._of_record(shift, group, own, judges[place], place)
                     if place in judges
-                    else _unmeasured(model.name, _is_target(model, shift), self._why(shift))
+                    else self._unmeasured(model.name, _is_target(model, shift), shift, self._why(shift))
                 )
         scored = set(judges.values())
         absent = [self._of_record(shift, group, own, judge, None) for judge in shift.judges if judge not in scored]
@@ -153,7 +154,7 @@ class _Measuring:
             " are not stored (screen.keep_rejected is false)"
         )
 
-    def _of_images(self, shift: MinedShift, group: Group, side: _Side, places: Sequence[int]) -> list[FindingScore]:
+    def _of_images(self, shift: MinedShift, group: Group, side: _Side, places: Sequence[int]) -> list[FindingModel]:
         columns = list(places)
         units = self._units(group, self.base, side, columns)
         found = self._drops(group, units)
@@ -162,7 +163,7 @@ class _Measuring:
             for column, place in enumerate(columns)
         ]
 
-    def _of_record(self, shift: MinedShift, group: Group, own: Unpicked, judge: str, place: int | None) -> FindingScore:
+    def _of_record(self, shift: MinedShift, group: Group, own: Unpicked, judge: str, place: int | None) -> FindingModel:
         """What a judge is recorded to have answered, against the base where it is a scored model."""
         said = own.recorded[judge]
         side = _Side(own.labels, own.indices, said != NO_ANSWER, (said == IS_RIGHT)[:, None])
@@ -178,18 +179,10 @@ class _Measuring:
             replace(model, name=judge, sha256=pin.get("sha256") if isinstance(pin, Mapping) else None), shift
         )
         if not kept:
-            return _unmeasured(model.name, target, self._none_left(units))
+            return self._unmeasured(model.name, target, shift, self._none_left(units))
         shares = [statistics.accuracy_per_class(one.shift_present, one.shift_correct)[0] for one in kept]
-        return FindingScore(
-            model=model.name,
-            target=target,
-            measured_on="recorded",
-            **_counts(kept, 0, base_known=False),
-            rate=1 - float(np.mean(shares)),
-            base_rate=None,
-            difference=None,
-            note=_NOT_SCORED,
-        )
+        self._tell(model.name, shift, kept, 1 - float(np.mean(shares)), _NOT_SCORED)
+        return FindingModel(model.name, target, "recorded", len(kept), _failures(kept, 0)[0])
 
     def _own_name(self, judge: str) -> str:
         """A judge's name where no scored model, with other weights, has it."""
@@ -203,21 +196,44 @@ class _Measuring:
         units: Sequence[ClassUnits],
         found: Drops | None,
         column: int,
-        note: str | None = None,
-    ) -> FindingScore:
+        note: str = "",
+    ) -> FindingModel:
         target = _is_target(model, shift)
         if found is None:
-            return _unmeasured(model.name, target, self._none_left(units))
-        return FindingScore(
-            model=model.name,
-            target=target,
-            measured_on=measured_on,
-            **_counts(self._kept(units), column),
-            rate=1 - float(found.accuracy[column]),
-            base_rate=1 - float(found.base_accuracy[column]),
-            difference=found.interval(column),
-            note=note,
+            return self._unmeasured(model.name, target, shift, self._none_left(units))
+        kept = self._kept(units)
+        self._tell(
+            model.name,
+            shift,
+            kept,
+            1 - float(found.accuracy[column]),
+            note,
+            1 - float(found.base_accuracy[column]),
+            found.interval(column),
         )
+        return FindingModel(model.name, target, measured_on, len(kept), *_failures(kept, column))
+
+    def _tell(
+        self,
+        model: str,
+        shift: MinedShift,
+        kept: Sequence[ClassUnits],
+        rate: float,
+        note: str,
+        base_rate: float | None = None,
+        difference: Estimate | None = None,
+    ) -> None:
+        key = {"model": model, "group": self.subject.groups[shift.place].name}
+        images, base_images = (sum(one.counts[side] for one in kept) for side in (1, 0))
+        self.numbers += [
+            row(RATE, rate, n=images, note=note, **key),
+            row(BASE_RATE, base_rate, n=base_images, **key),
+            *([row(DIFFERENCE, difference, **key)] if difference is not None else []),
+        ]
+
+    def _unmeasured(self, model: str, target: bool, shift: MinedShift, why: str) -> FindingModel:
+        self.numbers.append(row(RATE, None, model=model, group=self.subject.groups[shift.place].name, note=why))
+        return FindingModel(model, target)
 
     def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
         enough = statistics.surviving(units, self.min_images)
@@ -286,25 +302,10 @@ def _class_units(class_id: str, sides: Sequence[tuple[_Side, NDArray[np.int64]]]
     return ClassUnits(class_id, *parts)
 
 
-def _counts(kept: Sequence[ClassUnits], column: int, *, base_known: bool = True) -> dict[str, Any]:
-    failures, base_failures = (
-        sum(int((present & ~correct[:, column]).sum()) for present, correct in sides)
-        for sides in (
-            [(one.shift_present, one.shift_correct) for one in kept],
-            [(one.base_present, one.base_correct) for one in kept],
-        )
-    )
-    return {
-        "classes": len(kept),
-        "images": sum(one.counts[1] for one in kept),
-        "failures": failures,
-        "base_images": sum(one.counts[0] for one in kept),
-        "base_failures": base_failures if base_known else None,
-    }
-
-
-def _unmeasured(model: str, target: bool, why: str) -> FindingScore:
-    return FindingScore(model, target, None, 0, 0, 0, 0, None, None, None, None, why)
+def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
+    """A model's failures under the shift and on the base, summed over classes."""
+    shift = sum(int((one.shift_present & ~one.shift_correct[:, column]).sum()) for one in kept)
+    return shift, sum(int((one.base_present & ~one.base_correct[:, column]).sum()) for one in kept)
 
 
 def _is_target(model: Answerer, shift: MinedShift) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from counterfoil.evaluation.figure_style import spoken
-from counterfoil.evaluation.results import ClassScore, Evaluation
-from counterfoil.evaluation.spoken_floor import averaged
-from counterfoil.evaluation.spoken_numbers import between, percent, points
+from counterfoil.report.reference import averaged
+from counterfoil.report.results import ClassNumbers, Results, classes_of
+from counterfoil.report.words import between, percent, points
 
 MOST_ROWS = 40
 # Every cell carries every model's drop for the page's choice of model, which more models would bloat.
@@ -20,7 +20,7 @@ MOST_MODELS_TO_CHOOSE = 40
 class ClassCell:
     """A class under a shift: its drop averaged over the sound models, None where it has too few images; in words."""
 
-    score: ClassScore
+    numbers: ClassNumbers
     drop: float | None
     words: str
 
@@ -45,12 +45,13 @@ class ClassRow:
     cells: tuple[ClassCell | None, ...]
 
 
-def class_rows(evaluation: Evaluation, shifts: Sequence[str]) -> tuple[list[ClassRow], int]:
+def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow], int]:
     """The classes that drop most, worst first and `MOST_ROWS` at most, over `shifts`; and how many there are."""
-    by_class: dict[str, dict[str, ClassScore]] = {}
-    for score in evaluation.class_scores:
-        by_class.setdefault(score.class_id, {})[score.shift] = score
-    rows = [_row(evaluation, class_id, found, shifts) for class_id, found in by_class.items()]
+    by_class: dict[str, dict[str, ClassNumbers]] = {}
+    for shift in results.shifts if results.base is not None else ():
+        for one in classes_of(results, shift.name):
+            by_class.setdefault(one.class_id, {})[one.shift] = one
+    rows = [_row(results, class_id, found, shifts) for class_id, found in by_class.items()]
     # Classes that no shift measures come last, the others by their drop, equals in the recipe's order.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     repeated = {name for name, count in Counter(row.name for row in rows).items() if count > 1}
@@ -60,7 +61,7 @@ def class_rows(evaluation: Evaluation, shifts: Sequence[str]) -> tuple[list[Clas
     return named, len(rows)
 
 
-def _row(evaluation: Evaluation, class_id: str, found: dict[str, ClassScore], shifts: Sequence[str]) -> ClassRow:
+def _row(results: Results, class_id: str, found: dict[str, ClassNumbers], shifts: Sequence[str]) -> ClassRow:
     first = next(iter(found.values()))
     measured = [one for one in found.values() if one.impact is not None]
     models = len(measured[0].drops) if measured else 0
@@ -69,29 +70,29 @@ def _row(evaluation: Evaluation, class_id: str, found: dict[str, ClassScore], sh
     return ClassRow(
         class_id=class_id,
         name=first.name,
-        average=evaluation.averaged(drops) if models else None,
+        average=results.mean_of_sound(drops) if models else None,
         drops=drops,
         base=told.base_accuracy,
-        average_base=evaluation.averaged(told.base_accuracy) if told.base_accuracy else None,
+        average_base=results.mean_of_sound(told.base_accuracy) if told.base_accuracy else None,
         floor="".join("1" if near else "0" for near in told.near_chance),
         near_chance=told.class_near_chance,
-        cells=tuple(_cell(evaluation, found[shift]) if shift in found else None for shift in shifts),
+        cells=tuple(_cell(results, found[shift]) if shift in found else None for shift in shifts),
     )
 
 
-def _cell(evaluation: Evaluation, score: ClassScore) -> ClassCell:
-    counts = f"{score.shift_images} shifted and {score.base_images} base images"
-    where = f"{score.name}, {spoken(score.shift)}"
-    if not score.accuracy:
-        return ClassCell(score, None, f"{where}: too few images, {counts}")
-    base, shifted, drop = (evaluation.averaged(side) for side in (score.base_accuracy, score.accuracy, score.drops))
+def _cell(results: Results, one: ClassNumbers) -> ClassCell:
+    counts = f"{one.shift_images} shifted and {one.base_images} base images"
+    where = f"{one.name}, {spoken(one.shift)}"
+    if not one.accuracy:
+        return ClassCell(one, None, f"{where}: too few images, {counts}")
+    base, shifted, drop = (results.mean_of_sound(side) for side in (one.base_accuracy, one.accuracy, one.drops))
     if drop is None:
-        return ClassCell(score, None, f"{where}: every model is near chance; {counts}")
-    interval = f" ({between(score.impact)})" if score.impact else ""
-    words = averaged(evaluation)
-    near = ", near chance on the base" if score.class_near_chance else ""
+        return ClassCell(one, None, f"{where}: every model is near chance; {counts}")
+    interval = f" ({between(one.impact)})" if one.impact else ""
+    words = averaged(results)
+    near = ", near chance on the base" if one.class_near_chance else ""
     return ClassCell(
-        score,
+        one,
         drop,
         f"{where}: base {percent(base)}, shifted {percent(shifted)}, drop {points(drop)} points{interval}"
         f"{f', {words}' if words else ''}{near}; {counts}",

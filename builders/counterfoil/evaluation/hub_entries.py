@@ -13,10 +13,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.evaluation.results import Evaluation, ModelResult
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import read_regular
+from counterfoil.report.reference import VALIDATION, VALIDATION_GAP
+from counterfoil.report.results import ModelFacts, Results
+from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResultEntry
@@ -27,15 +28,15 @@ _NOTE = "top-1 accuracy in percent"
 _MOST_BYTES = 1 << 26
 
 
-def entry_files(evaluation: Evaluation, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
+def entry_files(results: Results, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
     """File name → YAML, a file a model. `dataset_id` is the dataset's `user/name`, `revision` a commit of it."""
     import yaml
     from huggingface_hub import eval_result_entries_to_yaml
 
-    names = file_names([model.name for model in evaluation.models])
+    names = file_names([model.name for model in results.models])
     files = {}
-    for model in evaluation.models:
-        entries = eval_result_entries_to_yaml(_entries(evaluation, model, dataset_id, revision))
+    for model in results.models:
+        entries = eval_result_entries_to_yaml(_entries(results, model, dataset_id, revision))
         text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=1000)
         files[names[model.name]] = text.encode()
     return files
@@ -65,25 +66,27 @@ def file_names(models: list[str]) -> dict[str, str]:
     return names
 
 
-def _entries(
-    evaluation: Evaluation, model: ModelResult, dataset_id: str, revision: str | None
-) -> list[EvalResultEntry]:
+def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str | None) -> list[EvalResultEntry]:
     from huggingface_hub import EvalResultEntry
 
-    assert evaluation.base is not None  # only a dataset with a base has entries
-    found = [
-        (BASE, model.top1, f"{_interval(model.top1)}, {evaluation.base.accepted} images{_of_base(evaluation, model)}")
-    ]
-    for shift in evaluation.shifts:
-        score = evaluation.score(model.name, shift.name)
-        if score.top1 is None:
+    base = results.base_group
+    assert base is not None  # only a dataset with a base has entries
+    number = results.rows
+    found = []
+    for group in results.groups:
+        top1 = number.estimate("top1", model=model.name, group=group.name)
+        if top1 is None:
             continue
-        notes = f"{_interval(score.top1)}, {shift.accepted} images"
-        if score.drop is not None:
-            drop = f"{100 * score.drop.value:.1f} points"
-            of = "" if score.base_accuracy is None else f" of {100 * score.base_accuracy:.1f} %"
-            notes += f"; drop from the base over {score.classes} classes {drop}{of}, {_interval(score.drop)}"
-        found.append((shift.name, score.top1, notes))
+        notes = f"{_interval(top1)}, {group.accepted} images"
+        drop = number.estimate("drop", model=model.name, group=group.name)
+        if group is base:
+            notes += _of_base(results, model)
+        elif drop is not None:
+            own = number.value("base_accuracy", model=model.name, group=group.name)
+            of = "" if own is None else f" of {100 * own:.1f} %"
+            told = f"{100 * drop.value:.1f} points{of}"
+            notes += f"; drop from the base over {group.classes} classes {told}, {_interval(drop)}"
+        found.append((BASE if group is base else group.name, top1, notes))
     return [
         EvalResultEntry(
             dataset_id=dataset_id,
@@ -96,19 +99,18 @@ def _entries(
     ]
 
 
-def _of_base(evaluation: Evaluation, model: ModelResult) -> str:
+def _of_base(results: Results, model: ModelFacts) -> str:
     """What else is to be known of a model's base accuracy."""
-    notes = ""
-    if model.base is not None and evaluation.base is not None:
-        notes += (
-            f"; averaged over {evaluation.base.classes} classes {100 * model.base.value:.1f}, {_interval(model.base)}"
-        )
+    notes, own = "", results.base_number(model.name)
+    if own is not None and results.base_group is not None:
+        notes += f"; averaged over {results.base_group.classes} classes {100 * own.value:.1f}, {_interval(own)}"
     if model.near_chance:
         notes += "; near chance, so that its drops say nothing"
-    gap = evaluation.reference.of(model.name) if evaluation.reference else None
-    if gap is not None:
-        told = f"{100 * gap.validation.value:.1f} on validation images of the source"
-        notes += f"; {told}: gap to the base {100 * gap.gap.value:.1f} points, {_interval(gap.gap)}"
+    gap = results.rows.estimate(VALIDATION_GAP, model=model.name)
+    validation = results.rows.value(VALIDATION, model=model.name)
+    if gap is not None and validation is not None:
+        told = f"{100 * validation:.1f} on validation images of the source"
+        notes += f"; {told}: gap to the base {100 * gap.value:.1f} points, {_interval(gap)}"
     return notes
 
 

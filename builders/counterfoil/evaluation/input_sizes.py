@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
-from counterfoil.evaluation.results import Evaluation
+from counterfoil.report.results import Results
 from counterfoil.sources.labelled_images import LabelledImages, thinned
 
 _LOOKED_AT = 9
@@ -23,13 +23,13 @@ def usual_side(sets: Iterable[LabelledImages]) -> int | None:
     return min(found, default=None)
 
 
-def spoken_sizes(evaluation: Evaluation) -> tuple[str, ...]:
+def spoken_sizes(results: Results) -> tuple[str, ...]:
     """A hint for each timm folder by whose configuration these images are enlarged far; none where none are."""
-    side = evaluation.image_side
+    side = results.image_side
     return tuple(
         f"{model.short_name} gets these images enlarged {model.img_size / side:.0f} times: they have {side} pixels a"
         f" side, and its folder says {model.img_size}. If it was trained on images of {side}, these answers are worth"
         f" little: set input_size to [3, {side}, {side}] in the pretrained_cfg of the folder's config.json."
-        for model in evaluation.models
+        for model in results.models
         if side and model.img_size and model.img_size >= _FAR * side and model.name.startswith("local-dir:")
     )

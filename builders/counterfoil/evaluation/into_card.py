@@ -44,5 +44,5 @@ def make_ready(source: str | Path) -> None:
 def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:
     """Write the results into the dataset and close it again; the folder that holds them."""
     assert evaluation.directory is not None  # only a built dataset takes results
-    close_again(evaluation.directory, stored_files(evaluation, dataset_id), evaluation.content)
+    close_again(evaluation.directory, stored_files(evaluation.results, dataset_id), evaluation.results.content)
     return evaluation.directory / EVALUATION

@@ -9,19 +9,14 @@ from typing import Any
 
 from counterfoil.errors import RunFailure
 from counterfoil.keep.misclassified import RIGHT, judge_column
-from counterfoil.label_checks import CheckedShare, LabelChecks, checks_of_dataset
+from counterfoil.label_checks import checks_of_dataset
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import without_folders
+from counterfoil.report.labels import LabelChecks
 from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK
 from counterfoil.store.reading import shard_batches
 from counterfoil.store.rows import TableForm
-
-ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
-_ASSUMED = (
-    "it takes for granted that the judge errs here as on validation images: too high where it errs more under a shift,"
-    " too low where it learned the source's shortcuts"
-)
 
 
 def read_judged_labels(
@@ -69,49 +64,3 @@ def with_scored_judge(
         if (sha256 == pinned if sha256 and pinned else without_folders(name) == checks.judge)
     )
     return replace(checks, also_scored=same)
-
-
-def spoken_labels(checks: LabelChecks) -> str:
-    """What the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
-    if checks.own and not checks.raters and checks.judge is None:
-        return "labels: the input dataset's own; nobody has checked that changed images show them (counterfoil review)"
-    lines = [line for line in (_spoken_judge(checks), _spoken_people(checks)) if line is not None]
-    return "\n".join(lines) or "labels: unchecked by a second judge (screen.judge), and by people (counterfoil review)"
-
-
-def _spoken_judge(checks: LabelChecks) -> str | None:
-    if checks.judge is None:
-        return None
-    judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None and not one.picked}
-    errors = {shift: one.label_error for shift, one in judged.items() if one.label_error is not None}
-    plain = {shift: one.disagreement for shift, one in judged.items()}
-    if not plain:
-        picked = any(one.picked for one in checks.shifts)
-        but = ", but to those that a rule picked by its own failures" if picked else ""
-        return f"labels: the second judge {checks.judge} answered to no accepted image{but}"
-    what, found = ("estimated label error", errors) if errors else ("plain disagreement with labels", plain)
-    base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
-    parts = [f"{_percent(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
-    on = f" by {checks.validated_on:,} validation images" if errors else ", whose own errors are not known"
-    told = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
-    without = len(checks.shifts) - len(found)
-    if without:
-        none = "estimate" if errors else "answer that checks labels"
-        told += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
-    told = f"{told}; {_ASSUMED}" if errors else told
-    return f"{told}; {ALSO_SCORED}" if checks.also_scored else told
-
-
-def _spoken_people(checks: LabelChecks) -> str | None:
-    found = {one.shift: one.people.class_selected for one in checks.shifts if one.people is not None}
-    known = {shift: share for shift, share in found.items() if share is not None}
-    who = f"{checks.raters:,} {'person' if checks.raters == 1 else 'people'}"
-    if not known:
-        return f"labels: {who} looked at shifts alone, and not at classes" if found else None
-    base, shift = next(iter(known)), min(known, key=lambda name: known[name].value)
-    parts = [f"{_percent(known[name])} under {name}" for name in dict.fromkeys([base, shift])]
-    return f"labels: images selected as their class {', at least '.join(parts)} ({who})"
-
-
-def _percent(share: CheckedShare) -> str:
-    return f"{100 * share.value:.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f})"

@@ -1,55 +1,73 @@
-"""Models as everybody may see them: by names that hold no folder of this machine, each for one model."""
+"""Models as people see them: short in tables, and where anybody may see them by names that hold no folder."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
-from counterfoil.evaluation.results import Evaluation
-from counterfoil.recipe.layering import without_folders
-from counterfoil.report.nested import ReferenceResult
+from counterfoil.recipe.layering import is_local, without_folders
+from counterfoil.report.comparison import MEASURES as COMPARED
+from counterfoil.report.labels import MEASURES as CHECKED
+from counterfoil.report.results import ResultRows, Results
+
+_UNSHOWN = {*COMPARED, *CHECKED}
 
 
-def with_public_names(evaluation: Evaluation) -> Evaluation:
-    """The same evaluation, its models renamed. Folders of one name are told apart by the hash of their weights."""
-    names = _public_names({model.name: model.sha256 for model in evaluation.models})
+def short_name(name: str) -> str:
+    """The name without its source; of a folder or file, the last part; of timm's own repositories, timm's name."""
+    if is_local(name) and not name.startswith((".", "/", "~")):
+        return Path(without_folders(name)).name
+    source, _, rest = name.partition(":")
+    return rest.removeprefix("timm/") if source in ("lab", "hf-hub") else name
+
+
+def with_public_names(results: Results) -> Results:
+    """The same results, models renamed: folders of one name are told apart by the hash of their weights.
+
+    Why something was skipped may name a place of this machine, and is left out. So is what no card shows.
+    """
+    names = _public_names({model.name: model.sha256 for model in results.models})
+    # A judge that was not scored has the name by which the recipe that is published knows it; features are no model.
+    names |= {one.features: names.get(one.features, without_folders(one.features)) for one in results.distances}
+
+    def called(name: str) -> str:
+        return names.get(name, name)
+
+    reference = results.reference
     return replace(
-        evaluation,
-        models=tuple(replace(model, name=names[model.name]) for model in evaluation.models),
-        scores=tuple(replace(score, model=names[score.model]) for score in evaluation.scores),
+        results,
+        models=tuple(
+            replace(model, name=names[model.name], short_name=short_name(names[model.name])) for model in results.models
+        ),
+        rows=ResultRows(
+            replace(one, model=called(one.model), against=called(one.against))
+            for one in results.rows
+            if one.measure not in _UNSHOWN
+        ),
         findings=tuple(
-            # A judge that was not scored has the name by which the recipe that is published knows it.
-            replace(
-                one, scores=tuple(replace(score, model=names.get(score.model, score.model)) for score in one.scores)
-            )
-            for one in evaluation.findings
+            replace(one, models=tuple(replace(model, name=called(model.name)) for model in one.models))
+            for one in results.findings
         ),
         transfer=tuple(
-            # A model that tells no architecture is a family by its own name.
             replace(
                 one,
-                scores=tuple(
-                    replace(
-                        score,
-                        model=names.get(score.model, score.model),
-                        family=names.get(score.family, score.family),
-                    )
-                    for score in one.scores
+                models=tuple(
+                    # A model that tells no architecture is a family by its own name.
+                    replace(model, name=called(model.name), family=called(model.family))
+                    for model in one.models
                 ),
             )
-            for one in evaluation.transfer
+            for one in results.transfer
         ),
-        reference=None if evaluation.reference is None else _reference(evaluation.reference, names),
-        distances=tuple(replace(one, features=without_folders(one.features)) for one in evaluation.distances),
-    )
-
-
-def _reference(reference: ReferenceResult, names: Mapping[str, str]) -> ReferenceResult:
-    return replace(
-        reference,
-        gaps=tuple(replace(one, model=names[one.model]) for one in reference.gaps),
-        left_out={names[name]: why for name, why in reference.left_out.items()},
+        reference=reference
+        and replace(reference, skipped=None if reference.skipped is None else "it was not at hand", left_out={}),
+        distances=tuple(
+            replace(one, features=called(one.features)) for one in results.distances if one.skipped is None
+        ),
+        comparison=None,
+        label_checks=None,
     )
 
 

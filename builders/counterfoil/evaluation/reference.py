@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.card.spoken_results import Gap
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.distances.source_images import pinned_source, shown_source, with_source_placed
 from counterfoil.evaluation.floor import BaseFloor, near_chance
 from counterfoil.evaluation.scores import Answers, class_units
-from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
+from counterfoil.evaluation.statistics import ClassUnits
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.of_predictions import PREFIX
@@ -30,7 +29,8 @@ from counterfoil.prediction.spread import Spread
 from counterfoil.progress import renamed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import is_local
-from counterfoil.report.nested import ReferenceGap, ReferenceResult
+from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
+from counterfoil.report.results import ResultRow, row
 from counterfoil.sources import LabelledImages, first_of_classes, labelled_split, rows_of
 from counterfoil.sources.pins import SourcePin, prepared_folders
 from counterfoil.user_cache import user_cache
@@ -101,22 +101,23 @@ def measure_reference(
     min_images: int,
     seed: int,
     spread: Spread | None = None,
-) -> ReferenceResult | None:
+) -> tuple[ReferenceResult | None, list[ResultRow]]:
     """The gap of every model between validation images and the base, over the classes that the base measures.
 
     None where no reference is wanted; a source that fails on the way is skipped with the reason.
     """
     if prepared.images is None:
         if prepared.skipped is None:
-            return None
-        return ReferenceResult(prepared.split, 0, 0, prepared.skipped, (), prepared.left_out)
+            return None, []
+        return ReferenceResult(prepared.split, skipped=prepared.skipped, left_out=prepared.left_out), []
     scorable = [name for name in names if name not in prepared.left_out]
     folder = user_cache() / _FOLDER
     try:
         with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
             scored = score_models(prepared.images, scorable, maps, folder, device, batch_size, load, spread=spread)
     except Exception as error:
-        return ReferenceResult(prepared.split, 0, 0, _told(skipped_reason(_SOURCE, error)), (), prepared.left_out)
+        told = _told(skipped_reason(_SOURCE, error))
+        return ReferenceResult(prepared.split, skipped=told, left_out=prepared.left_out), []
     # What was remembered comes first in `scored`: in the order of the models, equal answers give equal bytes.
     ordered = {name: scored[name] for name in scorable}
     return _measured(subject, prepared, answers, names, ordered, floor, min_images, seed)
@@ -155,7 +156,7 @@ def _measured(
     floor: BaseFloor,
     min_images: int,
     seed: int,
-) -> ReferenceResult:
+) -> tuple[ReferenceResult, list[ResultRow]]:
     assert prepared.images is not None
     places = [names.index(name) for name in scored]
     readable = np.all([one.predictions.readable for one in scored.values()], axis=0)
@@ -177,13 +178,12 @@ def _measured(
         images=sum(one.counts[0] for one in measured),
         classes=len(measured),
         skipped=None if both else why,
-        gaps=(),
         left_out=prepared.left_out,
         unseen=unseen,
         unseen_known=unseen is not None and _is_known(unseen, near, floor),
     )
     if not measured:
-        return result
+        return result, []
     found = statistics.drops(measured, paired=False, seed=seed, salt=_SALT)
     shown = statistics.averages(measured, seed=seed, salt=_SALT)
     others = [
@@ -191,16 +191,11 @@ def _measured(
         for one in measured
     ]
     base = statistics.averages(others, seed=seed, salt=subject.groups[0].name)
-    gaps = [
-        _gap(name, column, found, shown.interval(column), base.interval(column)) for column, name in enumerate(scored)
+    return result, [
+        row(measure, numbers.interval(column), model=name, n=result.images)
+        for column, name in enumerate(scored)
+        for measure, numbers in ((VALIDATION, shown), (VALIDATION_BASE, base), (VALIDATION_GAP, found))
     ]
-    return replace(result, gaps=tuple(gaps))
-
-
-def _gap(name: str, column: int, found: Drops, validation: Estimate, base: Estimate) -> ReferenceGap:
-    gap = found.interval(column)
-    told = Gap(name, validation.value, base.value, gap.value, gap.low, gap.high)
-    return ReferenceGap(name, validation, base, gap, told.over or told.surely)
 
 
 def _unseen(near: Sequence[ClassUnits], models: NDArray[np.bool_]) -> float:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
-from counterfoil.evaluation.distances.spoken_distances import WORTH, about_bias, how_measured, spoken_rows
 from counterfoil.evaluation.examples import ShiftExamples
 from counterfoil.evaluation.failures.failures_page import failures_link, image_link
 from counterfoil.evaluation.figure_style import KINDS, spoken
 from counterfoil.evaluation.figures import (
     MOST_BARS,
     MOST_PANELS,
-    by_impact,
     impact_figure,
     kind_of_shift,
     line_figure,
@@ -23,20 +21,34 @@ from counterfoil.evaluation.figures import (
 )
 from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
 from counterfoil.evaluation.input_sizes import spoken_sizes
-from counterfoil.evaluation.judged_labels import ALSO_SCORED
-from counterfoil.evaluation.report_contents import Contents
-from counterfoil.evaluation.report_opening import checked_shifts, gap_words, headlines, without_reference
-from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
-from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
-from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, spoken_findings
-from counterfoil.evaluation.spoken_floor import averaged, everyone, spoken_floor, spoken_ties
-from counterfoil.evaluation.spoken_numbers import between, percent, points
-from counterfoil.evaluation.spoken_reference import reference_warnings
-from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
-from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
+from counterfoil.evaluation.measures import MEASURES
+from counterfoil.evaluation.statistics import FEWEST_MODELS_FOR_A_SLOPE, REPLICATES
 from counterfoil.evaluation.transfer_figure import transfer_figure
-from counterfoil.label_checks import LEAST_IMAGES, CheckedShare
+from counterfoil.report.comparison import comparison_table, verdict
+from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
+from counterfoil.report.findings import (
+    MOST_FINDINGS,
+    MOST_SENTENCES,
+    by_difference,
+    counted_words,
+    finding_sentences,
+)
+from counterfoil.report.labels import ALSO_SCORED, LEAST_IMAGES, labels_table, share_words
+from counterfoil.report.reference import (
+    averaged,
+    everyone,
+    gaps_table,
+    near_chance_sentences,
+    reference_note,
+    reference_warnings,
+    spoken_ties,
+)
+from counterfoil.report.results import GroupFacts, ModelFacts, Results
+from counterfoil.report.tables import measure_tables
 from counterfoil.report.templates import template_environment
+from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
+from counterfoil.report.words import between, counted, listed, percent, points
+from counterfoil.stats import CONFIDENCE, Estimate
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -49,10 +61,12 @@ _MOST_LISTED = 12
 _OPEN_EXAMPLES = 6
 # Rows of the unfolding table behind the drops; robustness.csv holds more.
 _MOST_NUMBERS = 400
+# Models whose single classes are told, and classes of each, the least found first; measures.csv holds all.
+_MOST_MODELS, _MOST_CLASSES, _MOST_MISTAKEN = 8, 30, 3
 
 
-def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> str:
-    """The page as text; equal evaluations give equal bytes."""
+def report_html(results: Results, examples: Sequence[ShiftExamples], unreadable: Sequence[str] = ()) -> str:
+    """The page as text; equal results give equal bytes. unreadable: keys of images that could not be decoded."""
     filters = {
         "points": points,
         "percent": percent,
@@ -64,79 +78,185 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         "heat": heat,
         "tint": tint,
         "whole": whole,
-        "share": _share,
-        "kappa": _kappa,
-        "gap_words": gap_words,
-        "distance_rows": spoken_rows,
+        "share_words": share_words,
+        "labels_table": labels_table,
+        "distances_table": distances_table,
         "how_measured": how_measured,
         "about_bias": about_bias,
-        "spoken_group": spoken_group,
-        "spoken_p": spoken_p,
+        "comparison_table": comparison_table,
         "verdict": verdict,
+        "counted_words": counted_words,
+        "finding_sentences": finding_sentences,
+        "kept_words": kept_words,
+        "found_words": found_words,
+        "counted": counted,
+        "listed": listed,
     }
     environment = template_environment(TEMPLATE, filters)
-    models = sorted(evaluation.models, key=lambda one: (-(one.base or one.top1).value, one.name))
-    shifts = by_impact(evaluation.shifts)
-    transfer = spoken_transfer(evaluation)
-    heat_rows, n_classes = class_rows(evaluation, [shift.name for shift in shifts])
-    rows = [(shift, [_cell(evaluation, model, shift) for model in models]) for shift in shifts if evaluation.base]
+    number = results.rows.estimate
+    models = _best_first(results)
+    shifts = results.by_impact
+    heat_rows, n_classes = class_rows(results, [shift.name for shift in shifts])
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
+    figures = {name: measure.figure(results) for name, measure in MEASURES.items() if measure.figure is not None}
     return environment.get_template(TEMPLATE).render(
-        evaluation=evaluation,
+        evaluation=results,
+        number=number,
+        value=results.rows.value,
+        row=results.rows.one,
+        average=results.averaged,
         contents=Contents(),
         models=models,
         near_chance_models=frozenset(model.name for model in models if model.near_chance),
-        sound=_sound(evaluation) if choose_model else "0",
+        sound=_sound(results) if choose_model else "0",
         shifts=shifts,
-        groups=[*([evaluation.base] if evaluation.base else []), *shifts],
-        rows=rows,
+        groups=[*([results.base_group] if results.base_group else []), *shifts],
         numbers=len(shifts) * len(models) <= _MOST_NUMBERS,
-        warnings=reference_warnings(evaluation),
-        without_reference=without_reference(evaluation),
-        headlines=headlines(evaluation, models, shifts),
-        checked=checked_shifts(evaluation),
-        everyone=everyone(evaluation),
-        averaged=averaged(evaluation),
-        floor_sentences=(*spoken_sizes(evaluation), *spoken_floor(evaluation), *spoken_ties(evaluation)),
-        relative={shift.name: _relative_of_shift(evaluation, shift) for shift in shifts},
-        relative_of={model.name: _relative_of_model(evaluation, model) for model in models},
+        warnings=reference_warnings(results),
+        without_reference=without_reference(results),
+        gaps=gaps_table(results),
+        headlines=headlines(results, models, shifts),
+        checked=checked_shifts(results),
+        built=any(group.candidates is not None for group in results.groups),
+        everyone=everyone(results),
+        averaged=averaged(results),
+        floor_sentences=(*spoken_sizes(results), *near_chance_sentences(results), *spoken_ties(results)),
+        relative_of={model.name: _relative_of_model(results, model) for model in models},
         failures_link=failures_link,
         image_link=image_link,
         heat_rows=heat_rows,
         heat_classes=n_classes,
         heat_shifts=[{"id": shift.name, "name": spoken(shift.name)} for shift in shifts],
         choose_model=choose_model,
-        by_kind=_by_kind(shifts),
-        findings=spoken_findings(evaluation),
+        by_kind=_by_kind(results),
+        mistaken=_mistaken(results, models),
+        measure_tables=measure_tables(results, "report"),
+        measure_figures=figures,
+        findings=by_difference(results)[:MOST_FINDINGS],
         most_findings=MOST_FINDINGS,
-        transfer=transfer,
-        transfer_figures=[(judge, transfer_figure(judge, number)) for number, judge in enumerate(transfer)],
-        relation_words=RELATION_WORDS,
+        most_sentences=MOST_SENTENCES,
+        transfer=[
+            (judge, transfer_tables(judge, results), transfer_figure(judge, results, place))
+            for place, judge in enumerate(results.transfer[:MOST_JUDGES])
+        ],
         short_names={model.name: model.short_name for model in models},
         hottest=_HOTTEST,
         open_examples=_OPEN_EXAMPLES,
-        pairs_impact=_pairs_impact(evaluation),
-        impact=impact_figure(evaluation),
-        lines=line_figure(evaluation),
-        slopes=slope_figure(evaluation),
-        sloped=any(shift.slope for shift in shifts),
+        impact=impact_figure(results),
+        lines=line_figure(results),
+        slopes=slope_figure(results),
+        sloped=bool(results.rows.where("slope")),
         most_bars=MOST_BARS,
         most_panels=MOST_PANELS,
         examples=examples,
-        worth=WORTH,
+        unreadable=unreadable,
+        distances_worth=WORTH,
         also_scored=ALSO_SCORED,
         least_checked=LEAST_IMAGES,
         most_listed=_MOST_LISTED,
         kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
-        images=sum(group.accepted for group in evaluation.groups),
-        classes=max(group.classes + len(group.left_out) for group in evaluation.groups),
-        scored=evaluation.base.readable if evaluation.base else sum(group.readable for group in evaluation.groups),
+        images=sum(group.accepted for group in results.groups),
+        classes=max(group.classes + len(group.left_out) for group in results.groups),
+        scored=sum(group.readable for group in results.groups[: 1 if results.base is not None else None]),
         top_ks=sorted({model.top_k for model in models}),
         confidence=f"{CONFIDENCE:.0%}".replace("%", " %"),
         replicates=f"{REPLICATES:,}",
         fewest=FEWEST_MODELS_FOR_A_SLOPE,
         version=__version__,
     )
+
+
+def _best_first(results: Results) -> list[ModelFacts]:
+    def value(model: ModelFacts) -> float:
+        own = results.base_number(model.name)
+        found = own.value if own else results.rows.value("top1", model=model.name, group=results.base or "")
+        return found or 0.0
+
+    return sorted(results.models, key=lambda one: (-value(one), one.name))
+
+
+@dataclass(frozen=True)
+class ContentsEntry:
+    """A section: the id of its heading, and its short title."""
+
+    id: str
+    short: str
+
+
+@dataclass
+class Contents:
+    """The sections in the order in which their headings were drawn."""
+
+    entries: list[ContentsEntry] = field(default_factory=list)
+
+    def heading(self, title: str, short: str | None = None) -> Markup:
+        """A section's heading; the same title twice is one entry, at its first place."""
+        from markupsafe import Markup
+
+        name = re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
+        if any(one.id == name for one in self.entries):
+            return Markup("<h2>{}</h2>").format(title)
+        self.entries.append(ContentsEntry(name, short or title))
+        return Markup('<h2 id="{}">{}</h2>').format(name, title)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number of the page's head."""
+
+    label: str
+    value: str
+    note: str
+
+
+def checked_shifts(results: Results) -> frozenset[str]:
+    """The groups whose labels somebody, or something but the screen, has checked, or that are the source's own."""
+    checks = results.label_checks
+    if checks is None:
+        return frozenset()
+    return frozenset(group.name for group in results.groups if checks.own or checks.of(group.name).checked)
+
+
+def without_reference(results: Results) -> str | None:
+    """Why nothing is said of validation images; None where something is."""
+    if results.reference is not None and results.rows.where("validation_gap"):
+        return None
+    if results.reference is None and results.label_checks is not None and results.label_checks.own:
+        return "The base is images of the input dataset as they are, so that there is no gap to it."
+    why = reference_note(results) or "Validation → base was not measured."
+    return f"{why.rstrip('.')}. So it is not known here whether the base is the input dataset for these models."
+
+
+def headlines(results: Results, models: Sequence[ModelFacts], shifts: Sequence[GroupFacts]) -> list[Tile]:
+    """The tiles. Models near chance are in none, and a shift with unchecked labels is none's number."""
+    found: list[Tile] = []
+    own = [(model, results.base_number(model.name)) for model in models if not model.near_chance]
+    values = [found.value for _, found in own if found is not None]
+    if values:
+        low, high = points(min(values)), points(max(values))
+        note = f"{counted(len(values), 'model')}, class average"
+        floored = [model.short_name for model in models if model.near_chance]
+        if floored:
+            note += f"; without {listed(floored, 3)}, near chance"
+        found.append(Tile("accuracy on the base", f"{low} %" if low == high else f"{low}–{high} %", note))
+    impacts = {shift.name: results.rows.estimate("impact", group=shift.name) for shift in shifts}
+    measured = {name: found for name, found in impacts.items() if found is not None}
+    checked = checked_shifts(results)
+    told = [name for name in measured if name in checked]
+    if measured and not told:
+        name, found_impact = next(iter(measured.items()))
+        note = (
+            f"{spoken(name)} has the largest, {points(found_impact.value)} points ({between(found_impact)}), but nobody"
+            " and nothing has checked whether its labels are still true"
+        )
+        found.append(Tile("impact of the shifts", "unchecked", note))
+    for label, chosen in (("largest impact", told[:1]), ("smallest impact", told[1:][-1:])):
+        for name in chosen:
+            note = f"{spoken(name)} ({between(measured[name])})"
+            if len(told) < len(measured):
+                note += f"; of {len(told)} checked shifts, {len(measured) - len(told)} unchecked"
+            found.append(Tile(label, f"{points(measured[name].value)} points", note))
+    return found
 
 
 def whole(value: float) -> str:
@@ -173,67 +293,62 @@ def upright(name: str, kind: str | None = None) -> Markup:
 
 
 @dataclass(frozen=True)
-class DropCell:
-    """A model under a shift: its score, the address of its failures, and what a screen reader says."""
+class MistakenClass:
+    """A class: how many of its images a model finds, how many answers of it are right, and what it is taken for."""
 
-    score: Score
-    near_chance: bool
-    link: str
-    words: str
-
-
-def _cell(evaluation: Evaluation, model: ModelResult, shift: ShiftResult) -> DropCell:
-    score = evaluation.score(model.name, shift.name)
-    words = f"{model.short_name}, {spoken(shift.name)}: "
-    words += f"drop {points(score.drop.value)} points; its failures" if score.drop else "not measured"
-    return DropCell(score, model.near_chance, failures_link(model.name, shift.name), words)
+    class_id: str
+    name: str
+    images: int
+    recall: Estimate
+    precision: Estimate | None
+    taken_for: tuple[tuple[str, float, int], ...]
 
 
-def _relative_of_shift(evaluation: Evaluation, shift: ShiftResult) -> float | None:
-    """The relative drop averaged over the models that are not near chance; None where none has any."""
-    scores = [evaluation.score(model.name, shift.name) for model in evaluation.sound_models]
-    return _mean([one.relative_drop.value for one in scores if one.relative_drop])
+def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[MistakenClass]]]:
+    """For the best models, the classes of the first group that they find least."""
+    rows, names = results.rows, {one.id: one.name for one in results.classes}
+    group = results.groups[0].name
+    mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
+    for one in rows.where("confusion", group=group):
+        if one.against != one.class_id:
+            told = (names.get(one.against, one.against), one.value or 0.0, one.n or 0)
+            mixed.setdefault((one.model, one.class_id), []).append(told)
+    found = []
+    for model in models[:_MOST_MODELS]:
+        own = sorted(rows.where("recall", model=model.name, group=group), key=lambda one: one.value or 0.0)
+        classes = [
+            MistakenClass(
+                one.class_id,
+                names[one.class_id],
+                one.n or 0,
+                one.estimate,
+                rows.estimate("precision", model=model.name, group=group, class_id=one.class_id),
+                tuple(sorted(mixed.get((model.name, one.class_id), ()), key=lambda each: -each[2])[:_MOST_MISTAKEN]),
+            )
+            for one in own[:_MOST_CLASSES]
+            if one.estimate is not None
+        ]
+        if classes:
+            found.append((model, classes))
+    return found
 
 
-def _relative_of_model(evaluation: Evaluation, model: ModelResult) -> float | None:
-    scores = [evaluation.score(model.name, shift.name) for shift in evaluation.shifts]
-    return _mean([one.relative_drop.value for one in scores if one.relative_drop])
+def _relative_of_model(results: Results, model: ModelFacts) -> float | None:
+    found = [one.value for one in results.rows.where("relative_drop", model=model.name) if one.value is not None]
+    return sum(found) / len(found) if found else None
 
 
-def _sound(evaluation: Evaluation) -> str:
+def _sound(results: Results) -> str:
     """The places of the models that averages are over."""
-    return " ".join(str(place) for place, model in enumerate(evaluation.models) if not model.near_chance)
+    return " ".join(str(place) for place, model in enumerate(results.models) if not model.near_chance)
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _share(share: CheckedShare) -> str:
-    """A share of images in percent with its interval."""
-    return f"{points(share.value)} ({points(share.low)} to {points(share.high)})"
-
-
-def _kappa(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}".replace("-", "−")
-
-
-def _by_kind(shifts: Sequence[ShiftResult]) -> list[dict[str, Any]]:
+def _by_kind(results: Results) -> list[dict[str, Any]]:
     """For each kind of shift: how many are measured, and the plain means and ranges of their impacts and slopes."""
-    rows = []
-    for kind in KINDS:
-        impacts = [one.impact.value for one in shifts if kind_of_shift(one) == kind and one.impact]
-        slopes = [one.slope.slope for one in shifts if kind_of_shift(one) == kind and one.slope]
-        if impacts:
-            rows.append({"kind": kind, "impacts": impacts, "slopes": slopes})
-    return rows
 
+    def of(kind: str, measure: str) -> list[float]:
+        own = [results.rows.value(measure, group=one.name) for one in results.by_impact if kind_of_shift(one) == kind]
+        return [value for value in own if value is not None]
 
-def _pairs_impact(evaluation: Evaluation) -> dict[str, float]:
-    """The pairs-only drop averaged over models, of the shifts that have one."""
-    drops: dict[str, list[float]] = {}
-    sound = {model.name for model in evaluation.sound_models}
-    for score in evaluation.scores:
-        if score.pairs_drop is not None and score.model in sound:
-            drops.setdefault(score.shift, []).append(score.pairs_drop.value)
-    return {shift: sum(values) / len(values) for shift, values in drops.items()}
+    found = [{"kind": kind, "impacts": of(kind, "impact"), "slopes": of(kind, "slope")} for kind in KINDS]
+    return [one for one in found if one["impacts"]]

@@ -1,22 +1,25 @@
-"""From predictions to results: group the images into classes, shifts and pairs, and measure each shift.
+"""What measures are computed from: every model's answers, grouped into classes, shifts and pairs, and their drops.
 
 No file is read or written here. `correct` is (images, models), in the dataset's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.floor import BaseFloor, find_floor
-from counterfoil.evaluation.metrics import METRICS, ShiftMeasurement
-from counterfoil.evaluation.results import ClassScore, LeftOut, Score, ShiftResult
-from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops, Estimate
-from counterfoil.evaluation.subject import Subject
+from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops
+from counterfoil.evaluation.subject import Group, Subject
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.report.results import GroupFacts, LeftOut
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -83,215 +86,118 @@ def _units(
     return ClassUnits(class_id, *side(base), *side(shift))
 
 
-def measure_shift(
-    subject: Subject,
-    answers: Answers,
-    models: Sequence[str],
-    shift: int,
-    *,
-    min_images: int,
-    seed: int,
-    floor: BaseFloor | None = None,
-) -> tuple[ShiftResult, list[Score], list[ClassScore]]:
-    """One shift's numbers: over all models, for each model, and for each class.
+@dataclass(frozen=True)
+class Answered:
+    """What a measure is computed from: the images, what all models answered, and the drops that many measures share.
 
-    What is near chance by the `floor` is in no average: neither classes, nor, where models are averaged, models.
+    models: names; maps: how each model's outputs mean the classes; confidence: (images, models) of the top answer. What
+    is near chance by the `floor` is in no average: neither classes, nor, where models are averaged, models. Groups are
+    numbered as the subject has them, the base first where there is one.
     """
-    floor = floor or BaseFloor(np.zeros(len(models), dtype=bool))
-    described = subject.groups[shift]
-    units = class_units(subject, answers, shift)
-    kept = _measured(units, min_images, floor)
-    paired, sound = described.paired, ~floor.models
-    found = _drops(kept, paired, seed, described.name, sound)
-    pairs = [one.pairs() for one in kept if (one.base_present & one.shift_present).any()] if paired else []
-    pairs_found = _drops(pairs, paired, seed, described.name, sound)
-    n_pairs = sum(one.counts[1] for one in pairs)
-    base_images, images = (sum(one.counts[side] for one in kept) for side in (0, 1))
-    rows = np.flatnonzero((subject.shifts == shift) & answers.readable)
-    scores = [
-        Score(
-            model=name,
-            shift=described.name,
+
+    subject: Subject
+    answers: Answers
+    models: tuple[str, ...]
+    maps: tuple[ClassMap, ...]
+    confidence: NDArray[np.float32]
+    floor: BaseFloor
+    min_images: int
+    seed: int
+    made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def sound(self) -> NDArray[np.bool_]:
+        """(models,) which are not near chance on the base."""
+        return ~self.floor.models
+
+    @property
+    def shifts(self) -> range:
+        """The groups that are compared with the base; all groups, where none is one."""
+        return range(1 if self.subject.base else 0, len(self.subject.groups))
+
+    def group(self, place: int) -> Group:
+        """A group of the subject."""
+        return self.subject.groups[place]
+
+    def rows(self, place: int) -> NDArray[np.int64]:
+        """The readable images of a group."""
+        return self.once(
+            ("rows", place), lambda: np.flatnonzero((self.subject.shifts == place) & self.answers.readable)
+        )
+
+    def units(self, place: int) -> list[ClassUnits]:
+        """The planned classes of a group with their base images; without a base, with their own on both sides."""
+        base = 0 if self.subject.base else place
+        return self.once(("units", place), lambda: class_units(self.subject, self.answers, place, base))
+
+    def enough(self, place: int) -> list[ClassUnits]:
+        """The classes with enough images on both sides."""
+        return statistics.surviving(self.units(place), self.min_images)
+
+    def kept(self, place: int) -> list[ClassUnits]:
+        """The classes that averages are over: with enough images, and not near chance on the base."""
+        return [one for one in self.enough(place) if one.class_id not in self.floor.classes]
+
+    def drops(self, place: int) -> Drops | None:
+        """What a shift does to all models over its measured classes; None where no class is measured."""
+        return self.once(("drops", place), lambda: self._drops(place, self.kept(place)))
+
+    def pairs(self, place: int) -> list[ClassUnits]:
+        """The measured classes with the indices that were accepted on both sides; none where noise is not paired."""
+        if not self.group(place).paired:
+            return []
+        return [one.pairs() for one in self.kept(place) if (one.base_present & one.shift_present).any()]
+
+    def pairs_drops(self, place: int) -> Drops | None:
+        """The drops over pairs alone."""
+        return self.once(("pairs", place), lambda: self._drops(place, self.pairs(place)))
+
+    def averages(self) -> Averages | None:
+        """Every model's accuracy on the base, averaged over its measured classes."""
+        kept = self.kept(0)
+        salt = self.group(0).name
+        return self.once(("averages",), lambda: statistics.averages(kept, seed=self.seed, salt=salt) if kept else None)
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+        """What `make` makes, made once for this key."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
+
+    def _drops(self, place: int, kept: Sequence[ClassUnits]) -> Drops | None:
+        group = self.group(place)
+        if not kept:
+            return None
+        return statistics.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
+
+    def facts(self, place: int) -> GroupFacts:
+        """A group's yield, and the classes and images that its averages are over."""
+        described, kept = self.group(place), self.kept(place)
+        here = self.subject.shifts == place
+        base, own = (sum(one.counts[side] for one in kept) for side in (0, 1))
+        return GroupFacts(
+            name=described.name,
+            kind=described.kind,
+            prompt=described.prompt,
+            group=described.group,
+            candidates=described.candidates,
+            accepted=int(here.sum()),
+            unreadable=int((here & ~self.answers.readable).sum()),
             classes=len(kept),
-            images=images,
-            base_images=base_images,
-            base_accuracy=float(found.base_accuracy[place]) if found else None,
-            accuracy=float(found.accuracy[place]) if found else None,
-            drop=found.interval(place) if found else None,
-            pairs=n_pairs,
-            pairs_drop=pairs_found.interval(place) if pairs_found else None,
-            top1=share(answers.correct[rows, place]),
-            top_k_accuracy=share(answers.correct_top_k[rows, place]),
-            metrics=_metrics(found, place, answers.correct[rows, place]),
+            left_out=self._left_out(place, {one.class_id for one in kept}),
+            images=own,
+            base_images=base if self.subject.base else 0,
         )
-        for place, name in enumerate(models)
-    ]
-    line = statistics.slope(found.base_accuracy[sound].tolist(), found.accuracy[sound].tolist()) if found else None
-    result = ShiftResult(
-        **_counts(subject, answers, shift),
-        classes=len(kept),
-        left_out=tuple(_left_out(subject, units, kept, min_images, floor)),
-        images=images,
-        base_images=base_images,
-        impact=found.impact() if found else None,
-        slope=line,
-    )
-    return result, scores, _class_scores(subject, described.name, units, found, min_images, floor)
 
-
-def measure_base(
-    subject: Subject, answers: Answers, min_images: int, *, seed: int, floor: BaseFloor
-) -> tuple[ShiftResult, Averages | None]:
-    """The base's own counts, and every model's accuracy averaged over its measured classes."""
-    units = class_units(subject, answers, 0)
-    kept = _measured(units, min_images, floor)
-    images = sum(one.counts[0] for one in kept)
-    result = ShiftResult(
-        **_counts(subject, answers, 0),
-        classes=len(kept),
-        left_out=tuple(_left_out(subject, units, kept, min_images, floor)),
-        images=images,
-        base_images=images,
-        impact=None,
-        slope=None,
-    )
-    return result, statistics.averages(kept, seed=seed, salt=subject.groups[0].name) if kept else None
-
-
-def measure_group(
-    subject: Subject, answers: Answers, models: Sequence[str], group: int, *, min_images: int
-) -> tuple[ShiftResult, list[Score]]:
-    """A group's plain accuracies, where there is no base to compare it with."""
-    kept = statistics.surviving(class_units(subject, answers, group, base=group), min_images)
-    images = sum(one.counts[0] for one in kept)
-    per_class = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept]
-    accuracy = np.mean(per_class, axis=0) if per_class else None
-    rows = np.flatnonzero((subject.shifts == group) & answers.readable)
-    counts = _counts(subject, answers, group)
-    scores = [
-        Score(
-            model=name,
-            shift=counts["name"],
-            classes=len(kept),
-            images=images,
-            base_images=0,
-            base_accuracy=None,
-            accuracy=None if accuracy is None else float(accuracy[place]),
-            drop=None,
-            pairs=0,
-            pairs_drop=None,
-            top1=share(answers.correct[rows, place]),
-            top_k_accuracy=share(answers.correct_top_k[rows, place]),
-            metrics=dict.fromkeys(METRICS),
-        )
-        for place, name in enumerate(models)
-    ]
-    units = class_units(subject, answers, group, base=group)
-    left_out = tuple(_left_out(subject, units, kept, min_images))
-    result = ShiftResult(
-        **counts, classes=len(kept), left_out=left_out, images=images, base_images=0, impact=None, slope=None
-    )
-    return result, scores
-
-
-def share(correct: NDArray[np.bool_]) -> statistics.Estimate | None:
-    """The share of right answers with its Wilson interval; None for no image."""
-    return statistics.wilson(int(correct.sum()), len(correct)) if len(correct) else None
-
-
-def _measured(units: Sequence[ClassUnits], min_images: int, floor: BaseFloor) -> list[ClassUnits]:
-    """The classes that averages are over: with enough images on both sides, and not near chance on the base."""
-    return [one for one in statistics.surviving(units, min_images) if one.class_id not in floor.classes]
-
-
-def _drops(kept: Sequence[ClassUnits], paired: bool, seed: int, salt: str, averaged: NDArray[np.bool_]) -> Drops | None:
-    return statistics.drops(kept, paired=paired, seed=seed, salt=salt, averaged=averaged) if kept else None
-
-
-def _metrics(found: Drops | None, place: int, right: NDArray[np.bool_]) -> dict[str, Estimate | None]:
-    if found is None:
-        return dict.fromkeys(METRICS)
-    measured = ShiftMeasurement(
-        float(found.base_accuracy[place]),
-        float(found.drop[place]),
-        found.base_replicates[:, place],
-        found.replicates[:, place],
-        np.array([one.base_accuracy[place] for one in found.classes.values()]),
-        np.array([one.accuracy[place] for one in found.classes.values()]),
-        right,
-        (float(found.agreed[0][place]), float(found.agreed[1][place])),
-    )
-    return {name: metric(measured) for name, metric in METRICS.items()}
-
-
-def _counts(subject: Subject, answers: Answers, shift: int) -> dict:
-    described = subject.groups[shift]
-    here = subject.shifts == shift
-    return {
-        "name": described.name,
-        "kind": described.kind,
-        "prompt": described.prompt,
-        "group": described.group,
-        "candidates": described.candidates,
-        "accepted": int(here.sum()),
-        "unreadable": int((here & ~answers.readable).sum()),
-    }
-
-
-def _class_scores(
-    subject: Subject,
-    shift: str,
-    units: Sequence[ClassUnits],
-    found: Drops | None,
-    min_images: int,
-    floor: BaseFloor,
-) -> list[ClassScore]:
-    names = {one.id: one.name for one in subject.classes}
-    scores = []
-    for one in units:
-        enough = min(one.counts) >= min_images
-        measured = found.classes.get(one.class_id) if found else None
-        base, shifted = (
-            (
-                statistics.accuracy_per_class(one.base_present, one.base_correct),
-                statistics.accuracy_per_class(one.shift_present, one.shift_correct),
-            )
-            if enough
-            else (np.empty(0), np.empty(0))
-        )
-        scores.append(
-            ClassScore(
-                shift=shift,
-                class_id=one.class_id,
-                name=names[one.class_id],
-                base_images=one.counts[0],
-                shift_images=one.counts[1],
-                base_accuracy=tuple(base.tolist()),
-                accuracy=tuple(shifted.tolist()),
-                impact=measured.impact if measured else None,
-                near_chance=tuple(floor.cells[one.class_id].tolist()) if one.class_id in floor.cells else (),
-                class_near_chance=one.class_id in floor.classes,
-            )
-        )
-    return scores
-
-
-def _left_out(
-    subject: Subject,
-    units: Sequence[ClassUnits],
-    kept: Sequence[ClassUnits],
-    min_images: int,
-    floor: BaseFloor | None = None,
-) -> list[LeftOut]:
-    names = {one.id: one.name for one in subject.classes}
-    measured = {one.class_id for one in kept}
-    found = []
-    for one in units:
-        if one.class_id in measured:
-            continue
-        counts = one.class_id, names[one.class_id], *one.counts
-        if floor is None or min(one.counts) < min_images:
-            found.append(LeftOut(*counts))
-        else:
-            found.append(LeftOut(*counts, "near chance", floor.classes[one.class_id]))
-    return found
+    def _left_out(self, place: int, measured: set[str]) -> tuple[LeftOut, ...]:
+        names = {one.id: one.name for one in self.subject.classes}
+        found = []
+        for one in self.units(place):
+            if one.class_id in measured:
+                continue
+            counts = one.class_id, names[one.class_id], *one.counts
+            if min(one.counts) < self.min_images:
+                found.append(LeftOut(*counts))
+            else:
+                found.append(LeftOut(*counts, "near chance", self.floor.classes[one.class_id]))
+        return tuple(found)

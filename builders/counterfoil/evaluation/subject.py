@@ -19,10 +19,10 @@ from counterfoil.evaluation.candidates import MinedCandidates
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.judged_images import JudgedImages
 from counterfoil.hub import DatasetReference
-from counterfoil.label_checks import LabelChecks
 from counterfoil.recipe import Recipe, RecipeClass, drawn_from, sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
+from counterfoil.report.labels import LabelChecks
 from counterfoil.sources import LabelledImages
 from counterfoil.user_cache import user_cache
 

@@ -5,15 +5,20 @@ Every accuracy is in percent and every drop in percentage points, as in timm's o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.csv_text import csv_text
 from counterfoil.evaluation.answer_names import answer_names
-from counterfoil.evaluation.distances.distances_table import distance_rows
-from counterfoil.evaluation.results import ClassScore, Evaluation, Score, ShiftResult
-from counterfoil.evaluation.statistics import Estimate
-from counterfoil.report.nested import FindingScore, MinedShiftResult, ReferenceResult
+from counterfoil.report.comparison import compare_csv
+from counterfoil.report.distances import distances_csv
+from counterfoil.report.findings import findings_csv
+from counterfoil.report.reference import VALIDATION, VALIDATION_GAP
+from counterfoil.report.results import ClassNumbers, GroupFacts, ModelFacts, ResultRow, Results, classes_of, rounded_row
+from counterfoil.report.transfer import transfer_csv
+from counterfoil.report.words import csv_interval as interval_columns
+from counterfoil.report.words import csv_percent as percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +29,37 @@ if TYPE_CHECKING:
     from counterfoil.prediction.class_map import ClassMap
 
 
-def results_csv(evaluation: Evaluation) -> str:
+# The columns of robustness.csv that stand in an order of their own; other measures of a model and a group follow.
+_OWN = ("base_accuracy", "accuracy", "drop", "pairs_drop", "top1", "top_k")
+
+
+def result_tables(results: Results) -> dict[str, tuple[str, str]]:
+    """Every table of these results: short name → (file name, CSV)."""
+    tables = {
+        "results": ("results.csv", results_csv(results)),
+        "robustness": ("robustness.csv", robustness_csv(results)),
+        "shifts": ("shifts.csv", shifts_csv(results)),
+        "measures": ("measures.csv", measures_csv(results)),
+    }
+    if results.base is not None:  # classes are told by their drops
+        tables["classes"] = ("classes.csv", classes_csv(results))
+    if results.findings:
+        tables["findings"] = ("findings.csv", findings_csv(results))
+    if results.transfer:
+        tables["transfer"] = ("transfer.csv", transfer_csv(results))
+    if results.comparison is not None:
+        tables["compare"] = ("compare.csv", compare_csv(results))
+    if any(one.sets for one in results.distances):
+        tables["distances"] = ("distances.csv", distances_csv(results))
+    return tables
+
+
+def measures_csv(results: Results) -> str:
+    """Every number, a line each, in the columns of a row: fractions, as results.json has them, but of classes too."""
+    return csv_text(map(rounded_row, results.rows), [one.name for one in fields(ResultRow)])
+
+
+def results_csv(results: Results) -> str:
     """One line a model, best first, as timm writes it; then `accuracy.SHIFT` and `drop.SHIFT` for each shift.
 
     top1 and top5 are on the accepted base images, each image counting once, as timm counts; they stand in this table
@@ -33,72 +68,68 @@ def results_csv(evaluation: Evaluation) -> str:
     no average, and `tied` counts images whose two best scores are equal. `validation` is accuracy on the source's
     images of the same classes, `validation_gap` that less the base's, in points.
     """
-    rows = []
-    for model in sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name)):
+    rows, number = [], results.rows
+    group = results.base or ""
+    top1 = {model.name: number.value("top1", model=model.name, group=group) or 0.0 for model in results.models}
+    for model in sorted(results.models, key=lambda one: (-top1[one.name], one.name)):
+        top_k = number.value("top_k", model=model.name, group=group, at=str(model.top_k)) or 0.0
         row: dict[str, Any] = {
             # timm's columns, in timm's order (results/results-imagenet.csv).
             "model": model.name,
             "img_size": model.img_size,
-            "top1": percent(model.top1.value),
-            "top1_err": percent(1 - model.top1.value),
-            "top5": percent(model.top_k_accuracy.value),
-            "top5_err": percent(1 - model.top_k_accuracy.value),
+            "top1": percent(top1[model.name]),
+            "top1_err": percent(1 - top1[model.name]),
+            "top5": percent(top_k),
+            "top5_err": percent(1 - top_k),
             "param_count": "" if model.param_count is None else f"{model.param_count / 1e6:.2f}",
             "crop_pct": model.crop_pct,
             "interpolation": model.interpolation,
             # Ours.
             "top_k": model.top_k,
             "tied": model.tied,
-            **interval_columns("base", model.base),
+            **interval_columns("base", results.base_number(model.name)),
             "near_chance": int(model.near_chance),
-            "average_drop": percent(model.average_drop),
-            **_reference_columns(evaluation.reference, model.name),
+            "average_drop": percent(number.value("average_drop", model=model.name)),
+            **_reference_columns(results, model.name),
         }
-        for shift in evaluation.shifts:
-            score = evaluation.score(model.name, shift.name)
-            row[f"accuracy.{shift.name}"] = percent(score.accuracy)
-            row[f"drop.{shift.name}"] = percent(score.drop.value if score.drop else None)
+        for shift in results.shifts:
+            row[f"accuracy.{shift.name}"] = percent(number.value("accuracy", model=model.name, group=shift.name))
+            row[f"drop.{shift.name}"] = percent(number.value("drop", model=model.name, group=shift.name))
         rows.append(row)
     return csv_text(rows)
 
 
-def robustness_csv(evaluation: Evaluation) -> str:
-    """One line a model and shift: accuracies, the drop, the relative and the pairs-only drop with their intervals."""
-    kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
-    near = {model.name for model in evaluation.models if model.near_chance}
-    return csv_text([_robustness_row(score, kinds[score.shift], score.model in near) for score in evaluation.scores])
+def robustness_csv(results: Results) -> str:
+    """One line a model and shift: accuracies, the drop and the pairs-only drop with their intervals, other measures."""
+    shown = {measure.name for measure in results.measures if measure.name not in _OWN}
+    others = list(
+        dict.fromkeys(
+            one.measure
+            for one in results.rows
+            if one.measure in shown and one.model and one.group and not (one.class_id or one.against or one.at)
+        )
+    )
+    # Of a table without drops too, so that tables of all kinds have the same columns.
+    others = list(dict.fromkeys(["relative_drop", *others]))
+    return csv_text(
+        _robustness_row(results, shift, model, others) for shift in results.shifts for model in results.models
+    )
 
 
-def shifts_csv(evaluation: Evaluation) -> str:
+def shifts_csv(results: Results) -> str:
     """One line a shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
-    return csv_text([_shift_row(shift) for shift in evaluation.groups])
+    return csv_text([_shift_row(results, shift) for shift in results.groups])
 
 
-def classes_csv(evaluation: Evaluation) -> str:
+def classes_csv(results: Results) -> str:
     """One line a shift and class: images, accuracies and drop averaged over models; then `drop.MODEL` for each.
 
     A class with too few images has its counts and nothing else. One that is near chance on the base (`near_chance`) has
     its accuracies, and no drop averaged over models. The interval resamples the class's images.
     """
-    kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
-    return csv_text([_class_row(score, kinds[score.shift], evaluation) for score in evaluation.class_scores])
-
-
-def findings_csv(evaluation: Evaluation) -> str:
-    """One line a mined shift and model: failure rates over the candidates that passed the screen, and over the base.
-
-    Rates are averages over classes, in percent; failures and images are their sums. What cannot be measured is empty,
-    and `note` says why.
-    """
-    return csv_text([_finding_row(finding, score) for finding in evaluation.findings for score in finding.scores])
-
-
-def distances_csv(evaluation: Evaluation) -> str:
-    """One line a model of features and set of images: KID with its interval, FID, and how many images of either side.
-
-    `what` is the dataset, a group of it, or the source against itself; `note` says why a line has no numbers.
-    """
-    return csv_text(distance_rows(evaluation.distances))
+    return csv_text(
+        _class_row(results, shift, one) for shift in results.shifts for one in classes_of(results, shift.name)
+    )
 
 
 def predictions_parquet(
@@ -139,90 +170,66 @@ def predictions_parquet(
     return buffer.getvalue().to_pybytes()
 
 
-def percent(value: float | None) -> str:
-    """A fraction as percent with three decimals, as timm prints it; nothing for None."""
-    return "" if value is None else f"{100 * value:.3f}"
-
-
-def _reference_columns(reference: ReferenceResult | None, model: str) -> dict[str, Any]:
+def _reference_columns(results: Results, model: str) -> dict[str, Any]:
     """A model on validation images and its gap to the base; empty where it was not scored there."""
-    gap = None if reference is None else reference.of(model)
+    validation, gap = (results.rows.estimate(name, model=model) for name in (VALIDATION, VALIDATION_GAP))
+    reference = results.reference if gap else None
     return {
-        **interval_columns("validation", gap.validation if gap else None),
-        "validation_images": reference.images if reference is not None and gap is not None else "",
-        "validation_classes": reference.classes if reference is not None and gap is not None else "",
-        **interval_columns("validation_gap", gap.gap if gap else None),
+        **interval_columns("validation", validation),
+        "validation_images": reference.images if reference else "",
+        "validation_classes": reference.classes if reference else "",
+        **interval_columns("validation_gap", gap),
     }
 
 
-def _robustness_row(score: Score, kind: str, near_chance: bool) -> dict[str, Any]:
+def _robustness_row(results: Results, shift: GroupFacts, model: ModelFacts, others: Sequence[str]) -> dict[str, Any]:
+    key, number = {"model": model.name, "group": shift.name}, results.rows
+    pairs = number.one("pairs_drop", **key)
+    top_k = number.estimate("top_k", at=str(model.top_k), **key)
     return {
-        "model": score.model,
-        "shift": score.shift,
-        "kind": kind,
-        "n_classes": score.classes,
-        "n_images": score.images,
-        "n_base_images": score.base_images,
-        "near_chance": int(near_chance),
-        "base_accuracy": percent(score.base_accuracy),
-        "accuracy": percent(score.accuracy),
-        **interval_columns("drop", score.drop),
-        "pairs": score.pairs,
-        **interval_columns("pairs_drop", score.pairs_drop),
-        **interval_columns("top1", score.top1),
-        **interval_columns("top5", score.top_k_accuracy),
-        **{key: value for name, found in score.metrics.items() for key, value in interval_columns(name, found).items()},
+        "model": model.name,
+        "shift": shift.name,
+        "kind": shift.kind or "",
+        "n_classes": shift.classes,
+        "n_images": shift.images,
+        "n_base_images": shift.base_images,
+        "near_chance": int(model.near_chance),
+        "base_accuracy": percent(number.value("base_accuracy", **key)),
+        "accuracy": percent(number.value("accuracy", **key)),
+        **interval_columns("drop", number.estimate("drop", **key)),
+        "pairs": pairs.n if pairs else 0,
+        **interval_columns("pairs_drop", pairs.estimate if pairs else None),
+        **interval_columns("top1", number.estimate("top1", **key)),
+        **interval_columns("top5", top_k),
+        **{
+            column: value
+            for name in others
+            for column, value in interval_columns(name, number.estimate(name, **key)).items()
+        },
     }
 
 
-def _class_row(score: ClassScore, kind: str, evaluation: Evaluation) -> dict[str, Any]:
-    known = bool(score.accuracy)
-    drops = score.drops if known else (None,) * len(evaluation.models)
+def _class_row(results: Results, shift: GroupFacts, one: ClassNumbers) -> dict[str, Any]:
+    known = bool(one.accuracy)
+    drops = one.drops if known else (None,) * len(results.models)
     return {
-        "shift": score.shift,
-        "kind": kind,
-        "class_id": score.class_id,
-        "class": score.name,
-        "measured": int(known and not score.class_near_chance),
-        "near_chance": int(score.class_near_chance),
-        "n_images": score.shift_images,
-        "n_base_images": score.base_images,
-        "base_accuracy": percent(evaluation.averaged(score.base_accuracy)) if known else "",
-        "accuracy": percent(evaluation.averaged(score.accuracy)) if known else "",
-        **interval_columns("drop", score.impact),
-        **{f"drop.{model.name}": percent(drop) for model, drop in zip(evaluation.models, drops, strict=True)},
+        "shift": shift.name,
+        "kind": shift.kind or "",
+        "class_id": one.class_id,
+        "class": one.name,
+        "measured": int(known and not one.class_near_chance),
+        "near_chance": int(one.class_near_chance),
+        "n_images": one.shift_images,
+        "n_base_images": one.base_images,
+        "base_accuracy": percent(results.mean_of_sound(one.base_accuracy)) if known else "",
+        "accuracy": percent(results.mean_of_sound(one.accuracy)) if known else "",
+        **interval_columns("drop", one.impact),
+        **{f"drop.{model.name}": percent(drop) for model, drop in zip(results.models, drops, strict=True)},
     }
 
 
-def _finding_row(finding: MinedShiftResult, score: FindingScore) -> dict[str, Any]:
-    measured = score.measured_on is not None
-    return {
-        "shift": finding.shift,
-        "words": finding.words or "",
-        "role": finding.role or "",
-        "class_ids": " ".join(finding.class_ids),
-        "model": score.model,
-        "target": int(score.target),
-        "measured_on": score.measured_on or "",
-        "candidates": finding.candidates,
-        "screened": finding.screened,
-        "accepted": finding.accepted,
-        "n_classes": score.classes if measured else "",
-        "n_images": score.images if measured else "",
-        "failures": score.failures if measured else "",
-        "n_base_images": score.base_images if measured else "",
-        "base_failures": "" if score.base_failures is None else score.base_failures,
-        "rate": percent(score.rate),
-        "base_rate": percent(score.base_rate),
-        **interval_columns("difference", score.difference),
-        "near_chance": int(score.near_chance),
-        "classes_near_chance": ", ".join(finding.near_chance),
-        "note": score.note or "",
-    }
-
-
-def _shift_row(shift: ShiftResult) -> dict[str, Any]:
-    line = shift.slope
+def _shift_row(results: Results, shift: GroupFacts) -> dict[str, Any]:
+    line = results.rows.one("slope", group=shift.name)
     return {
         "shift": shift.name,
         "kind": shift.kind or "",
@@ -237,21 +244,14 @@ def _shift_row(shift: ShiftResult) -> dict[str, Any]:
         "n_base_images": shift.base_images,
         "classes_left_out": " ".join(one.class_id for one in shift.left_out),
         "classes_near_chance": " ".join(one.class_id for one in shift.left_out if one.why == "near chance"),
-        **interval_columns("impact", shift.impact),
-        "slope": _number(line.slope if line else None),
+        **interval_columns("impact", results.rows.estimate("impact", group=shift.name)),
+        "slope": _number(line.value if line else None),
         "slope_low": _number(line.low if line else None),
         "slope_high": _number(line.high if line else None),
-        "intercept": percent(line.intercept if line else None),
-        "r_squared": _number(line.r_squared if line else None),
-        "n_models": line.n_models if line else "",
+        "intercept": percent(results.rows.value("intercept", group=shift.name)),
+        "r_squared": _number(results.rows.value("r_squared", group=shift.name)),
+        "n_models": line.n if line else "",
     }
-
-
-def interval_columns(name: str, estimate: Estimate | None) -> dict[str, str]:
-    """An estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
-    low, high = (estimate.low, estimate.high) if estimate else (None, None)
-    value = estimate.value if estimate else None
-    return {name: percent(value), f"{name}_low": percent(low), f"{name}_high": percent(high)}
 
 
 def _number(value: float | None) -> str:

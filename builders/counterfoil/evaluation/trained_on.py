@@ -14,7 +14,7 @@ from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.edited_rows import edits_of
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.mended import MendedNote, mended_of
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.store.decoding import pixels_sha256
 
 _TOLD = 1000  # images between two words of how far it is
@@ -109,13 +109,10 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
 def _common_images(subject: Subject, told: Mapping[str, frozenset[str]]) -> dict[str, int]:
     """How many of the images each model was fitted to."""
     counts = dict.fromkeys(told, 0)
-    total = len(subject.keys)
     pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
-    for number, picture in enumerate(pictures, 1):
+    for picture in track(pictures, "looking for images that a model was fitted to", len(subject.keys), _TOLD):
         if picture is not None:
             content = pixels_sha256(picture)
             for name, contents in told.items():
                 counts[name] += content in contents
-        if number % _TOLD == 0 or number == total:
-            report("looking for images that a model was fitted to", number, total)
     return counts

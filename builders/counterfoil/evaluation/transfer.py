@@ -6,29 +6,38 @@ No file is read or written here. A caption is a shift of one class: its images w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.clustered_rates import clustered_rates, matched_rates
 from counterfoil.evaluation.families import family_of, is_told, plain_architecture
 from counterfoil.evaluation.findings import Answerer, judges_among
 from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.keep.failure_names import PARENT, TOP1, TOP3
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.report.nested import Relation, Transfer, TransferRate, TransferScore, TransferShift
-
-# The rule that judges are asked by, if no other is named, and the one that the paper's figure counts by.
-RULES = (TOP1, TOP3)
-JUDGE, SAME_ARCHITECTURE, SAME_FAMILY, OTHER = "judge", "same architecture", "same family", "other"
-RELATIONS: tuple[Relation, ...] = (JUDGE, SAME_ARCHITECTURE, SAME_FAMILY, OTHER)
+from counterfoil.report.results import ResultRow, row
+from counterfoil.report.transfer import (
+    BESIDE,
+    BY_CONSTRUCTION,
+    JUDGE,
+    ON_BASE,
+    OTHER,
+    RULES,
+    SAME_ARCHITECTURE,
+    SAME_FAMILY,
+    TRANSFER,
+    Relation,
+    Transfer,
+    TransferModel,
+    TransferShift,
+)
+from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 
 @dataclass(frozen=True)
@@ -59,14 +68,14 @@ def measure_transfer(
     scored: Sequence[Scored],
     models: Sequence[Answerer],
     floor: BaseFloor | None = None,
-) -> tuple[Transfer, ...]:
-    """One `Transfer` a judge, in the recipe's order; none where no rule keeps what one gets wrong.
+) -> tuple[tuple[Transfer, ...], list[ResultRow]]:
+    """One `Transfer` a judge, in the recipe's order, and its rows; none where no rule keeps what one gets wrong.
 
     readable: (n,) of the subject's images. `models` are those of `scored`, in their order. Images of classes that are
     near chance by the `floor` are in no rate: models fail on nearly all of them anyway.
     """
     if not subject.judged.shifts:
-        return ()
+        return (), []
     described = [
         _Model(
             model,
@@ -76,19 +85,57 @@ def measure_transfer(
         )
         for one, model in zip(scored, models, strict=True)
     ]
-    pins = subject.mined.pins
-    floor = floor or BaseFloor(np.zeros(len(models), dtype=bool))
-    near = np.array([one.id in floor.classes for one in subject.classes], dtype=bool)
-    near_models = tuple(model.name for model, is_near in zip(models, floor.models, strict=True) if is_near)
-    found = []
+    near = np.array([floor is not None and one.id in floor.classes for one in subject.classes], dtype=bool)
+    found: list[Transfer] = []
+    numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
-        rows = np.flatnonzero(wrong)
-        rows = rows[readable[rows]]
+        rows = np.flatnonzero(wrong & readable)
         left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
         rows = rows[~near[subject.labels[rows]]]
-        one = _transfer(subject, readable, _judge(name, described, pins), described, rows)
-        found.append(replace(one, near_chance=near_models, classes_near_chance=left_out))
-    return tuple(found)
+        judge = _judge(name, described, subject.mined.pins)
+        asked = [one for one in subject.judged.shifts if name in one.judges]
+        own = {one.place: rows[subject.shifts[rows] == one.place] for one in asked}
+        family = family_of(judge.architecture, name)
+        told = [
+            TransferModel(
+                model.answerer.name,
+                family_of(model.answerer.architecture, model.answerer.name),
+                JUDGE if at in judge.places else _relation(model, judge),
+            )
+            for at, model in enumerate(described)
+        ]
+        numbers += _rates(subject, readable, judge, described, None, rows)
+        for one in asked:
+            # A single shift is all there is.
+            if len(asked) > 1:
+                numbers += _rates(subject, readable, judge, described, one.place, own[one.place])
+        if not judge.places:
+            told.insert(0, TransferModel(_recorded_name(judge, described), family, JUDGE))
+        found.append(
+            Transfer(
+                judge=name,
+                architecture=judge.architecture,
+                family=family,
+                scored=bool(judge.places),
+                captions=len(_captions(subject, rows)[0]),
+                images=len(rows),
+                shifts=tuple(
+                    TransferShift(
+                        name=subject.groups[one.place].name,
+                        judges=one.judges,
+                        at_least=one.at_least,
+                        candidates=subject.groups[one.place].candidates or 0,
+                        accepted=int((subject.shifts == one.place).sum()),
+                        images=len(own[one.place]),
+                        failure=one.failure,
+                    )
+                    for one in asked
+                ),
+                models=tuple(told) if len(rows) else (),
+                classes_near_chance=left_out,
+            )
+        )
+    return tuple(found), numbers
 
 
 def relation_of(
@@ -137,60 +184,23 @@ def _judge(name: str, models: Sequence[_Model], pins: Mapping[str, Any]) -> _Jud
     )
 
 
-def _transfer(
-    subject: Subject,
-    readable: NDArray[np.bool_],
-    judge: _Judge,
-    models: Sequence[_Model],
-    rows: NDArray[np.int64],
-) -> Transfer:
-    asked = [one for one in subject.judged.shifts if judge.name in one.judges]
-    own = {one.place: rows[subject.shifts[rows] == one.place] for one in asked}
-    scores = _scores(subject, readable, judge, models, None, rows)
-    for one in asked:
-        # A single shift is all there is.
-        if len(asked) > 1:
-            scores += _scores(subject, readable, judge, models, one.place, own[one.place])
-    return Transfer(
-        judge=judge.name,
-        architecture=judge.architecture,
-        family=family_of(judge.architecture, judge.name),
-        scored=bool(judge.places),
-        captions=len(_captions(subject, rows)[0]),
-        images=len(rows),
-        shifts=tuple(
-            TransferShift(
-                shift=subject.groups[one.place].name,
-                judges=one.judges,
-                at_least=one.at_least,
-                candidates=subject.groups[one.place].candidates or 0,
-                accepted=int((subject.shifts == one.place).sum()),
-                images=len(own[one.place]),
-                failure=one.failure,
-            )
-            for one in asked
-        ),
-        scores=tuple(scores),
-    )
-
-
 def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The captions of some rows, as shift times classes plus class, and (rows,) which each row is of."""
     return np.unique(subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True)
 
 
-def _scores(
+def _rates(
     subject: Subject,
     readable: NDArray[np.bool_],
     judge: _Judge,
     models: Sequence[_Model],
     place: int | None,
     rows: NDArray[np.int64],
-) -> list[TransferScore]:
+) -> list[ResultRow]:
     """Every model on some images that the judge is wrong about: of one shift, or of all (place None)."""
     if not len(rows):
         return []
-    shift = None if place is None else subject.groups[place].name
+    group = "" if place is None else subject.groups[place].name
     captions, caption = _captions(subject, rows)
     images = np.bincount(caption, minlength=len(captions))
     mixture = np.bincount(subject.labels[rows], minlength=len(subject.classes))
@@ -200,8 +210,14 @@ def _scores(
         for part in subject.parts[1:]
         for at in range(part.first, part.first + len(part.images.group_names))
     }
-    rates: dict[int, list[TransferRate]] = {at: [] for at in range(len(models))}
     constructed = _constructed(subject, judge, place)
+    found: list[ResultRow] = []
+    if not judge.places:
+        # A judge that is not scored here is told by what was recorded of it: wrong about each of these.
+        for rule in constructed:
+            key = {"model": _recorded_name(judge, models), "group": group, "against": judge.name, "at": rule}
+            found.append(row(TRANSFER, 1.0, n=len(rows), units=len(captions), note=BY_CONSTRUCTION, **key))
+            found.append(row(ON_BASE, None, n=len(base), **key))
     for rule in RULES:
         able = [at for at, model in enumerate(models) if rule in model.failed]
         if not able:
@@ -213,38 +229,22 @@ def _scores(
         on_base = _matched(subject, base, failed, mixture)
         others = {name: _matched(subject, own, failed, mixture) for name, own in beside.items()}
         for column, at in enumerate(able):
-            estimate = estimates[column]
-            if rule in constructed and at in judge.places:
-                estimate = Estimate(estimate.value)  # by construction: nothing was estimated
-            rates[at].append(
-                TransferRate(
-                    rule=rule,
-                    failures=int(counts[:, column].sum()),
-                    rate=estimate,
-                    base_rate=None if on_base is None else float(on_base[column]),
-                    beside={name: float(found[column]) for name, found in others.items() if found is not None},
-                )
-            )
-    scores = [
-        TransferScore(
-            model=model.answerer.name,
-            family=family_of(model.answerer.architecture, model.answerer.name),
-            relation=_relation(model, judge) if at not in judge.places else JUDGE,
-            shift=shift,
-            captions=len(captions),
-            images=len(rows),
-            base_images=len(base),
-            rates=tuple(rates[at]),
-        )
-        for at, model in enumerate(models)
-    ]
-    if judge.places:
-        return scores
-    # A judge that is not scored here is told by what was recorded of it: wrong about each of these.
-    recorded = tuple(TransferRate(rule, len(rows), Estimate(1.0), None, {}) for rule in constructed)
-    name = f"{judge.name} (of the build)" if judge.name in {one.model for one in scores} else judge.name
-    family = family_of(judge.architecture, judge.name)
-    return [TransferScore(name, family, JUDGE, shift, len(captions), len(rows), len(base), recorded), *scores]
+            key = {"model": models[at].answerer.name, "group": group, "against": judge.name, "at": rule}
+            itself = rule in constructed and at in judge.places
+            # By construction nothing was estimated.
+            rate: Estimate | float = estimates[column].value if itself else estimates[column]
+            note = BY_CONSTRUCTION if itself else ""
+            found.append(row(TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key))
+            found.append(row(ON_BASE, None if on_base is None else float(on_base[column]), n=len(base), **key))
+            for name, elsewhere in others.items():
+                if elsewhere is not None:
+                    found.append(row(BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}))
+    return found
+
+
+def _recorded_name(judge: _Judge, models: Sequence[_Model]) -> str:
+    """A judge's name where no scored model, with other weights, has it."""
+    return f"{judge.name} (of the build)" if judge.name in {one.answerer.name for one in models} else judge.name
 
 
 def _constructed(subject: Subject, judge: _Judge, place: int | None) -> tuple[str, ...]:

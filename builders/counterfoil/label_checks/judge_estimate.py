@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_class, label_error_of_shift, share_of
 from counterfoil.label_checks.validation_answers import ValidationAnswers, validation_of
 from counterfoil.recipe.layering import without_folders
-from counterfoil.report.nested import JudgedLabels, LabelChecks, ShiftChecks
+from counterfoil.report.labels import JudgedLabels, LabelChecks, ShiftChecks
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -55,17 +55,6 @@ def judged_checks(
     errors = {} if validation is None else _errors(validation)
     found = (_of_shift(name, judged.get(name, {}), errors, name in picked) for name in shifts)
     return LabelChecks(judge, total, tuple(found))
-
-
-def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabels]]:
-    """The classes of a shift that the judge doubts most, by estimate where there is one; those in doubt alone."""
-
-    def doubt(item: tuple[str, JudgedLabels]) -> tuple[float, float, int]:
-        _, one = item
-        error = one.disagreement.value if one.label_error is None else one.label_error.value
-        return -error, -one.disagreement.value, -one.images
-
-    return sorted(((name, one) for name, one in checks.classes.items() if one.disagreed), key=doubt)[:most]
 
 
 def _errors(validation: ValidationAnswers) -> dict[str, tuple[int, int, int, int]]:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Share, parse_document, plain
 from counterfoil.errors import UserError
-from counterfoil.report.nested import CheckedShare, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.report.labels import CheckedShare, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.store.sealed_folder import REVIEWED
 
 Task = Literal["class", "shift"]

@@ -50,7 +50,7 @@ from counterfoil.mining.audited import clip_doubts
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.head import LinearHead
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
 
 LEARNED_NOTHING = (
@@ -150,7 +150,7 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
     train = seen.lesson(train_features, train_labels)
     arms = [Arm(RETRAINED, "retrained"), *prepared.arms_of(name), *_balanced(prepared, context, audit.keys)]
     fitted: list[_Fitted] = []
-    for done, arm in enumerate(arms):
+    for arm in track(arms, f"{name}: heads"):
         lesson = None
         if arm.debug is not None:
             rows, features = _rows(prepared, arm.debug.images, seen)
@@ -162,7 +162,6 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
         beside = next((one for one in arms if one.name == arm.of), arm).debug
         judged_by = TEST if beside is not None and confirm_chose(beside, audited) else CONFIRM
         fitted.append(_fit(arm, lesson, train, train_rows, kept, settings.grid, judges, own, judged_by))
-        report(f"{name}: heads", done + 1, len(arms))
     by_name = {one.arm.name: one for one in fitted}
     results = []
     for one in fitted:
@@ -324,14 +323,13 @@ def _with_effects(
     numbers = [number for number in _IMAGES if number < most] + ([most] if most else [])
     asked += [("by_images", n, rows_within(ranks, debug.context, images=n, seed=seed)) for n in numbers]
     found: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
-    for done, (kind, value, rows) in enumerate(asked):
+    for kind, value, rows in track(asked, f"{one.arm.name}: effects"):
         fewer = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = judges.answers(kept.fitted(train, fewer, result.lam).head)
         shares = _shares(answers, judges, result.judged_by)
         found[kind].append(
             EffectPoint(value, len(rows), shares.get(HELDOUT), shares.get(IN_CONTEXTS), shares.get(TEST))
         )
-        report(f"{one.arm.name}: effects", done + 1, len(asked))
     return replace(result, by_k=tuple(found["by_k"]), by_images=tuple(found["by_images"]))
 
 

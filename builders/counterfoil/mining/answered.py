@@ -8,86 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
 
 from counterfoil.csv_text import csv_text
-from counterfoil.documents import STRICT, Count, File, Interval, Share
+from counterfoil.mining.audited import WithoutClip, unit_names, unreadable_note
+from counterfoil.mining.contents import contents_seen
+from counterfoil.mining.findings import (
+    AnswersTold,
+    AuditedImages,
+    ClassAnswered,
+    ClassAudit,
+    DealtHalves,
+    Findings,
+    Half,
+    Interval,
+    LabelToLookAt,
+    MethodUsed,
+    MinedRecipe,
+    TakenFor,
+    Target,
+)
+from counterfoil.mining.mined_files import what_is_odd
+from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.section import Section
+from counterfoil.sources.halves import deal_halves
 from counterfoil.stats import clustered_interval
 
+_NO_CLIP = "No failure is described in words, since that takes a CLIP"
 MOST_PAIRS = 50
 MOST_LABELS = 200
 # Of fewer rows that are taken for one another a pair of classes says nothing of either.
 FEWEST_TAKEN = 3
 COLUMNS = ("key", "path", "label_id", "label", "answered_id", "answered", "confidence", "look_at_label", "findings")
-
-
-@dataclass(frozen=True, slots=True)
-class ClassAnswered:
-    """How often a class fails, beside all others together."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    id: str
-    name: str
-    rows: Count
-    failures: Count
-    rate: Share
-    interval: Annotated[Interval, Field(description="95 %, clustered by unit, for this class alone.")]
-    others_rate: Annotated[Share | None, Field(description="Of the rows of all other classes; null where none is.")]
-
-    @property
-    def more(self) -> bool:
-        """Whether its interval lies above the rate of the others."""
-        return self.others_rate is not None and self.interval[0] > self.others_rate
-
-
-@dataclass(frozen=True, slots=True)
-class TakenFor:
-    """How often a class is taken for another one."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    id: str
-    name: str
-    other_id: Annotated[str, Field(description="The class that was answered.")]
-    other_name: str
-    count: Count
-    rows: Annotated[Count, Field(description="Rows of the class.")]
-    share: Share
-    interval: Annotated[Interval, Field(description="95 %, clustered by unit, for this pair alone.")]
-
-
-@dataclass(frozen=True, slots=True)
-class LabelToLookAt:
-    """A row of which the classifier is as sure of another class as it usually is of that class's own rows."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    key: str
-    path: File
-    label: Annotated[str, Field(description="The name of its class.")]
-    answered: Annotated[str, Field(description="The name of the class that was answered.")]
-    confidence: Share
-
-
-@dataclass(frozen=True, slots=True)
-class AnswersTold:
-    """Which classes fail more than the others, which are taken for which, and which labels to look at."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    rows: Annotated[Count, Field(description="Images with an answer, both halves together.")]
-    failures: Count
-    classes: Annotated[tuple[ClassAnswered, ...], Field(description="Those with rows, the worst first.")]
-    taken_for: Annotated[tuple[TakenFor, ...], Field(description="The most frequent first.")]
-    labels: Annotated[tuple[LabelToLookAt, ...], Field(description="The surest first, so many at most.")]
-    labels_in_all: Count
-    without_words: Annotated[
-        str | None, Field(description="Why nothing was named in words, for people; null where it was tried.")
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -212,3 +172,60 @@ def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Int
     """The share of some rows, and its interval; Wilson's where each row is its own unit."""
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     return float(hit.mean()), clustered_interval(np.bincount(of_unit, hit), np.bincount(of_unit))
+
+
+def find_without_words(
+    error: WithoutClip, recipe: Recipe, mine: Mine, settings: Section
+) -> tuple[Findings, AnsweredRows]:
+    """Findings without a hypothesis, of the answers that the target has given, and the rows behind them."""
+    parts, target = error.parts, error.answers
+    contents: list[str] = []
+    for one in contents_seen(parts):
+        contents += one.known()
+    rows = np.flatnonzero(target.predictions.readable)
+    keys = [key for part in parts for key in part.keys]
+    every = np.concatenate([part.labels for part in parts])
+    labels = every[rows]
+    failed = failures(mine.failure, target.predictions, every, recipe.classes, target.class_map)[rows]
+    names = np.asarray(unit_names(parts, contents), dtype=object)[rows].astype(str)
+    units = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    halves = deal_halves(labels, mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
+    paths = {key: path for part in parts for key, path in zip(part.keys, part.paths or (), strict=False)}
+    own = [keys[row] for row in rows.tolist()]
+    unreadable = [keys[row] for row in np.flatnonzero(~target.predictions.readable).tolist()]
+    told = AnsweredRows.of(own, labels, failed, units, target.predictions, target.class_map, rows, paths)
+    counts = np.bincount(labels, minlength=len(recipe.classes))
+    wrong = np.bincount(labels[failed], minlength=len(recipe.classes))
+
+    def half(places: NDArray[np.int64]) -> Half:
+        return Half(len(places), len(np.unique(units[places])), keys_sha256([own[place] for place in places.tolist()]))
+
+    by_content = any(part.units is None for part in parts)
+    findings = Findings(
+        recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
+        method=MethodUsed(mine.method, settings.model_dump(mode="json")),
+        target=Target(mine.target or target.classifier.name, target.classifier.sha256, target.about),
+        on=tuple(AuditedImages(part.name, part.content, len(part)) for part in parts),
+        failure=mine.failure,
+        halves=DealtHalves(
+            mine.seed, half(halves.discover), half(halves.confirm), "content" if by_content else "unit"
+        ),
+        margin=mine.margin,
+        fdr=mine.fdr,
+        tested=0,
+        smallest_difference=None,
+        classes=tuple(
+            ClassAudit(
+                cls.id, cls.name, int(counts[cls.label]), int(wrong[cls.label]),
+                float(wrong[cls.label] / counts[cls.label]) if counts[cls.label] else None,
+                reason="there is no CLIP to look for words with",
+            )
+            for cls in recipe.classes
+        ),
+        findings=(),
+        unreadable=len(keys) - len(rows),
+        notes=(*unreadable_note(unreadable, paths), *what_is_odd(recipe, mine.on)),
+        doubts=(f"{_NO_CLIP}: {'; '.join(error.problems)}", *([error.hint] if error.hint else [])),
+        answered=answered(told, recipe, _NO_CLIP),
+    )  # fmt: skip
+    return findings, told

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.audited import Audited
-from counterfoil.mining.class_audits import ClassAudit
 from counterfoil.mining.confirmation import (
     Confirmation,
     Counted,
@@ -24,6 +23,7 @@ from counterfoil.mining.confirmation import (
 from counterfoil.mining.findings import (
     AuditedImages,
     CaptionCheck,
+    ClassAudit,
     CurvePoint,
     DealtHalves,
     Evidence,
@@ -39,16 +39,16 @@ from counterfoil.mining.findings import (
     Target,
 )
 from counterfoil.mining.findings_layer import drawing_prompt
-from counterfoil.mining.hypothesis_tests import p_value
 from counterfoil.mining.method import CandidateCaptions, Found, Hypothesis
 from counterfoil.mining.other_classifiers import other_failures
 from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
+from counterfoil.stats import score_test
 
 _MOST_EVIDENCE = 12  # a half and finding
 _NEAREST = 20
@@ -89,14 +89,14 @@ def collect_findings(
     confirmations = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
     others = other_failures(recipe, mine, audits, maps, device)
     findings = []
-    for hypothesis, at, counts, confirmation in zip(carried, places, counted, confirmations, strict=True):
+    each = zip(carried, places, counted, confirmations, strict=True)
+    for hypothesis, at, counts, confirmation in track(each, "findings", len(carried)):
         own, there = audits[at], confirm_rows[at]
         before = compared(*count_hypothesis(hypothesis, rows_of(own, own.halves.discover)))
         finding = _finding(recipe, own, captions, found, hypothesis, confirmation, before, there, others[at])
         if rendered is not None and counts.rendered is not None:
             finding = _with_rendered(finding, recipe, mine, own, rendered, counts, confirmation)
         findings.append(finding)
-        report("findings", len(findings), len(carried))
     # Confirmed first, the largest difference first.
     findings.sort(key=lambda one: (not one.confirmed, -(one.difference.value or 0.0), one.name))
     classifier = audited.target.classifier
@@ -212,7 +212,7 @@ def _with_rendered(
         finding,
         evidence=evidence,
         tested_on=counts.tested_on,
-        rendered=RenderedTest(numbers.set, numbers.rest, numbers.difference, p_value(*counts.rendered, mine.margin)),
+        rendered=RenderedTest(numbers.set, numbers.rest, numbers.difference, score_test(*counts.rendered, mine.margin)),
     )
 
 

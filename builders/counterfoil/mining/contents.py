@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.sources import LabelledImages
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.user_cache import user_cache
@@ -45,9 +45,9 @@ class ContentsSeen:
         if known is not None:
             return known
         missing = frozenset(plain.keys) - self._seen.keys()
-        for done, _ in enumerate(self.images.images(missing) if missing else (), 1):
-            if done % 1000 == 0 or done == len(missing):
-                report(f"{plain.name}: contents", done, len(missing))
+        read = self.images.images(missing) if missing else ()
+        for _ in track(read, f"{plain.name}: contents", len(missing), 1000):
+            pass
         make_folder(self._file.parent)
         write_atomically(self._file, b"".join(self._seen[key] for key in plain.keys))
         return [self._seen[key].hex() for key in plain.keys]

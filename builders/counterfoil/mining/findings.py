@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
+from counterfoil.csv_text import csv_text
 from counterfoil.documents import (
-    STRICT,
     Count,
     File,
     Interval,
     Share,
+    Strict,
     document_text,
     parse_document,
     plain,
     schema_text,
 )
-from counterfoil.mining.answered import AnswersTold
-from counterfoil.mining.class_audits import ClassAudit
-from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
-from counterfoil.mining.label_check import LabelCheck
 from counterfoil.notebook import shown_table
 from counterfoil.recipe.mined_facts import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
 
@@ -38,11 +35,15 @@ FINDINGS_VERSION = 1
 SHORTENED_TO = "shortened_to"
 
 
+# What a round is drawn for; its seed is of the purpose and the round's number. Estimates have a purpose of their own
+# beside a search, beside what is tried in its folder, and beside the same findings by another recipe.
+Purpose = Literal["baseline", "test", "shorten", "until", "estimate", "try", "try_estimate", "again", "again_estimate"]
+
+
 @dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Strict):
     """How often a set of rows fails. `rate` is None where the set has no row."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     rows: Annotated[Count, Field(description="Rows of the set.")]
     units: Annotated[Count, Field(description="Units among them: rows that share one are not independent.")]
     failures: Annotated[Count, Field(description="Rows that the failure rule calls wrong.")]
@@ -59,10 +60,9 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Strict):
     """The set's failure rate minus the rest's."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     value: Annotated[float | None, Field(description="Null where the set or the rest has no row.")]
     interval: Annotated[Interval | None, Field(description="95 %, as if this hypothesis were the only one.")]
     reported_interval: Annotated[
@@ -75,20 +75,18 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Strict):
     """A set against the rest of its classes on one half."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     set: Rate
     rest: Rate
     difference: Difference
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Strict):
     """One image of a finding's set."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     key: Annotated[str, Field(description="The row's key among the labelled images.")]
     score: Annotated[float, Field(description="What evidence is ordered by: high is more in the set.")]
     failed: bool
@@ -99,10 +97,9 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class NearestImage:
+class NearestImage(Strict):
     """One of the images nearest to a finding's caption, and the caption of the grammar that is nearest to it."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     key: str
     caption: Annotated[str, Field(description="The best caption for this image among the grammar's for its class.")]
     matches: Annotated[bool, Field(description="Whether that says what the finding's own caption adds.")]
@@ -111,10 +108,9 @@ class NearestImage:
 
 
 @dataclass(frozen=True, slots=True)
-class CaptionCheck:
+class CaptionCheck(Strict):
     """Whether the images nearest to a caption are what it says, as far as CLIP tells among the grammar's captions."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     images: Annotated[Count, Field(description="How many of the nearest images were looked at.")]
     matching: Annotated[Count, Field(description="Those whose best caption says what the finding's adds.")]
     share: Share
@@ -125,29 +121,26 @@ class CaptionCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePoint:
+class CurvePoint(Strict):
     """The target's accuracy on the k images of the classes that belong most to the set."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     k: Annotated[int, Field(ge=1)]
     accuracy: Share
 
 
 @dataclass(frozen=True, slots=True)
-class OtherClassifier:
+class OtherClassifier(Strict):
     """The same set and rest under another classifier, or another training run of the target."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     model: str
     set: Rate
     rest: Rate
 
 
 @dataclass(frozen=True, slots=True)
-class RenderedTest:
+class RenderedTest(Strict):
     """The test on images that were rendered after the hypothesis was named: its own against its base."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     set: Annotated[Rate, Field(description="Accepted images of what the hypothesis says.")]
     rest: Annotated[Rate, Field(description="Accepted images of the base, of the same classes.")]
     difference: Difference
@@ -155,10 +148,9 @@ class RenderedTest:
 
 
 @dataclass(frozen=True, slots=True)
-class NotTested:
+class NotTested(Strict):
     """A hypothesis that was named and could not be tested, so that it counts for no q-value."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
     words: Annotated[str, Field(description="For people: 'sandal not on a beach'.")]
@@ -166,10 +158,133 @@ class NotTested:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SequentialLook(Strict):
+    """What a sequential test stood at after some pairs."""
+
+    pairs: Count
+    log_e: Annotated[float, Field(description="Natural logarithm of the e-value: 0 says nothing, 2.3 one in ten.")]
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedEstimate(Strict):
+    """A failure rate estimated by drawing until the k-th failure (Wiles 2022); it enters no test."""
+
+    until: Annotated[int, Field(ge=2, description="The k that was asked for.")]
+    drawn: Annotated[Count, Field(description="The place of the k-th failure, or all images where it never came.")]
+    reached: bool
+    rate: Share
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPairs(Strict):
+    """Images of a description, each beside a base image of the same noise."""
+
+    pairs: Annotated[Count, Field(description="Pairs of which the screen accepted both images.")]
+    both: Annotated[Count, Field(description="Pairs of which both images fail.")]
+    failing: Annotated[Count, Field(description="Pairs that fail as described and are right on the base.")]
+    rescued: Annotated[Count, Field(description="Pairs that are right as described and fail on the base.")]
+
+    def __post_init__(self) -> None:
+        if self.both + self.failing + self.rescued > self.pairs:
+            raise ValueError(f"{self.both} + {self.failing} + {self.rescued} pairs of {self.pairs}")
+
+
+@dataclass(frozen=True, slots=True)
+class FreshPairs(CountedPairs):
+    """Pairs drawn once more for a finding after its test, in a number fixed before: its rates are of these alone."""
+
+    drawn: Annotated[Count, Field(description="Pairs drawn, of which `pairs` were accepted.")]
+    round: Annotated[str, Field(description="The folder of their round, as `rounds/07`.")]
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest(CountedPairs):
+    """Pairs that were tested as they were drawn. They prove; drawing ends when they do, so they are no estimate."""
+
+    state: Annotated[
+        Literal["confirmed", "futile", "out_of_budget"],
+        Field(description="confirmed by e-BH; futile: the difference cannot reach the margin; or the budget ended."),
+    ]
+    looks: Annotated[tuple[SequentialLook, ...], Field(description="The test after each batch.")]
+    estimate: StoppedEstimate | None = None
+    drawn: Annotated[Count | None, Field(description="Pairs drawn, the rejected ones included; null: not told.")] = None
+    fresh: Annotated[
+        FreshPairs | None, Field(description="What the rates are of; null where none were drawn after the test.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCount(Strict):
+    """A wrong answer, and how often it was given."""
+
+    answer: Annotated[str, Field(description="What the target answered, as a name.")]
+    images: Count
+    share: Annotated[Share, Field(description="Of all images, right ones included.")]
+    examples: Annotated[tuple[str, ...], Field(description="Keys of some of them.")] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrongAnswers(Strict):
+    """The most frequent wrong answers on the base and as described (Wiles 2022, Figure 2), most frequent first."""
+
+    before: tuple[AnswerCount, ...]
+    after: tuple[AnswerCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDrawn(Strict):
+    """A round: a dataset in the folder of the findings, drawn for one purpose with noise of its own."""
+
+    name: Annotated[str, Field(description="Its folder, as `rounds/01`.")]
+    purpose: Purpose
+    seed: int
+    images: Annotated[Count, Field(description="Images drawn.")]
+    accepted: Annotated[Count, Field(description="Those that the screen accepted.")]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCheck(Strict):
+    """What CLIP says of the labels of a finding's failing rows, on both halves."""
+
+    rows: Annotated[Count, Field(description="Failing rows of the set that were checked, on both halves.")]
+    mislabelled: Annotated[Count, Field(description="Those that look mislabelled: of the class that was answered.")]
+    share: Annotated[
+        Share | None,
+        Field(
+            description="The estimated share of wrong labels: twice the share of rows that lie deeper in the class"
+            " that was answered than its median right row, 1 at most; null where nothing was checked."
+        ),
+    ]
+    right_share: Annotated[
+        Share | None,
+        Field(description="The same of the right rows of the same classes; null where nothing was checked."),
+    ]
+    suspected: Annotated[bool, Field(description="Whether the finding is perhaps one of wrong labels.")] = False
+    reason: Annotated[str | None, Field(description="Why labels were not checked; null where they were.")] = None
+
+    def __post_init__(self) -> None:
+        if self.mislabelled > self.rows:
+            raise ValueError(f"{self.mislabelled} of {self.rows} rows look mislabelled")
+        if (self.share is None) != (self.reason is not None) or (self.suspected and self.share is None):
+            raise ValueError("labels were checked, or there is a reason why not")
+
+    @classmethod
+    def unchecked(cls, reason: str) -> LabelCheck:
+        return cls(0, 0, None, None, reason=reason)
+
+    @property
+    def verdict(self) -> str:
+        """In words, for a table."""
+        if self.reason is not None:
+            return "not checked"
+        return PERHAPS_WRONG_LABELS if self.suspected else "no doubt"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Strict):
     """A hypothesis that was carried to the test, confirmed or not, with its evidence."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: Annotated[str, Field(description="Unique in the document: the shift of the recipe that was written.")]
     classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
     class_names: tuple[str, ...]
@@ -252,6 +367,11 @@ class Finding:
         if (self.pairs is None) != (self.tested_on != "pairs"):
             raise ValueError(f"{self.name}: tested on {self.tested_on}, with pairs = {self.pairs}")
 
+    @property
+    def last_log_e(self) -> float | None:
+        """The log e-value that a test in pairs ended with; None for another test, and for one without a look."""
+        return self.pairs.looks[-1].log_e if self.pairs is not None and self.pairs.looks else None
+
     def perhaps_under(self, margin: float) -> bool:
         """Whether fresh pairs of a confirmed finding leave a smaller difference open: the test only denies none."""
         reported = self.difference.reported_interval
@@ -259,58 +379,172 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class MinedRecipe:
+class ClassDirection(Strict):
+    """The direction of a class, found on its discover rows."""
+
+    strength: Annotated[Share, Field(description="Cross-validated balanced accuracy: .5 is chance.")]
+    interval: Interval | None
+    p: Annotated[Share, Field(description="Permutation p of the strength over the whole grid of C.")]
+    C: float
+    rows: Annotated[Count, Field(description="Rows of the class on the discover half.")]
+    errors: Annotated[Count, Field(description="Failures among them.")]
+    solver: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredCaption(Strict):
+    """A caption with its score along a class's direction: low is hard."""
+
+    caption: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassContext(Strict):
+    """A context that a class may be in, and how often its discover rows are, as CLIP tells among all of the class's."""
+
+    words: Annotated[str, Field(description="The context alone: 'in the snow'.")]
+    caption: Annotated[str, Field(description="What CLIP compared with images.")]
+    failures: Annotated[
+        Count, Field(description="Failures of the class that are in it, of all classifiers that were pooled.")
+    ]
+    of_failures: Annotated[Count, Field(description="Failures of the class.")]
+    right: Annotated[Count, Field(description="Right answers of the class that are in it.")]
+    of_right: Annotated[Count, Field(description="Right answers of the class.")]
+    lift: Annotated[float | None, Field(ge=0, description="Its share of failures over its share of right answers.")]
+    rank: Annotated[Count | None, Field(description="Its place among those chosen, from 0; null where it was not.")]
+    failed_images: Annotated[
+        Count | None, Field(description="Images among its failures, of pooled classifiers; null where none was pooled.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAudit(Strict):
+    """What became of one class: its numbers over both halves, and its direction or contexts, or why it has none."""
+
+    id: str
+    name: str
+    rows: Annotated[Count, Field(description="Rows of the class, both halves together.")]
+    errors: Annotated[Count, Field(description="Failures among them.")]
+    rate: Annotated[Share | None, Field(description="Their failure rate; null where the class has no row.")]
+    direction: ClassDirection | None = None
+    reason: Annotated[str | None, Field(description="Why there is no direction; null where there is one.")] = None
+    hard: Annotated[tuple[ScoredCaption, ...], Field(description="Hardest captions, hardest first.")] = ()
+    easy: Annotated[tuple[ScoredCaption, ...], Field(description="Easiest captions, easiest first.")] = ()
+    interval: Annotated[Interval | None, Field(description="Of the rate, where rows are images drawn for it.")] = None
+    contexts: Annotated[
+        tuple[ClassContext, ...], Field(description="Its contexts, the chosen ones first; none for other methods.")
+    ] = ()
+    drawn: Annotated[
+        Count | None, Field(description="Images drawn of it, of which the screen accepted `rows`; null for no round.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAnswered(Strict):
+    """How often a class fails, beside all others together."""
+
+    id: str
+    name: str
+    rows: Count
+    failures: Count
+    rate: Share
+    interval: Annotated[Interval, Field(description="95 %, clustered by unit, for this class alone.")]
+    others_rate: Annotated[Share | None, Field(description="Of the rows of all other classes; null where none is.")]
+
+    @property
+    def more(self) -> bool:
+        """Whether its interval lies above the rate of the others."""
+        return self.others_rate is not None and self.interval[0] > self.others_rate
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFor(Strict):
+    """How often a class is taken for another one."""
+
+    id: str
+    name: str
+    other_id: Annotated[str, Field(description="The class that was answered.")]
+    other_name: str
+    count: Count
+    rows: Annotated[Count, Field(description="Rows of the class.")]
+    share: Share
+    interval: Annotated[Interval, Field(description="95 %, clustered by unit, for this pair alone.")]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelToLookAt(Strict):
+    """A row of which the classifier is as sure of another class as it usually is of that class's own rows."""
+
+    key: str
+    path: File
+    label: Annotated[str, Field(description="The name of its class.")]
+    answered: Annotated[str, Field(description="The name of the class that was answered.")]
+    confidence: Share
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersTold(Strict):
+    """Which classes fail more than the others, which are taken for which, and which labels to look at."""
+
+    rows: Annotated[Count, Field(description="Images with an answer, both halves together.")]
+    failures: Count
+    classes: Annotated[tuple[ClassAnswered, ...], Field(description="Those with rows, the worst first.")]
+    taken_for: Annotated[tuple[TakenFor, ...], Field(description="The most frequent first.")]
+    labels: Annotated[tuple[LabelToLookAt, ...], Field(description="The surest first, so many at most.")]
+    labels_in_all: Count
+    without_words: Annotated[
+        str | None, Field(description="Why nothing was named in words, for people; null where it was tried.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class MinedRecipe(Strict):
     """The recipe that named source, classes and CLIP."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     sha256: str
 
 
 @dataclass(frozen=True, slots=True)
-class MethodUsed:
+class MethodUsed(Strict):
     """A mining method and all its settings, defaults included."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Target(Strict):
     """The classifier that was audited. `sha256` is of its weights, or of the file of predictions; None if not known."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     sha256: str | None
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class AuditedImages:
+class AuditedImages(Strict):
     """Labelled images that the target was audited on."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     content: Annotated[str, Field(description="sha256 over the images and their order.")]
     rows: Count
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class Half(Strict):
     """One half of the labelled images; `sha256` is over its keys."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     rows: Count
     units: Count
     sha256: str
 
 
 @dataclass(frozen=True, slots=True)
-class DealtHalves:
+class DealtHalves(Strict):
     """The halves that share no unit: names are found on one and tested on the other."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     seed: int
     discover: Half
     confirm: Half
@@ -321,10 +555,9 @@ class DealtHalves:
 
 
 @dataclass(frozen=True, slots=True)
-class SmallestDifference:
+class SmallestDifference(Strict):
     """The smallest difference that this run would have confirmed, for a typical set of its size."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     difference: Annotated[Share | None, Field(description="Null where none at all would have been seen.")]
     power: Annotated[Share, Field(description="How often it would have been seen: .8 is usual.")]
     set_rows: Annotated[Count, Field(description="Confirm rows of a typical set.")]
@@ -333,10 +566,9 @@ class SmallestDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Strict):
     """A whole run of mining. `findings` holds every hypothesis that was tested, confirmed or not."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     recipe: MinedRecipe
     method: MethodUsed
     target: Target
@@ -449,3 +681,60 @@ def findings_json(findings: Findings) -> str:
 def findings_json_schema_text() -> str:
     """The text of `recipes/findings.schema.json`."""
     return schema_text(Findings, "Counterfoil findings")
+
+
+def _of_rate(prefix: str, place: str) -> dict[str, str]:
+    ends = {"rate_low": "interval.0", "rate_high": "interval.1"}
+    return {f"{prefix}_{name}": f"{place}.{name}" for name in ("rows", "units", "failures", "rate")} | {
+        f"{prefix}_{name}": f"{place}.{end}" for name, end in ends.items()
+    }
+
+
+# Column → where its value lies in a finding; what lies in nothing is empty.
+CSV_COLUMNS = {
+    **{name: name for name in ("name", "confirmed", "classes", "class_names", "role", "words", "caption", "prompt")},
+    "tested_on": "tested_on",
+    **_of_rate("set", "set"),
+    **_of_rate("rest", "rest"),
+    "difference": "difference.value",
+    "difference_low": "difference.interval.0",
+    "difference_high": "difference.interval.1",
+    "reported_low": "difference.reported_interval.0",
+    "reported_high": "difference.reported_interval.1",
+    "p": "p",
+    "q": "q",
+    **_of_rate("discover_set", "discover.set"),
+    **_of_rate("discover_rest", "discover.rest"),
+    "discover_difference": "discover.difference.value",
+    "caption_share": "caption_check.share",
+    "target": "",
+    "method": "",
+    "origin": "origin",
+    "pairs": "pairs.pairs",
+    "pairs_both": "pairs.both",
+    "pairs_failing": "pairs.failing",
+    "pairs_rescued": "pairs.rescued",
+    "log_e": "last_log_e",
+    "state": "pairs.state",
+    **{f"fresh_{name}": f"pairs.fresh.{name}" for name in ("pairs", "both", "failing", "rescued")},
+    "outside": "outside",
+    "words_untrusted": "words_untrusted",
+    "labels": "labels.verdict",
+    **{f"labels_{name}": f"labels.{name}" for name in ("rows", "mislabelled", "share", "right_share")},
+}
+
+
+def findings_csv(findings: Findings) -> str:
+    """The text of findings.csv: a row for each hypothesis that was tested, in the document's order; None is empty."""
+    same = {"target": findings.target.name, "method": findings.method.name}
+
+    def told(one: Finding, column: str) -> Any:
+        value: Any = same.get(column, one)
+        for name in filter(None, CSV_COLUMNS[column].split(".")):
+            value = None if value is None else value[int(name)] if name.isdecimal() else getattr(value, name)
+        if isinstance(value, tuple):
+            return (", " if column == "class_names" else " ").join(value)
+        return str(value).lower() if isinstance(value, bool) else plain(value)
+
+    rows = ({column: told(one, column) for column in CSV_COLUMNS} for one in findings.findings)
+    return csv_text(rows, tuple(CSV_COLUMNS))

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.mining.class_audits import ClassAudit
-from counterfoil.mining.drawn_findings import CountedPairs
-from counterfoil.mining.findings import Finding, Findings, Rate
+from counterfoil.mining.findings import ClassAudit, CountedPairs, Finding, Findings, Rate
 from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.bundled import bundled_recipes, find_recipe

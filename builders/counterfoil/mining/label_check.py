@@ -11,14 +11,11 @@ share of wrong labels, as p-values above one half estimate the share of true nul
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count, Share
-from counterfoil.recipe.mined_facts import PERHAPS_WRONG_LABELS
+from counterfoil.mining.findings import LabelCheck
 
 # Chosen on planted worlds of seeds 0 to 3, and on half of the lab's classifiers (`scripts/prove_directions.py`).
 NEIGHBOURS = 10
@@ -27,45 +24,6 @@ _LISTED_DEPTH = 0.1
 FEWEST = 5
 _MOST_RIGHT = 1000  # of a class, that others are compared with
 _ROWS_AT_ONCE = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class LabelCheck:
-    """What CLIP says of the labels of a finding's failing rows, on both halves."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    rows: Annotated[Count, Field(description="Failing rows of the set that were checked, on both halves.")]
-    mislabelled: Annotated[Count, Field(description="Those that look mislabelled: of the class that was answered.")]
-    share: Annotated[
-        Share | None,
-        Field(
-            description="The estimated share of wrong labels: twice the share of rows that lie deeper in the class"
-            " that was answered than its median right row, 1 at most; null where nothing was checked."
-        ),
-    ]
-    right_share: Annotated[
-        Share | None,
-        Field(description="The same of the right rows of the same classes; null where nothing was checked."),
-    ]
-    suspected: Annotated[bool, Field(description="Whether the finding is perhaps one of wrong labels.")] = False
-    reason: Annotated[str | None, Field(description="Why labels were not checked; null where they were.")] = None
-
-    def __post_init__(self) -> None:
-        if self.mislabelled > self.rows:
-            raise ValueError(f"{self.mislabelled} of {self.rows} rows look mislabelled")
-        if (self.share is None) != (self.reason is not None) or (self.suspected and self.share is None):
-            raise ValueError("labels were checked, or there is a reason why not")
-
-    @classmethod
-    def unchecked(cls, reason: str) -> LabelCheck:
-        return cls(0, 0, None, None, reason=reason)
-
-    @property
-    def verdict(self) -> str:
-        """In words, for a table."""
-        if self.reason is not None:
-            return "not checked"
-        return PERHAPS_WRONG_LABELS if self.suspected else "no doubt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.captions.gathering import Gathered
-from counterfoil.mining.class_audits import ClassContext, ClassDirection, ScoredCaption
 from counterfoil.mining.cutoffs import Role, cut
-from counterfoil.mining.findings import Findings
+from counterfoil.mining.findings import ClassContext, ClassDirection, Findings, ScoredCaption
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine

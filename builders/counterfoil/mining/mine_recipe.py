@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from counterfoil.engines import engine_for
 from counterfoil.errors import UserError
 from counterfoil.mining import interventions
-from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv
+from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv, find_without_words
 from counterfoil.mining.audited import Audited, WithoutClip, audit_target, clip_doubts, unreadable_note
 from counterfoil.mining.collected import collect_findings
-from counterfoil.mining.findings import Findings, findings_json
+from counterfoil.mining.findings import Findings, findings_csv, findings_json
 from counterfoil.mining.findings_layer import HARD, VECTORS, laid_over, layer_of, origin_of
-from counterfoil.mining.findings_table import findings_csv
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.mined_files import (
@@ -42,7 +41,6 @@ from counterfoil.mining.relabelling import with_checked_labels
 from counterfoil.mining.rendered_round import refuse_unrendered, render_round
 from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
 from counterfoil.mining.train_weights import need_train_split, weigh_train_rows
-from counterfoil.mining.without_words import find_without_words
 from counterfoil.models.classifiers.of_callable import Transform
 from counterfoil.models.classifiers.of_python import HandedOver, handed_over
 from counterfoil.models.devices import resolve_devices

@@ -29,7 +29,7 @@ from counterfoil.mining.interventions import (
 )
 from counterfoil.mining.method import Found
 from counterfoil.models.classifiers.of_predictions import PREFIX
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages, Reference
@@ -232,11 +232,9 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bo
 
 def _contents(images: LabelledImages) -> list[bytes]:
     found: list[bytes] = []
-    for _, image in images.images():
+    for _, image in track(images.images(), f"{images.name}: contents", len(images), 1000):
         # Rows without an image have nothing to share.
         found.append(
             f"none {images.content} {len(found)}".encode() if image is None else hashlib.sha256(image).digest()
         )
-        if len(found) % 1000 == 0 or len(found) == len(images):
-            report(f"{images.name}: contents", len(found), len(images))
     return found

@@ -13,8 +13,8 @@ from counterfoil.csv_text import csv_text
 from counterfoil.mining.answered import class_of_output
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.collected import place_of
-from counterfoil.mining.findings import Findings
-from counterfoil.mining.label_check import CheckedRows, LabelCheck, SeenLabels
+from counterfoil.mining.findings import Findings, LabelCheck
+from counterfoil.mining.label_check import CheckedRows, SeenLabels
 from counterfoil.mining.method import Hypothesis
 from counterfoil.models.clip import ClipModel
 from counterfoil.recipe import Recipe

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil import __version__
 from counterfoil.keep.failure_names import ANSWERED
-from counterfoil.mining.answered import AnswersTold
-from counterfoil.mining.class_audits import ClassAudit
-from counterfoil.mining.findings import Evidence, Finding, Findings, NearestImage
+from counterfoil.mining.findings import AnswersTold, ClassAudit, Evidence, Finding, Findings, NearestImage
 from counterfoil.recipe.prompts import BASE
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
@@ -168,7 +166,7 @@ def _cells(one: Finding, *, drawn: bool, ended: bool) -> Iterator[Cell]:
         yield from (Cell(NOTHING), Cell(NOTHING))
     else:
         yield Cell(f"{one.pairs.pairs:,}", "", f"{one.pairs.failing:,} : {one.pairs.rescued:,}")
-        yield Cell(_bare(e_value(last_log_e(one))))
+        yield Cell(_bare(e_value(one.last_log_e)))
     yield Cell(f"{one.q:.2g}")
     if ended:
         yield Cell(NOTHING if one.pairs is None else one.pairs.state.replace("_", " "))
@@ -201,7 +199,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
             "named": named, "opening": opening, "share": _unbroken(share), "probability": _unbroken(probability),
             "e_value": _unbroken(e_value), "times": times, "bare": _bare, "counted": counted,
             "points": lambda value: points(value, decimals=0), "number": lambda count: f"{count:,}",
-            "apart": _apart, "last_log_e": last_log_e,
+            "apart": _apart,
         },
     )  # fmt: skip
     return environment.get_template(TEMPLATE).render(
@@ -272,11 +270,6 @@ def strips(one: Finding) -> dict[str, list[Evidence | NearestImage]]:
         name: list(islice({piece.key: piece for piece in found}.values(), count))
         for name, (found, count) in several.items()
     }
-
-
-def last_log_e(one: Finding) -> float | None:
-    """The log e-value that a test in pairs ended with; None for another test, and for one without a look."""
-    return one.pairs.looks[-1].log_e if one.pairs is not None and one.pairs.looks else None
 
 
 def counts_from(findings: Findings, one: Finding) -> float | None:

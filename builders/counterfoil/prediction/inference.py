@@ -1,14 +1,12 @@
 """Run classifiers over a dataset's images: each image is decoded once, and transformed once an input.
 
-Models that fit in memory together share one pass. Batches are cut from the plan's order, and decoding
-runs in threads one batch ahead of the models; neither changes what is computed.
+Models that fit in memory together share one pass. Batches are cut from the plan's order, and threads
+decode them; neither changes what is computed.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,7 +15,7 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.store.decoding import readable_image
+from counterfoil.store.decoding import decoded_batches, readable_image
 
 if TYPE_CHECKING:
     import torch
@@ -26,13 +24,16 @@ if TYPE_CHECKING:
     from counterfoil.models.classifiers import Classifier
     from counterfoil.prediction.class_map import ClassMap
 
-MOST_DECODERS = 8
 # From an encoded image to RGB, or to None where it cannot be decoded.
 Decode = Callable[[bytes | None], "Image | None"]
 
 
 def prepared_batches(
-    images: Iterable[bytes | None], classifiers: Sequence[Classifier], batch_size: int, decode: Decode = readable_image
+    images: Iterable[bytes | None],
+    classifiers: Sequence[Classifier],
+    batch_size: int,
+    device: str,
+    decode: Decode = readable_image,
 ) -> Iterator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]]]:
     """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
 
@@ -40,18 +41,13 @@ def prepared_batches(
     """
     transforms = {one.input_key: one.transform() for one in classifiers}
     names = {one.input_key: one.name for one in classifiers}
-    workers = max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 
     def prepare(encoded: bytes | None) -> list[torch.Tensor | CounterfoilError] | None:
         image = decode(encoded)
         return None if image is None else [_transformed(transform, image) for transform in transforms.values()]
 
-    stream = iter(images)
-    with ThreadPoolExecutor(workers) as pool:
-        ahead: list[Future] = [pool.submit(prepare, one) for one in islice(stream, batch_size)]
-        while ahead:
-            current, ahead = ahead, [pool.submit(prepare, one) for one in islice(stream, batch_size)]
-            yield _stacked([future.result() for future in current], names)
+    for batch in decoded_batches(images, prepare, batch_size, device):
+        yield _stacked(batch, names)
 
 
 def _transformed(transform: Callable[[Image], torch.Tensor], image: Image) -> torch.Tensor | CounterfoilError:
@@ -166,7 +162,8 @@ def predict(
     n = len(labels)
     first = min(model.done for model in models)
     position = first
-    batches = prepared_batches(islice(images, first, None), [model.classifier for model in models], batch_size, decode)
+    classifiers = [model.classifier for model in models]
+    batches = prepared_batches(islice(images, first, None), classifiers, batch_size, device, decode)
     for shown, inputs in batches:
         at = np.arange(position, position + len(shown))
         position += len(shown)

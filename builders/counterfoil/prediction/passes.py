@@ -31,7 +31,7 @@ _SHARE = 0.4
 _ROOM_ELSEWHERE = 6e9
 _BYTES_A_PARAMETER = 4
 _BYTES_A_VALUE = 4
-# One batch is computed while the next one is decoded.
+# One batch is computed while the next one is decoded, or stacked from its images.
 _BATCHES_AT_ONCE = 2
 # No layer of timm's models makes more of its input than this; below it, what happens inside is not looked at.
 _INSIDE_AT_MOST = 100

@@ -17,14 +17,12 @@ from pydantic import ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, parse_document, plain
 from counterfoil.errors import UserError
-from counterfoil.report.nested import (
-    Distances,
-    LabelChecks,
-    MinedShiftResult,
-    ModelComparison,
-    ReferenceResult,
-    Transfer,
-)
+from counterfoil.report.comparison import ModelComparison
+from counterfoil.report.distances import Distances
+from counterfoil.report.findings import MinedShiftResult
+from counterfoil.report.labels import LabelChecks
+from counterfoil.report.reference import ReferenceResult
+from counterfoil.report.transfer import Transfer
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -59,6 +57,11 @@ class ResultRow:
     def estimate(self) -> Estimate | None:
         """The value with its interval; None where there is none."""
         return None if self.value is None else Estimate(self.value, self.low, self.high)
+
+    @property
+    def count(self) -> int:
+        """How many of the `n` images a share is, each counting once."""
+        return round((self.value or 0.0) * (self.n or 0))
 
 
 def row(measure: str, estimate: Estimate | float | None, **others: object) -> ResultRow:
@@ -272,6 +275,12 @@ class Results:
         return self.groups if self.base is None else self.groups[1:]
 
     @property
+    def by_impact(self) -> tuple[GroupFacts, ...]:
+        """The shifts in the order of the whole report: largest impact first, those without any last."""
+        impacts = {one.name: self.rows.value("impact", group=one.name) for one in self.shifts}
+        return tuple(sorted(self.shifts, key=lambda one: (impacts[one.name] is None, -(impacts[one.name] or 0.0))))
+
+    @property
     def sound_models(self) -> tuple[ModelFacts, ...]:
         """The models that averages are over: those that are not near chance on the base."""
         return tuple(model for model in self.models if not model.near_chance)
@@ -287,16 +296,78 @@ class Results:
         values = [value for value in found if value is not None]
         return sum(values) / len(values) if values else None
 
+    def mean_of_sound(self, values: Sequence[float]) -> float | None:
+        """The mean of one value a model over the sound models; None where there is none."""
+        sound = [value for model, value in zip(self.models, values, strict=True) if not model.near_chance]
+        return sum(sound) / len(sound) if sound else None
+
+    def base_number(self, model: str) -> Estimate | None:
+        """The one number of a model's base that people are shown: its accuracy averaged over the measured classes."""
+        return None if self.base is None else self.rows.estimate("accuracy", model=model, group=self.base)
+
     def to_json(self) -> dict[str, Any]:
         """The document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""
         document = plain(replace(self, rows=ResultRows(())))
-        rows = [plain(one) for one in self.rows if not one.class_id][:MOST_ROWS]
+        document = _rounded({name: value for name, value in document.items() if name not in _NESTED or value})
+        rows = [rounded_row(one) for one in self.rows if not one.class_id][:MOST_ROWS]
         document["rows"] = [{name: value for name, value in one.items() if value not in ("", None)} for one in rows]
-        return _rounded({name: value for name, value in document.items() if name not in _NESTED or value})
+        return document
 
 
 _PROBABILITIES = ("p", "q", "p_adjusted")
 _NESTED = ("findings", "transfer", "distances", "comparison", "reference", "label_checks")
+
+
+@dataclass(frozen=True)
+class ClassNumbers:
+    """One class under one shift; the accuracies are one a model, in the order of the models.
+
+    A class with too few images on either side is not measured: its accuracies are empty, its impact None. One that is
+    near chance on the base (class_near_chance) has accuracies and no impact: averages leave it out. near_chance: for
+    each model, whether its own accuracy on the class's base images is near its chance.
+    """
+
+    shift: str
+    class_id: str
+    name: str
+    base_images: int
+    shift_images: int
+    base_accuracy: tuple[float, ...] = ()
+    accuracy: tuple[float, ...] = ()
+    drops: tuple[float, ...] = ()
+    impact: Estimate | None = None
+    near_chance: tuple[bool, ...] = ()
+    class_near_chance: bool = False
+
+
+def classes_of(results: Results, shift: str) -> list[ClassNumbers]:
+    """The classes of a shift in the order of the recipe, those with too few images too."""
+    rows = results.rows
+    group = next(one for one in results.groups if one.name == shift)
+    left_out = {one.class_id: one for one in group.left_out}
+    found = []
+    for one in results.classes:
+        if one.id in left_out and left_out[one.id].why == "few images":
+            few = left_out[one.id]
+            found.append(ClassNumbers(shift, one.id, one.name, few.base_images, few.shift_images))
+            continue
+        own = [rows.one("accuracy", model=model.name, group=shift, class_id=one.id) for model in results.models]
+        base = [rows.one("base_accuracy", model=model.name, group=shift, class_id=one.id) for model in results.models]
+        drop = [rows.value("drop", model=model.name, group=shift, class_id=one.id) for model in results.models]
+        if not own or own[0] is None or base[0] is None:
+            continue  # not asked for under this shift
+        found.append(
+            ClassNumbers(
+                shift, one.id, one.name, base[0].n or 0, own[0].n or 0,
+                base_accuracy=tuple(each.value or 0.0 for each in base if each),
+                accuracy=tuple(each.value or 0.0 for each in own if each),
+                drops=tuple(value or 0.0 for value in drop),
+                impact=rows.estimate("impact", group=shift, class_id=one.id),
+                near_chance=tuple(each.note == "near chance" for each in base if each),
+                class_near_chance=one.id in left_out,
+            )
+        )  # fmt: skip
+    return found
 
 
 def results_from(text: str | bytes, where: str) -> Results:
@@ -308,6 +379,11 @@ def results_from(text: str | bytes, where: str) -> Results:
     if version != VERSION:
         raise UserError(f"{where} holds results of an earlier version of Counterfoil", _AGAIN)
     return parse_document(Results, text, where, version=VERSION, hint=_AGAIN)
+
+
+def rounded_row(one: ResultRow) -> dict[str, Any]:
+    """A row's fields as files have them."""
+    return _rounded(plain(one))
 
 
 def _rounded(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from counterfoil.csv_text import csv_text
-from counterfoil.label_checks import TASKS, CheckedShare, Selection, Task
+from counterfoil.label_checks import TASKS, Selection, Task
 from counterfoil.label_checks.people import (
     AllControls,
     ControlsPassed,
@@ -15,6 +15,7 @@ from counterfoil.label_checks.people import (
     ShiftSelected,
     TaskResult,
 )
+from counterfoil.report.labels import CheckedShare
 from counterfoil.reviewing.agreement import agreement, mean_frequency, share_of
 from counterfoil.reviewing.answers import Asked, FinishedGrid, RaterAnswers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl

@@ -12,12 +12,18 @@ from __future__ import annotations
 
 import hashlib
 import io
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from counterfoil.recipe.schema_inputs import LARGEST_SIDE
 
 if TYPE_CHECKING:
     from PIL import Image
+
+T = TypeVar("T")
 
 # The recipe's name of a format, and Pillow's.
 FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
@@ -28,6 +34,7 @@ _PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF")  # a JPEG of several pi
 # Each scan of a progressive JPEG is a pass over all pixels; encoders write about ten.
 _SCAN, _MOST_SCANS = b"\xff\xda", 100
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF's tags
+_MOST_DECODERS = 8
 
 
 class UnreadableImage(ValueError):
@@ -89,6 +96,35 @@ def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | N
         return rgb_image(encoded, photograph=photograph)
     except UnreadableImage:
         return None
+
+
+def decoded_batches(
+    images: Iterable[bytes | None], decode: Callable[[bytes | None], T], batch_size: int, device: str
+) -> Iterator[list[T]]:
+    """What `decode` makes of each image, in order, a batch at a time; `device` is where the batches are computed.
+
+    A GPU computes one batch while threads decode the next. A CPU does one after the other, each on all of its cores:
+    decoders beside torch's threads only make these wait, and a pass over small images takes up to 1.7 times as long.
+    """
+    stream = iter(images)
+    if device == "cpu":
+        import torch
+
+        decoders = min(_MOST_DECODERS, torch.get_num_threads())  # one in a worker, which has one core
+        if decoders == 1:
+            while batch := [decode(one) for one in islice(stream, batch_size)]:
+                yield batch
+            return
+        with ThreadPoolExecutor(decoders) as pool:
+            while batch := list(pool.map(decode, islice(stream, batch_size))):
+                yield batch
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    with ThreadPoolExecutor(min(_MOST_DECODERS, cores)) as pool:
+        ahead = [pool.submit(decode, one) for one in islice(stream, batch_size)]
+        while ahead:
+            current, ahead = ahead, [pool.submit(decode, one) for one in islice(stream, batch_size)]
+            yield [future.result() for future in current]
 
 
 def _shown(error: Exception) -> str:

@@ -5,14 +5,22 @@ It holds for the content of the data that it names, and for no other (`sealed_fo
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
 
+from counterfoil.report.results import Results, results_from
 from counterfoil.store.sealed_folder import EVALUATED
 
 RESULTS = EVALUATED.document
 
 
-def read_results(directory: Path, content: str) -> dict[str, Any] | None:
-    """The results in a dataset directory, where they are whole and of data with this content; else None."""
-    return EVALUATED.read(directory, content)
+def read_results(directory: Path, content: str) -> Results | None:
+    """The results in a dataset directory, where they are whole and of data with this content; else None.
+
+    UserError, with what is wrong, for results that are sealed and not of the form that is written.
+    """
+    document = EVALUATED.read(directory, content)
+    if document is None:
+        return None
+    del document["files"]
+    return results_from(json.dumps(document), EVALUATED.path)

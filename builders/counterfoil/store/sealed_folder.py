@@ -46,15 +46,19 @@ class SealedFolder:
         hashes = {path: hashlib.sha256(content).hexdigest() for path, content in others.items()}
         return {self.document: sealed(document, hashes, self.version), **others}
 
-    def read(self, directory: Path, content: str) -> dict[str, Any] | None:
-        """The document in a dataset directory, where the folder is whole and of data with this content; else None."""
+    def read(self, directory: Path, content: str, *, earlier: bool = False) -> dict[str, Any] | None:
+        """The document in a dataset directory, where the folder is whole and of data with this content; else None.
+
+        earlier: also one of an earlier version.
+        """
         folder = directory / self.name
         try:
             document = parse_document(read_regular(folder / self.document, MOST_DOCUMENT))
             seal = document.pop("sha256")
             files = document["files"]
-            about = (document["version"], document["content"])
-            intact = seal == sha256_json(document) and about == (self.version, content)
+            version, about = document["version"], document["content"]
+            known = version == self.version or (earlier and type(version) is int and 0 < version < self.version)
+            intact = seal == sha256_json(document) and known and about == content
             if not intact or _files(folder) != sorted([*files, self.document]):
                 return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -86,7 +90,7 @@ class SealedFolder:
             self.write(directory, {})
 
 
-EVALUATED = SealedFolder(EVALUATION, "results.json", version=2)  # 1 knew no reference and nothing near chance
+EVALUATED = SealedFolder(EVALUATION, "results.json", version=3)  # 2 held no rows
 REVIEWED = SealedFolder(REVIEW, "selection.json")
 SEALED_FOLDERS = (EVALUATED, REVIEWED)
 

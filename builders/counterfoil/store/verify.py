@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.regular_files import open_regular
 from counterfoil.store.inside import list_files, read_inside
 from counterfoil.store.layout import MANIFEST
@@ -47,7 +47,7 @@ def verify_files(directory: Path | str) -> list[str]:
 
 
 def check_files(directory: Path | str) -> FileCheck:
-    """Read and hash every published file once, and compare it with the manifest; yields after each file."""
+    """Read and hash every published file once, and compare it with the manifest; reports each file."""
     directory = Path(directory)
     problems: list[FileProblem] = []
     listing = list_files(directory)
@@ -57,12 +57,11 @@ def check_files(directory: Path | str) -> FileCheck:
     present = [path for path in listing.files if path != MANIFEST]
     found: dict[str, Entry] = {}
     sizes = {path: entry.size for path, entry in (listed or {}).items()}
-    for number, (path, entry) in enumerate(_read(directory, present, sizes), start=1):
+    for path, entry in track(_read(directory, present, sizes), "files", len(present)):
         if isinstance(entry, Entry):
             found[path] = entry
         else:
             problems.append(FileProblem(path, "unreadable", f"cannot be read: {entry}"))
-        report("files", number, len(present))
     if listed is not None:
         problems += _differences(listed, present, found, listing.unfit)
     return FileCheck(tuple(problems), found, listed)

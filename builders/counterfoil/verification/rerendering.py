@@ -142,7 +142,7 @@ class Rerenderer:
     embeddings: ImageEmbeddings | None = None
 
     def render(self, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
-        """Each row rendered and compared, in order; yields after each batch."""
+        """Each row rendered and compared, in order; reports after each batch."""
         from counterfoil.models.cuda_settings import computing_on
         from counterfoil.models.devices import libraries_of, one_thread, stack_of
 

@@ -48,7 +48,8 @@ def verify(
     from their metadata on `device`; `overrides` (`generator.model=PATH`) tell where the generator lies.
 
     UserError where there is no dataset, or for a generator that is not the pinned one; RunFailure when a dataset
-    or model cannot be fetched. `verify` is the same and tells how far it is.
+    or model cannot be fetched. Reports "files", then "images", then "rendering" where rows are rendered
+    again.
     """
     if rerender < 0:
         raise UserError(f"rerender: found {rerender}, expected 0 or more")

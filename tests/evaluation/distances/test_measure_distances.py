@@ -17,12 +17,14 @@ from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.distances import measure_distances, source_images
-from counterfoil.evaluation.distances.frechet import IMAGES_A_FEATURE
-from counterfoil.evaluation.distances.kernel import FEWEST_IMAGES, LARGEST_SUBSET, kernel_distance
+from counterfoil.evaluation.distances.kernel import FEWEST_IMAGES, kernel_distance
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.models.classifiers.of_timm import TimmClassifier
 from counterfoil.plan import Sample
+from counterfoil.report.distances import IMAGES_A_FEATURE, LARGEST_SUBSET, Distances, ImageSet
+from counterfoil.report.results import Results, results_from
 from counterfoil.sources import LabelledImages
+from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
 
 EACH = 24
@@ -71,32 +73,38 @@ def measured(noisy_dataset: Path, model: str, photos: Path, tmp_path_factory: py
     return evaluate(noisy_dataset, [model], distances=["clip", model], against=photos, out=out, device="cpu")
 
 
+def kid_of(results: Results, distances: Distances, one: ImageSet) -> Estimate:
+    found = results.rows.estimate("kid", **distances.key(one))
+    assert found is not None
+    return found
+
+
 def test_images_like_the_source_are_as_near_as_it_is_to_itself_and_a_shift_is_far(
     measured: Evaluation, model: str
 ) -> None:
     assert [one.features for one in measured.distances] == ["lab:clip", model]
     for one in measured.distances:
-        rows = {row.name: row for row in one.rows}
-        assert list(rows) == ["colours", "base", "dusk", "swap", "lone"]
-        assert (rows["colours"].what, rows["base"].what) == ("dataset", "group")
-        assert (rows["base"].images, rows["base"].source_images) == (3 * EACH, 3 * EACH)
-        base, dusk, near = rows["base"].kid, rows["dusk"].kid, None if one.near is None else one.near.kid
-        assert base and dusk and near
+        sets = {each.name: each for each in one.sets}
+        assert list(sets)[:-1] == ["colours", "base", "dusk", "swap", "lone"] and one.sets[-1].what == "source"
+        assert (sets["colours"].what, sets["base"].what) == ("dataset", "group")
+        assert (sets["base"].images, sets["base"].source_images) == (3 * EACH, 3 * EACH)
+        base, dusk, near = (kid_of(measured.results, one, each) for each in (sets["base"], sets["dusk"], one.sets[-1]))
         assert base.low is not None and base.high is not None and dusk.low is not None
         assert near.low is not None and near.high is not None
         assert base.low <= 0 <= base.high and near.low <= 0 <= near.high
         assert dusk.low > max(base.high, near.high)
-        assert rows["dusk"].fid and rows["base"].fid and rows["dusk"].fid > rows["base"].fid
-        assert all(row.fid_biased for row in one.all_rows)  # 72 images, and more features
+        fids = [measured.results.rows.value("fid", **one.key(sets[name])) for name in ("dusk", "base")]
+        assert fids[0] and fids[1] and fids[0] > fids[1]
+        assert all(each.fid_biased for each in one.sets)  # 72 images, and more features
 
 
 def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(measured: Evaluation) -> None:
     for one in measured.distances:
-        lone = next(row for row in one.rows if row.name == "lone")
+        lone = next(each for each in one.sets if each.name == "lone")
         assert (lone.classes, lone.images, lone.source_images) == (1, EACH, EACH)
-        assert lone.kid and lone.kid.low is not None and lone.kid.high is not None
+        kid = kid_of(measured.results, one, lone)
         # Reds against reds: against all colours they would be far.
-        assert lone.kid.low <= 0 <= lone.kid.high
+        assert kid.low is not None and kid.high is not None and kid.low <= 0 <= kid.high
 
 
 def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_dataset: Path, photos: Path) -> None:
@@ -116,27 +124,27 @@ def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_datas
 
     one, other = unit(ours, np.flatnonzero(ours.groups == 1)), unit(theirs, np.arange(len(theirs)))
     expected = kernel_distance(one * np.sqrt(one.shape[1]), other * np.sqrt(one.shape[1]))
-    dusk = next(row for row in measured.distances[0].rows if row.name == "dusk").kid
-    assert dusk and (dusk.value, dusk.low, dusk.high) == pytest.approx(
-        (expected.value, expected.low, expected.high), rel=1e-4
-    )
+    clips = measured.distances[0]
+    dusk = kid_of(measured.results, clips, next(each for each in clips.sets if each.name == "dusk"))
+    assert (dusk.value, dusk.low, dusk.high) == pytest.approx((expected.value, expected.low, expected.high), rel=1e-4)
     assert measured.distances[0].scaled and not measured.distances[1].scaled
 
 
 def test_table_report_and_json_have_every_row(measured: Evaluation) -> None:
     rows = list(csv.DictReader(io.StringIO(measured.files["distances"].read_text())))
     assert [row["what"] for row in rows] == ["dataset", *["group"] * 4, "source"] * 2
-    for row, one in zip(rows[:6], measured.distances[0].all_rows, strict=True):
-        assert one.kid
-        assert (float(row["kid"]), float(row["kid_low"])) == pytest.approx((one.kid.value, one.kid.low), rel=1e-5)
+    for row, one in zip(rows[:6], measured.distances[0].sets, strict=True):
+        kid = kid_of(measured.results, measured.distances[0], one)
+        assert (float(row["kid"]), float(row["kid_low"])) == pytest.approx((kid.value, kid.low), rel=1e-5)
         assert (int(row["n_images"]), int(row["n_source_images"])) == (one.images, one.source_images)
         assert (int(row["kid_subset"]), row["kid_subsets"]) == (one.images // 2, "100")
     page = measured.files["report"].read_text()
     assert page.count('<table class="distances">') == 2 and "How near the source" in page
     assert f"two halves of {measured.distances[0].source}" in page
     document = json.loads(json.dumps(measured.to_json()))
-    kid = measured.distances[0].rows[1].kid
-    assert kid is not None and document["distances"][0]["rows"][1]["kid"]["value"] == kid.value
+    told = next(row for row in document["rows"] if row["measure"] == "kid" and row.get("group") == "base")
+    base = kid_of(measured.results, measured.distances[0], measured.distances[0].sets[1])
+    assert told["value"] == pytest.approx(base.value, abs=1e-6)
 
 
 def test_a_second_run_computes_no_feature_again(
@@ -161,18 +169,21 @@ def test_the_recipes_source_is_opened_and_its_splits_tell_what_near_is(
     noisy_dataset: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_images, "MOST_IMAGES", 50)
-    (found,) = evaluate(noisy_dataset, [model], distances=model, out=tmp_path, device="cpu").distances
+    measured = evaluate(noisy_dataset, [model], distances=model, out=tmp_path, device="cpu")
+    (found,) = measured.distances
     assert found.skipped is None and found.source == "lab:wardrobe:validation"
-    assert [row.source_images for row in found.rows[:2]] == [50, 50] and found.source_rows > 50
-    assert found.near and found.near.name == "lab:wardrobe:train against lab:wardrobe:validation"
-    assert (found.near.images, found.near.source_images) == (50, 50)
-    assert found.near.kid and found.rows[1].kid
-    assert found.near.kid.value < found.rows[1].kid.value  # scenes are near scenes, plain colours are not
+    assert [each.source_images for each in found.sets[:2]] == [50, 50] and found.source_rows > 50
+    near = found.sets[-1]
+    assert near.name == "lab:wardrobe:train against lab:wardrobe:validation"
+    assert (near.images, near.source_images) == (50, 50)
+    # Scenes are near scenes, plain colours are not.
+    assert kid_of(measured.results, found, near).value < kid_of(measured.results, found, found.sets[1]).value
     # Fifty rows of three classes: too few of the one class of this shift.
-    lone = found.rows[-1]
-    assert lone.source_images < FEWEST_IMAGES and lone.kid is None
-    assert lone.note and f"{lone.source_images} independent images" in lone.note
-    assert lone.note in (tmp_path / "report.html").read_text()
+    lone = found.sets[-2]
+    row = measured.results.rows.one("kid", **found.key(lone))
+    assert lone.source_images < FEWEST_IMAGES and row is not None and row.value is None
+    assert f"{lone.source_images} independent images" in row.note
+    assert row.note in (tmp_path / "report.html").read_text()
 
 
 def test_a_source_that_is_not_at_hand_is_skipped_with_a_word(model: str, tmp_path: Path) -> None:
@@ -191,10 +202,11 @@ def test_the_command_prints_kid_first_and_the_source_against_itself(
     words = [str(noisy_dataset), "--models", model, "--distances", model, "--against", str(photos), "--device", "cpu"]
     result = CliRunner().invoke(app, ["evaluate", *words, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    table = result.stdout.partition("distance to")[2]
+    table = result.stdout.partition("Distances to")[2]
     assert table.index("KID") < table.index("FID") < table.index("dusk") < table.index("two halves of")
-    kid = next(row.kid for row in measured.distances[1].rows if row.name == "dusk")
-    assert kid and f"{kid.value:.4f}"[:5] in table
+    own = measured.distances[1]
+    kid = kid_of(measured.results, own, next(each for each in own.sets if each.name == "dusk"))
+    assert f"{kid.value:.4f}"[:5] in table
     assert str(tmp_path / "distances.csv") in result.stdout
 
 
@@ -210,10 +222,11 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, 
     text = (dataset / "README.md").read_text()
     section = text.partition("## How near the source")[2].partition("\n## ")[0]
     kept = json.loads((dataset / "evaluation" / "results.json").read_text())
-    kid = found.distances[0].rows[2].kid
-    assert kid and kept["distances"][0]["rows"][2]["kid"]["value"] == pytest.approx(kid.value, rel=1e-5)
-    assert "\n| `dusk` | " in section and "\n| all images | " in section
-    assert "`local-dir:./sharp`" in section and "\n| `two halves of ./" in section
+    stored = results_from(json.dumps(kept), "results.json")
+    kid = kid_of(found.results, found.distances[0], found.distances[0].sets[2])
+    assert kid_of(stored, stored.distances[0], stored.distances[0].sets[2]).value == pytest.approx(kid.value, abs=1e-6)
+    assert "\n| `dusk` | " in section and "\n| `colours, all of it` | " in section
+    assert "local-dir:./sharp" in section and "\n| `two halves of ./" in section
     assert section.count("\n| ") == 1 + 4 + 1  # the head, three groups and all of them, the source
     assert "†" in section and f"fewer than {IMAGES_A_FEATURE} images" in section and f"{LARGEST_SUBSET:,} at" in section
     for published in (text, json.dumps(kept), (dataset / "evaluation" / "distances.csv").read_text()):

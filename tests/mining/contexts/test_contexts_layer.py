@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from counterfoil.mining.class_audits import ClassAudit, ClassContext
 from counterfoil.mining.contexts.layer import CLASS_NAME, CONTEXTS, RANDOM_CONTEXTS, contexts_layer, control_notes
-from counterfoil.mining.findings import Findings, MethodUsed, MinedRecipe, Target
+from counterfoil.mining.findings import ClassAudit, ClassContext, Findings, MethodUsed, MinedRecipe, Target
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.contexts_settings import ContextsSettings
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Heusel's code asks for 10,000 images for the 2,048 features of Inception.
-IMAGES_A_FEATURE = 5
+from counterfoil.report.distances import IMAGES_A_FEATURE
+
 _ROWS_AT_ONCE = 4096
 
 

@@ -28,7 +28,8 @@ from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.spread import Spread
 from counterfoil.progress import renamed, report
-from counterfoil.report.nested import Distance, Distances, SetOfImages
+from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
+from counterfoil.report.results import ResultRow, row
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.halves import deal_halves
 from counterfoil.user_cache import user_cache
@@ -86,24 +87,27 @@ def measure_distances(
     batch_size: int,
     seed: int,
     spread: Spread | None = None,
-) -> tuple[Distances, ...]:
-    """Distances in the features of each model that was named.
+) -> tuple[tuple[Distances, ...], list[ResultRow]]:
+    """Distances in the features of each model that was named, and their rows.
 
     A source that is not at hand and a model that gives no features are skipped, with the reason. RunFailure where a
     model cannot be fetched or computed.
     """
-    found = []
+    found: list[Distances] = []
+    rows: list[ResultRow] = []
     for name in prepared.names:
         if isinstance(prepared.opened, str):
             found.append(Distances(name, skipped=prepared.opened))
             continue
         try:
             model = load_features(name, subject, device)
-            found.append(_measured(subject, prepared.opened, model, batch_size, seed, spread))
+            distances, own = _measured(subject, prepared.opened, model, batch_size, seed, spread)
+            found.append(distances)
+            rows += own
         except UserError as error:
             found.append(Distances(name, skipped=_told(error)))
         model = None  # its memory is for the next
-    return tuple(found)
+    return tuple(found), rows
 
 
 def _told(error: CounterfoilError) -> str:
@@ -112,7 +116,7 @@ def _told(error: CounterfoilError) -> str:
 
 def _measured(
     subject: Subject, opened: OpenSource, model: FeatureModel, batch_size: int, seed: int, spread: Spread | None
-) -> Distances:
+) -> tuple[Distances, list[ResultRow]]:
     cache = user_cache() / _FOLDER
     source = _features(opened.source.images, model, cache, batch_size, spread)
     found = _readable(source)
@@ -128,7 +132,8 @@ def _measured(
     readable = _readable(features)
     shared = _subject_units(subject)
     statistics: dict[tuple[int, ...], FeatureStatistics | None] = {}
-    rows, groups = [], _groups(subject)
+    measured: list[_Measured] = []
+    groups = _groups(subject)
     for done, (what, name, labels, chosen) in enumerate(groups, 1):
         chosen = chosen & readable
         fitting = opened.source.of_classes(subject.classes, labels)[found]
@@ -136,11 +141,11 @@ def _measured(
         if labels not in statistics:
             statistics[labels] = _statistics(against)
         side = _Side(features[chosen], shared[chosen])
-        rows.append(_distance(what, name, len(labels), side, against, statistics[labels], seed))
+        measured.append(_distance(what, name, len(labels), side, against, statistics[labels], seed))
         report(f"distances, {model.name}", done, len(groups) + 1)
-    near = _near(subject, opened, sides, opened.source.images.labels[found], seed)
+    measured.append(_near(subject, opened, sides, opened.source.images.labels[found], seed))
     report(f"distances, {model.name}", len(groups) + 1, len(groups) + 1)
-    return Distances(
+    distances = Distances(
         features=model.name,
         pin=model.pin,
         width=features.shape[1],
@@ -151,9 +156,15 @@ def _measured(
         subsets=SUBSETS,
         seed=seed,
         unreadable=int((~readable).sum() + (~found).sum()),
-        rows=tuple(rows),
-        near=near,
+        sets=tuple(one.images for one in measured),
     )
+    rows = []
+    for one in measured:
+        key = distances.key(one.images)
+        rows.append(row(KID, one.kid, n=one.images.images, note=one.note, **key))
+        if one.fid is not None:
+            rows.append(row(FID, one.fid, n=one.images.images, **key))
+    return distances, rows
 
 
 def _features(
@@ -212,6 +223,14 @@ def _statistics(side: _Side) -> FeatureStatistics | None:
     return feature_statistics(side.features) if len(side.features) >= FEWEST_IMAGES else None
 
 
+@dataclass(frozen=True)
+class _Measured:
+    images: ImageSet
+    kid: Estimate | None = None
+    fid: float | None = None
+    note: str = ""
+
+
 def _distance(
     what: SetOfImages,
     name: str,
@@ -220,26 +239,25 @@ def _distance(
     against: _Side,
     statistics: FeatureStatistics | None,
     seed: int,
-) -> Distance:
-    row = Distance(what, name, classes, len(side.features), len(against.features))
+) -> _Measured:
+    images = ImageSet(what, name, classes, len(side.features), len(against.features))
     counts = [len(np.unique(one.units)) for one in (side, against)]
     if statistics is None or min(counts) < FEWEST_IMAGES:
         independent = " and ".join(f"{count:,}" for count in counts)
-        return replace(row, note=f"{independent} independent images, and subsets need {FEWEST_IMAGES} on either side")
+        note = f"{independent} independent images, and subsets need {FEWEST_IMAGES} on either side"
+        return _Measured(images, note=note)
     kid = kernel_distance(side.features, against.features, side.units, against.units, seed=seed)
-    return replace(
-        row,
-        kid=Estimate(kid.value, kid.low, kid.high),
-        kid_subset=kid.subset,
-        kid_source_subset=kid.other_subset,
-        fid=frechet_distance(feature_statistics(side.features), statistics),
-        fid_biased=is_biased(row.images, row.source_images, side.features.shape[1]),
+    biased = is_biased(images.images, images.source_images, side.features.shape[1])
+    return _Measured(
+        replace(images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased),
+        Estimate(kid.value, kid.low, kid.high),
+        frechet_distance(feature_statistics(side.features), statistics),
     )
 
 
 def _near(
     subject: Subject, opened: OpenSource, sides: Sequence[_Side], labels: NDArray[np.int64], seed: int
-) -> Distance:
+) -> _Measured:
     """The source against itself: its other split against the one that all is measured against, or its two halves."""
     if opened.other is not None:
         one, other = sides[1], sides[0]

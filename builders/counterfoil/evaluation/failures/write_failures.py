@@ -19,12 +19,11 @@ from counterfoil.evaluation.failures.choose_failures import (
 )
 from counterfoil.evaluation.failures.failures_page import FOLDER, PAGE, failures_data, failures_html, sheet_file
 from counterfoil.evaluation.failures.sprite_sheets import sheet_rows, sprite_sheets
-from counterfoil.evaluation.figures import by_impact
-from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import report
+from counterfoil.report.results import Results
 from counterfoil.store.atomic import make_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _OWN = re.compile(r"\d{4,}\.webp")
 
 
 def write_failures(
-    evaluation: Evaluation,
+    results: Results,
     subject: Subject,
     answers: Answers,
     confidence: NDArray[np.float32],
@@ -46,7 +45,7 @@ def write_failures(
     partners = base_partners(
         subject.labels, subject.shifts, subject.indices, answers.readable, built if subject.base else ()
     )
-    most = min(MOST_FAILURES, max(1, MOST_ANSWERS // len(evaluation.models)))
+    most = min(MOST_FAILURES, max(1, MOST_ANSWERS // len(results.models)))
     chosen = choose_failures(answers.correct, answers.readable, subject.labels, subject.shifts, partners, most)
     make_folder(folder / FOLDER)
     images = chosen.images
@@ -58,16 +57,16 @@ def write_failures(
         write_atomically(file, sheet.encoded)
         written.add(file.name)
         report("pictures of failures", len(written), total)
-    order = [shift.name for shift in by_impact(evaluation.shifts)] + ([evaluation.base.name] if evaluation.base else [])
+    order = [shift.name for shift in results.by_impact] + ([results.base] if results.base is not None else [])
     models = [
         (model.name, answer_names(subject.classes, own), "near chance on the base" if model.near_chance else "")
-        for model, own in zip(evaluation.models, maps, strict=True)
+        for model, own in zip(results.models, maps, strict=True)
     ]
     data = failures_data(subject, answers, confidence, chosen, models, order)
     page = (folder / PAGE).resolve()
     paired = any(subject.groups[place].paired for place in built)
-    changed = evaluation.label_checks is not None and evaluation.label_checks.own
-    html = failures_html(evaluation.name, data, chosen, len(subject.keys), paired, changed)
+    changed = results.label_checks is not None and results.label_checks.own
+    html = failures_html(results.dataset, data, chosen, len(subject.keys), paired, changed)
     write_atomically(page, html.encode())
     for old in (folder / FOLDER).iterdir():
         if _OWN.fullmatch(old.name) and old.name not in written:

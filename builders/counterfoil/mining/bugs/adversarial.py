@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.evaluation.spoken_findings import BESIDE
 from counterfoil.keep.failure_names import TOP1
 from counterfoil.mining.findings_layer import laid_over, seed_for
 from counterfoil.recipe import layer_text
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.mined_facts import mined_facts
 from counterfoil.recipe.names import derived_name
+from counterfoil.report.findings import BESIDE
 
 PURPOSE = "adversarial"
 

@@ -19,10 +19,8 @@ from counterfoil.mining.bugs.drawing import Draw, DrawnRound, RoundAsked
 from counterfoil.mining.bugs.family import tried_of
 from counterfoil.mining.bugs.rounds import base_prompt
 from counterfoil.mining.bugs.search import Features
-from counterfoil.mining.drawn_findings import RoundDrawn
-from counterfoil.mining.findings import Findings, findings_json
+from counterfoil.mining.findings import Findings, RoundDrawn, findings_csv, findings_json
 from counterfoil.mining.findings_layer import layer_of
-from counterfoil.mining.findings_table import findings_csv
 from counterfoil.mining.mined_files import FINDINGS, LAYER, RELABEL, REPORT, TABLE, MineResult, write_files
 from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
 from counterfoil.mining.round_dataset import DATASET, round_doubts

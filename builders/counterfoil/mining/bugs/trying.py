@@ -30,8 +30,7 @@ from counterfoil.mining.bugs.photographs import find_on_photographs
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
-from counterfoil.mining.drawn_findings import Purpose
-from counterfoil.mining.findings import Findings
+from counterfoil.mining.findings import Findings, Purpose
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
 from counterfoil.mining.shift_names import slugs
 from counterfoil.models.devices import resolve_device

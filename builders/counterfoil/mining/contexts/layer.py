@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.mining.class_audits import ClassContext
 from counterfoil.mining.contexts.choosing import images_a_context
 from counterfoil.mining.contexts.templates import plain_prompt, prompt_in
-from counterfoil.mining.findings import Finding, Findings
+from counterfoil.mining.findings import ClassContext, Finding, Findings
 from counterfoil.mining.findings_layer import derived_seed, mined_from, mined_shift, origin_of, shifts_layer
 from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe import Recipe, RecipeClass

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.captions import Gathered, words_of
-from counterfoil.mining.class_audits import ClassContext
 from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, count_contexts, nearest_context
 from counterfoil.mining.contexts.doubles import without_doubles
 from counterfoil.mining.contexts.layer import contexts_layer, control_notes
 from counterfoil.mining.contexts.proposing import proposed_contexts
 from counterfoil.mining.contexts.templates import plain_caption, words_alone
+from counterfoil.mining.findings import ClassContext
 from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
-from counterfoil.progress import report
+from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.recipe.schema_mine import Mine
@@ -52,11 +52,10 @@ def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, wo
     """
     notes, hypotheses = [], []
     stems = slugs(half.class_names)
-    for label, name in enumerate(half.class_names):
+    for label, name in enumerate(track(half.class_names, "contexts")):
         note, found = _of_class(half, label, name, stems[label], settings)
         notes.append(note)
         hypotheses += found
-        report("contexts", label + 1, len(half.class_names))
     return Found(tuple(hypotheses), tuple(notes))
 
 

@@ -30,10 +30,10 @@ from counterfoil.mining.captions import (
     load_captions,
     words_of,
 )
-from counterfoil.mining.class_audits import ClassDirection, ScoredCaption
 from counterfoil.mining.cutoffs import Role, choose_cutoffs
 from counterfoil.mining.decoding import decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
+from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe import Recipe

@@ -1,0 +1,151 @@
+"""Calibration: whether a model is right as often as it is sure (Guo 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluation.measures.measure import Measure
+from counterfoil.evaluation.scores import Answered
+from counterfoil.report.results import ResultRow, Results, row
+from counterfoil.stats import CONFIDENCE, Estimate
+
+# Guo 2017, section 2: equal width, from 0 to 1.
+BINS = 15
+_REPLICATES = 500
+_DRAWN_AT_ONCE = 1 << 23
+
+
+def calibration_error(
+    confidence: NDArray[np.floating], right: NDArray[np.bool_], bins: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Expected calibration error of images (n,) in bins (n,): the mean distance of confidence from accuracy."""
+    gaps = np.bincount(bins, weights=right - confidence.astype(np.float64), minlength=BINS)
+    return np.abs(gaps).sum() / len(right)
+
+
+def _binned(confidence: NDArray[np.floating]) -> NDArray[np.int64]:
+    return np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
+
+
+def _groups(answered: Answered) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """Model, group and readable images; not of a model that tells no confidence (its answers count as certain)."""
+    for model in range(len(answered.models)):
+        if (answered.confidence[answered.answers.readable, model] == 1).all():
+            continue
+        for place in range(len(answered.subject.groups)):
+            if len(rows := answered.rows(place)):
+                yield model, place, rows
+
+
+def _error(answered: Answered) -> Iterator[ResultRow]:
+    for model, place, rows in _groups(answered):
+        confidence, right = answered.confidence[rows, model], answered.answers.correct[rows, model]
+        bins = _binned(confidence)
+        value = float(calibration_error(confidence, right, bins))
+        # All models of a group are drawn alike.
+        rng = np.random.default_rng([answered.seed, place])
+        signed = np.zeros((len(rows), BINS))
+        signed[np.arange(len(rows)), bins] = right - confidence.astype(np.float64)
+        signed = signed[:, np.unique(bins)]
+        drawn = np.concatenate([_drawn(rng, signed, size) for size in _blocks(len(rows))])
+        low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
+        # Draws are biased upward as the error itself is: the interval reaches to it at least.
+        found = Estimate(value, min(low, value), max(high, value))
+        yield row(
+            "calibration_error", found, model=answered.models[model], group=answered.group(place).name, n=len(rows)
+        )
+
+
+def _blocks(images: int) -> list[int]:
+    """How many replicates are drawn at once, in turn."""
+    size = max(1, min(_REPLICATES, _DRAWN_AT_ONCE // images))
+    return [min(size, _REPLICATES - start) for start in range(0, _REPLICATES, size)]
+
+
+def _drawn(rng: np.random.Generator, signed: NDArray[np.float64], replicates: int) -> NDArray[np.float64]:
+    """(replicates,) the error of as many images, drawn with replacement."""
+    images = len(signed)
+    places = rng.integers(0, images, size=(replicates, images)) + images * np.arange(replicates)[:, None]
+    times = np.bincount(places.ravel(), minlength=replicates * images).reshape(replicates, images)
+    return np.abs(times @ signed).sum(axis=1) / images
+
+
+def _bins(name: str) -> Callable[[Answered], Iterator[ResultRow]]:
+    """A row a bin, told by its upper end: the accuracy of its answers, or their mean confidence."""
+
+    def rows_of(answered: Answered) -> Iterator[ResultRow]:
+        for model, place, rows in _groups(answered):
+            confidence, right = answered.confidence[rows, model], answered.answers.correct[rows, model]
+            bins = _binned(confidence)
+            for at in np.unique(bins).tolist():
+                own = bins == at
+                values = right[own] if name == "calibration" else confidence[own]
+                key = {"model": answered.models[model], "group": answered.group(place).name}
+                value = float(values.astype(np.float64).mean())
+                yield row(name, value, at=f"{(at + 1) / BINS:.4f}", n=int(own.sum()), **key)
+
+    return rows_of
+
+
+def reliability_figure(results: Results) -> str | None:
+    """Accuracy against confidence, a line a model, on the base or on the first group; None where nobody tells any."""
+    from counterfoil.evaluation.figure_style import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure
+
+    if not results.groups:
+        return None
+    group = results.groups[0].name
+    told = [model for model in results.models if results.rows.where("calibration", model=model.name, group=group)]
+    if not told:
+        return None
+    figure, axes = new_figure(5.2, 4.6)
+    axes.plot([0, 100], [0, 100], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    colours, tips = list(KIND_COLOURS.values()), {}
+    for place, model in enumerate(told[:_MOST_LINES]):
+        rows = results.rows.where("calibration", model=model.name, group=group)
+        sure = [results.rows.value("confidence", model=model.name, group=group, at=one.at) or 0.0 for one in rows]
+        points = sorted((share, one.value or 0.0, one.n) for share, one in zip(sure, rows, strict=True))
+        x, y = [100 * share for share, _, _ in points], [100 * value for _, value, _ in points]
+        colour = colours[place % len(colours)]
+        axes.plot(x, y, color=colour, linewidth=1.4, zorder=2)
+        axes.scatter(x, y, s=18, color=colour, zorder=3, linewidths=0, gid=f"sure{place}", clip_on=False)
+        tips[f"sure{place}"] = [
+            f"{model.short_name}: {said:.1f} % sure, {value:.1f} % right ({of[2]:,} images)"
+            for said, value, of in zip(x, y, points, strict=True)
+        ]
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 100)
+    axes.set_aspect("equal")
+    axes.grid(color=RULE, linewidth=0.6, zorder=0)
+    axes.set_xlabel(f"how sure of its answer on {group.replace('_', ' ')} (%)", color=MUTED, parse_math=False)
+    axes.set_ylabel("how often right (%)", color=INK)
+    return as_svg(figure, "reliability", "How often models are right against how sure they are", tips)
+
+
+_MOST_LINES = 8
+
+CALIBRATION_ERROR = Measure(
+    _error,
+    "Expected calibration error",
+    "points",
+    f"How far a model's confidence in its top answer is from its accuracy, on average over {BINS} bins of equal width;"
+    " with few images it comes out too high.",
+    shown=("report",),
+    figure=reliability_figure,
+)
+CALIBRATION = Measure(
+    _bins("calibration"),
+    "Accuracy by confidence",
+    "percent",
+    "Accuracy of the answers whose confidence is in the bin that ends at `at`.",
+    shown=(),
+)
+CONFIDENCE_OF_BINS = Measure(
+    _bins("confidence"),
+    "Confidence",
+    "percent",
+    "The mean confidence of the answers in the bin that ends at `at`.",
+    shown=(),
+)

@@ -1,0 +1,221 @@
+"""Two models on the same images, the mended one against the original: facts, the table, and the verdict in words.
+
+The numbers are rows of the mended model against the original: `gain` of a group (over its classes with enough images,
+with McNemar's exact test and Holm's adjustment over all groups) and, without a group, averaged over groups;
+`drop_gain`, how much smaller its drop from the base is; `compared_accuracy` of either, over the classes that are not
+near chance; and `only_right` of either, the share of images that it alone is right about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import ConfigDict
+
+from counterfoil.csv_text import csv_text
+from counterfoil.documents import STRICT
+from counterfoil.report.tables import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.words import NOTHING, between, counted, csv_interval, csv_percent, listed, points
+from counterfoil.stats import CONFIDENCE, Estimate
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import ResultRow, ResultRows, Results
+
+GAIN, DROP_GAIN, ACCURACY, ONLY_RIGHT = "gain", "drop_gain", "compared_accuracy", "only_right"
+MEASURES = (GAIN, DROP_GAIN, ACCURACY, ONLY_RIGHT)
+MCNEMAR = "McNemar exact, Holm over groups"
+# What is said to gain or to lose does so at this level, over all groups together.
+LEVEL = round(1 - CONFIDENCE, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedGroup:
+    """A group and how many of its classes have enough images."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    name: str
+    kind: str | None
+    is_base: bool
+    classes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelComparison:
+    """The model `mended` against `original`, group after group, the base first.
+
+    note: what must be said of the two, None for nothing. near_chance: which of the two are near chance on the base;
+    classes_near_chance: the names of the classes that are.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    mended: str
+    original: str
+    groups: tuple[ComparedGroup, ...]
+    note: str | None = None
+    near_chance: tuple[str, ...] = ()
+    classes_near_chance: tuple[str, ...] = ()
+
+    def key(self, group: str = "", *, of_original: bool = False) -> dict[str, str]:
+        """The key of a group's rows, those of the mended model or of the original; no group is all of them."""
+        pair = (self.original, self.mended) if of_original else (self.mended, self.original)
+        return {"model": pair[0], "against": pair[1], "group": group}
+
+    def average(self, rows: ResultRows) -> Estimate | None:
+        """The gain averaged over groups, each counting once."""
+        return rows.estimate(GAIN, **self.key())
+
+    def says(self, group: str, rows: ResultRows) -> str:
+        """A group's difference in a word or two: it gains or loses by the test and by the interval over units alike.
+
+        The test counts images as if no two shared a unit; the interval of the gain is what holds where they do.
+        """
+        gain = rows.one(GAIN, **self.key(group))
+        if gain is None or gain.q is None:
+            return "not measured"
+        mended, original = (_only(self, group, rows, of_original=of_original) for of_original in (False, True))
+        if gain.q <= LEVEL and mended > original and gain.low is not None and gain.low > 0:
+            return "gains"
+        if gain.q <= LEVEL and mended < original and gain.high is not None and gain.high < 0:
+            return "loses"
+        return "within chance"
+
+
+def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
+    """A row a group: accuracies, the gain, how much smaller the drop is, the exact test."""
+    near = dict.fromkeys(comparison.near_chance, "near chance")
+    columns = (
+        Column("group", "shift"),
+        Column("images"),
+        Column("original (%)", note=near.get(comparison.original, "")),
+        Column("mended (%)", note=near.get(comparison.mended, "")),
+        Column("gain (points)"),
+        Column("drop smaller by (points)"),
+        Column("only mended right"),
+        Column("only original right"),
+        Column("p"),
+        Column("says", "text"),
+    )
+    shown = []
+    for one in comparison.groups:
+        gain = rows.one(GAIN, **comparison.key(one.name))
+        cells = (
+            text_cell(one.name),
+            count_cell((gain.n or 0) if gain else 0),
+            points_cell(rows.value(ACCURACY, **comparison.key(one.name, of_original=True))),
+            points_cell(rows.value(ACCURACY, **comparison.key(one.name))),
+            points_cell(gain.estimate if gain else None, signed=True, tint=True),
+            points_cell(rows.estimate(DROP_GAIN, **comparison.key(one.name)), signed=True),
+            count_cell(_only(comparison, one.name, rows)),
+            count_cell(_only(comparison, one.name, rows, of_original=True)),
+            _p_cell(gain.q if gain else None),
+            text_cell(comparison.says(one.name, rows)),
+        )
+        shown.append(Row(cells, "base" if one.is_base else ""))
+    return table_of(f"{comparison.mended} against {comparison.original}, paired by image", columns, shown)
+
+
+def verdict(comparison: ModelComparison, rows: ResultRows) -> list[str]:
+    """Plain sentences, the most important first."""
+    gains = [gain for one in comparison.groups if (gain := rows.one(GAIN, **comparison.key(one.name)))]
+    measured = [gain for gain in gains if gain.value is not None]
+    average = comparison.average(rows)
+    if not measured or average is None:
+        return ["No group has a class with enough images, so nothing is compared."]
+    sentences = [_whether_worth(average, measured), _on_average(average, len(measured))]
+    for word, verb in (("more", "gains"), ("less", "loses")):
+        if groups := [gain for gain in measured if comparison.says(gain.group, rows) == verb]:
+            ordered = sorted(groups, key=lambda gain: -abs(gain.value or 0.0))
+            named = [f"{gain.group} ({points(gain.value, signed=True)})" for gain in ordered]
+            sentences.append(f"It is right {word} often, beyond chance, in {listed(named)}.")
+    if len(sentences) == 2:
+        sentences.append("In no group do the two differ beyond chance.")
+    if len(comparison.near_chance) == 1:
+        sentences.append(f"{comparison.near_chance[0]} is near chance on the base, so its own drops say nothing.")
+    elif comparison.near_chance:
+        sentences.append("Both models are near chance on the base, so their drops say nothing.")
+    if names := comparison.classes_near_chance:
+        sentences.append(
+            f"Accuracies and drops leave out what is near chance on the base ({listed(names)}); gains and tests are"
+            " over every class, so that one which a single model knows counts."
+        )
+    return [*sentences, *([comparison.note] if comparison.note else [])]
+
+
+def compare_csv(results: Results) -> str:
+    """One line a group, the base first; the last, without a group, is their average, each counting once."""
+    comparison, rows = results.comparison, results.rows
+    assert comparison is not None
+    lines = []
+    for one in comparison.groups:
+        gain = rows.one(GAIN, **comparison.key(one.name))
+        lines.append(
+            {
+                "mended": comparison.mended,
+                "original": comparison.original,
+                "shift": one.name,
+                "kind": one.kind or "",
+                "n_classes": one.classes,
+                "n_images": (gain.n or 0) if gain else 0,
+                "mended_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(one.name))),
+                "original_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(one.name, of_original=True))),
+                **csv_interval("gain", gain.estimate if gain else None),
+                "only_mended_right": _only(comparison, one.name, rows),
+                "only_original_right": _only(comparison, one.name, rows, of_original=True),
+                "mcnemar_p": "" if gain is None or gain.p is None else f"{gain.p:.6g}",
+                "mcnemar_p_holm": "" if gain is None or gain.q is None else f"{gain.q:.6g}",
+                **csv_interval("drop_gain", rows.estimate(DROP_GAIN, **comparison.key(one.name))),
+                "says": comparison.says(one.name, rows),
+            }
+        )
+    average = comparison.average(rows)
+    last = {
+        **dict.fromkeys(lines[0] if lines else (), ""),
+        "mended": comparison.mended,
+        "original": comparison.original,
+        **csv_interval("gain", average),
+        "says": "loses more than it gains" if average and average.high is not None and average.high < 0 else "",
+    }
+    return csv_text([*lines, last])
+
+
+def _only(comparison: ModelComparison, group: str, rows: ResultRows, *, of_original: bool = False) -> int:
+    found = rows.one(ONLY_RIGHT, **comparison.key(group, of_original=of_original))
+    return found.count if found else 0
+
+
+def _p_cell(p: float | None) -> Cell:
+    """A p-value with three decimals; a dash for None."""
+    return Cell(NOTHING) if p is None else Cell("< 0.001" if p < 0.0005 else f"{p:.3f}", sort=p)
+
+
+def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
+    """Whether it surely loses or gains more: by the interval of the average over groups, below or above 0."""
+    up = [gain.value for gain in gains if gain.value is not None and gain.value > 0]
+    down = [gain.value for gain in gains if gain.value is not None and gain.value < 0]
+    if not up and not down:
+        return "Both models are right equally often in every group."
+    gained = f"{points(sum(up))} points gained, summed over {counted(len(up), 'group')}"
+    lost = f"{points(-sum(down))} lost, summed over {counted(len(down), 'group')}"
+    if average.high is not None and average.high < 0:
+        return (
+            f"It loses more elsewhere than it gains: {gained}; {lost}."
+            if up
+            else f"It loses and gains nothing: {lost} of {len(gains)}."
+        )
+    if average.low is not None and average.low > 0:
+        return (
+            f"It gains more than it loses elsewhere: {gained}; {lost}."
+            if down
+            else f"It gains and loses nothing elsewhere: {gained} of {len(gains)}."
+        )
+    return f"Whether it gains more than it loses elsewhere is not shown: {gained}; {lost}."
+
+
+def _on_average(average: Estimate, groups: int) -> str:
+    interval = between(average)
+    held = average.low is not None and average.high is not None and average.low <= 0 <= average.high
+    chance = " The interval holds 0, so the sum of it may be chance." if held else ""
+    told = f" ({interval})" if interval else ""
+    gain = points(average.value, signed=True)
+    return f"Over {counted(groups, 'group')}, each counting once: {gain} points{told}.{chance}"

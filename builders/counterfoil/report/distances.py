@@ -1,0 +1,197 @@
+"""How near a dataset is to its source (KID, FID), in the features of a model: facts, the table, words.
+
+The numbers are rows `kid` and `fid`, of a model of features, against the source: of all of the dataset (no group), of a
+group, and of the source against itself (at `source`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import ConfigDict
+
+from counterfoil.csv_text import csv_text
+from counterfoil.documents import STRICT, Count
+from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
+from counterfoil.report.words import NOTHING, number
+from counterfoil.stats import Estimate
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import ResultRow, ResultRows, Results
+
+KID, FID = "kid", "fid"
+# Heusel's code asks for 10,000 images for the 2,048 features of Inception.
+IMAGES_A_FEATURE = 5
+# Of KID: Binkowski 2018, section 4.
+LARGEST_SUBSET = 1000
+# What either number is worth; beside every table of them.
+WORTH = (
+    "Both tell how unlike two sets of images are in the eyes of one model, and nothing of what is unlike, nor whether"
+    " classifiers fail: a shift is meant to be far. Numbers of other features or another source are not comparable, and"
+    " what share each class has of the images counts too. KID has no bias with few images; below nothing it is as good"
+    " as nothing."
+)
+_MOST_ROWS = 40
+_FILE = "distances.csv"
+_BIASED = "†"  # beside a FID that is too high for want of images
+_HASH = 12
+
+SetOfImages = Literal["dataset", "group", "source"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSet:
+    """Images that were compared with those of the source of the same classes: all of the dataset, a group of it
+    (`name`), or the source itself.
+
+    kid_subset, kid_source_subset: the most images of either side in one of KID's subsets; None where these are too few.
+    fid_biased: whether a side has too few images for so many features.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    what: SetOfImages
+    name: str
+    classes: Count
+    images: Count
+    source_images: Count
+    kid_subset: int | None = None
+    kid_source_subset: int | None = None
+    fid_biased: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """Distances in the features of one model: what was compared, the source against itself as the last set.
+
+    features: its name. pin: what the name stood for. width: how many features an image has. scaled: whether they are
+    unit vectors that were lengthened to the square root of the width, so that KID's kernel is (1 + cosine)³. source:
+    what was compared with, as DATASET:SPLIT, and source_content the sha256 of these images. source_rows: how many rows
+    of these classes it has, of which the images are a part where they are fewer. unreadable: images left out, on both
+    sides. skipped: why nothing was measured.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    features: str
+    pin: str = ""
+    width: Count = 0
+    scaled: bool = False
+    source: str = ""
+    source_content: str = ""
+    source_rows: Count = 0
+    subsets: Count = 0
+    seed: Count = 0
+    unreadable: Count = 0
+    sets: tuple[ImageSet, ...] = ()
+    skipped: str | None = None
+
+    def key(self, one: ImageSet) -> dict[str, str]:
+        """The key of a set's rows."""
+        group, at = (one.name if one.what == "group" else ""), ("source" if one.what == "source" else "")
+        return {"model": self.features, "group": group, "against": self.source, "at": at}
+
+
+def distances_table(distances: Distances, rows: ResultRows) -> Table:
+    """KID with its interval, FID, and how many images of either side; the last row is the source against itself."""
+    table = Table(
+        f"Distances to {distances.source}, features of {distances.features}",
+        (Column("images", "shift"), Column("KID"), Column("FID"), Column("n of both")),
+        tuple(_row(distances, one, rows) for one in distances.sets),
+    )
+    return table.first(_MOST_ROWS, "sets of images", _FILE)
+
+
+def how_measured(distances: Distances) -> str:
+    """How the numbers of one model's features were computed, in words."""
+    kind, _, value = distances.pin.partition(" ")
+    scaled = f", unit vectors lengthened to √{distances.width}" if distances.scaled else ""
+    most = max((one.source_images for one in distances.sets if one.what != "source"), default=0)
+    part = f" ({most:,} of its {distances.source_rows:,} rows)" if most < distances.source_rows else ""
+    return (
+        f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} an image{scaled}. Against"
+        f" {distances.source}{part}, each row with the images of its own classes. KID is the unbiased MMD² with the"
+        f" kernel (x·y/{distances.width} + 1)³: the mean over {distances.subsets} pairs of subsets of half the images"
+        f" of either side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed {distances.seed}). Its 95 %"
+        " interval is from the variance measured in them: the part of single images, which is nothing between equal"
+        " sets, and the part of pairs of images, each scaled to all images."
+    )
+
+
+def about_bias(distances: Distances) -> str:
+    """What the mark beside a FID means; nothing where none has it."""
+    if not any(one.fid_biased for one in distances.sets):
+        return ""
+    return (
+        f"{_BIASED} Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the {distances.width:,}"
+        " features, and FID is far from nothing even between halves of one set. Compare none of different numbers of"
+        " images."
+    )
+
+
+def distances_csv(results: Results) -> str:
+    """One line a model of features and set of images: KID with its interval, FID, and how many images of either side.
+
+    `what` is the dataset, a group of it, or the source against itself; `note` says why a line has no numbers.
+    """
+    lines = []
+    for distances in results.distances:
+        for one in distances.sets:
+            kid, fid = (results.rows.one(measure, **distances.key(one)) for measure in (KID, FID))
+            known = kid is not None and kid.value is not None
+            lines.append(
+                {
+                    "features": distances.features,
+                    "features_pin": distances.pin,
+                    "source": distances.source,
+                    "what": one.what,
+                    "name": one.name,
+                    "n_classes": one.classes,
+                    "n_images": one.images,
+                    "n_source_images": one.source_images,
+                    "kid": _digits(kid.value if kid else None),
+                    "kid_low": _digits(kid.low if kid else None),
+                    "kid_high": _digits(kid.high if kid else None),
+                    "kid_subsets": distances.subsets if known else "",
+                    "kid_subset": one.kid_subset or "",
+                    "kid_source_subset": one.kid_source_subset or "",
+                    "fid": _digits(fid.value if fid else None),
+                    "fid_biased": int(one.fid_biased) if known else "",
+                    "note": kid.note if kid else "",
+                }
+            )
+    return csv_text(lines)
+
+
+def _row(distances: Distances, one: ImageSet, rows: ResultRows) -> Row:
+    key = distances.key(one)
+    name = text_cell(f"{one.name}, all of it" if one.what == "dataset" else one.name)
+    counts = Cell(f"{one.images:,} and {one.source_images:,}", sort=one.images)
+    fid = rows.value(FID, **key)
+    cells = (name, _kid_cell(rows.one(KID, **key)), _fid_cell(fid, one.fid_biased), counts)
+    return Row(cells, "quiet" if one.what == "source" else "")
+
+
+def _kid_cell(row: ResultRow | None) -> Cell:
+    """With two digits of the interval's width; why there is none, where that is so."""
+    estimate: Estimate | None = row.estimate if row else None
+    if estimate is None:
+        return Cell(NOTHING, row.note if row else "")
+    if estimate.low is None or estimate.high is None:
+        return Cell(f"{estimate.value:.3g}", sort=estimate.value)
+    width = estimate.high - estimate.low
+    decimals = min(12, max(0, 1 - math.floor(math.log10(width)))) if width > 0 else 4
+    low, high = (number(end, decimals) for end in (estimate.low, estimate.high))
+    return Cell(number(estimate.value, decimals), f"{low} to {high}", estimate.value)
+
+
+def _fid_cell(value: float | None, biased: bool) -> Cell:
+    """With three digits, and a mark where it is too high for want of images."""
+    if value is None:
+        return Cell(NOTHING)
+    decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
+    return Cell(number(value, min(12, decimals)) + (_BIASED if biased else ""), sort=value)
+
+
+def _digits(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"

@@ -1,0 +1,228 @@
+"""Mined shifts: how often each model fails under one, before any classifier's rule took its pick: facts, table, words.
+
+The numbers are rows by model and shift, averaged over classes: `failure_rate` (n images; its note says what must be
+said of it, or why there is none), `base_failure_rate` (n base images of the same classes), and `failure_difference`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import ConfigDict
+
+from counterfoil.csv_text import csv_text
+from counterfoil.documents import STRICT, Count
+from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
+from counterfoil.report.words import NOTHING, between, csv_interval, csv_percent, percent, points, spoken
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import Results
+
+RATE, BASE_RATE, DIFFERENCE = "failure_rate", "base_failure_rate", "failure_difference"
+# What mining writes beside each failure.
+BESIDE = ("easy", "reference", "decoded", "class_name", "random_context")
+MOST_FINDINGS = 40
+MOST_SENTENCES = 8
+_MOST_IN_A_TABLE = 20
+_MOST_NAMES = 5
+_LONGEST_NAME = 80
+_FILE = "findings.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class FindingModel:
+    """A model under a mined shift, or a judge of the build that is not scored here.
+
+    target: whether the finding is told to be this model's. measured_on: the images, or what the model, being a judge,
+    is "recorded" to have answered there; None where it cannot be measured. The counts are sums over the measured
+    classes; base_failures is None for a judge that is not scored here.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    name: str
+    target: bool
+    measured_on: Literal["images", "recorded"] | None = None
+    classes: Count = 0
+    failures: Count = 0
+    base_failures: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MinedShiftResult:
+    """A mined shift, measured over every candidate that a classifier's rule could choose from.
+
+    words, role and target are what its recipe tells of it, None where it tells none. screened: the candidates that
+    passed the screen. judges: the classifiers whose rule then took its pick. quota: how many kept images end the
+    drawing of a cell, where so: it then ends with a failure, and rates are too high by about one part in so many.
+    near_chance: names of its classes that are near chance on the base, and in no rate.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    shift: str
+    words: str | None
+    role: str | None
+    target: str | None
+    class_ids: tuple[str, ...]
+    class_names: tuple[str, ...]
+    candidates: Count
+    screened: Count
+    accepted: Count
+    judges: tuple[str, ...]
+    quota: Count | None
+    models: tuple[FindingModel, ...]
+    near_chance: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its words, or the shift's name where it has none, and whether it is one that was chosen for comparison."""
+        name = self.words or spoken(self.shift)
+        return f"{name} ({self.role})" if self.role and not name.endswith(spoken(self.role)) else name
+
+
+def by_difference(results: Results, *, failing: bool = False) -> list[MinedShiftResult]:
+    """Largest difference first, averaged over models; unmeasured ones last; equal ones as in the recipe.
+
+    failing: without the shifts that only stand beside what fails, for comparison; all, where there are no others.
+    """
+    found = [one for one in results.findings if one.role not in BESIDE] if failing else []
+    near = {model.name for model in results.models if model.near_chance}
+
+    def rank(finding: MinedShiftResult) -> float:
+        measured = {
+            row.model: row.value for row in results.rows.where(DIFFERENCE, group=finding.shift) if row.value is not None
+        }
+        sound = [value for model, value in measured.items() if model not in near] or list(measured.values())
+        return -sum(sound) / len(sound) if sound else math.inf
+
+    return sorted(found or results.findings, key=rank)
+
+
+def findings_table(results: Results, most_models: int) -> Table:
+    """A row a finding, a column a model: its rate, the base's, and the difference with its interval."""
+    short = {model.name: model for model in results.models}
+    shown = by_difference(results, failing=True)[:_MOST_IN_A_TABLE]
+    # A judge that is no model of this evaluation has a column where its recorded answers are shown.
+    names = list(dict.fromkeys([*short, *(model.name for finding in shown for model in finding.models)]))[:most_models]
+    rest = len(results.findings) - len(shown)
+    return Table(
+        "mined shifts: failures of all candidates that passed the screen (%), and of the base",
+        (
+            Column("finding", "text"),
+            *(
+                Column(short[name].short_name, note="near chance" if short[name].near_chance else "", named=True)
+                if name in short
+                else Column(name, named=True)
+                for name in names
+            ),
+        ),
+        tuple(
+            Row((text_cell(finding.name), *(_cell(results, finding.shift, name) for name in names)))
+            for finding in shown
+        ),
+        more=f"and {rest:,} more mined shifts, in {_FILE}" if rest > 0 else "",
+    )
+
+
+def counted_words(finding: MinedShiftResult) -> str:
+    """What was counted: of which classes, which candidates, and what a classifier's rule kept of them."""
+    text = f"{_names(finding.class_names)}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
+    if finding.judges:
+        judges = " and ".join(map(_cut, finding.judges))
+        until = f", drawn until {finding.quota:,} a class were kept" if finding.quota else ""
+        text += f"{until}; of these a rule that asks {judges} kept failures only, {finding.accepted:,} images"
+    if not finding.near_chance:
+        return f"{text}."
+    verb = "is" if len(finding.near_chance) == 1 else "are"
+    return f"{text}. Left out of every rate: {_names(finding.near_chance)}, which {verb} near chance on the base."
+
+
+def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
+    """A sentence a model, the target first, of `MOST_SENTENCES`; why several cannot be measured is said once."""
+    models = sorted(finding.models, key=lambda one: not one.target)[:MOST_SENTENCES]
+    facts = {model.name: model for model in results.models}
+    told: list[str] = []
+    reasons: dict[str, list[str]] = {}
+    for model in models:
+        known = facts.get(model.name)
+        marks = ["the target"] * model.target + ["near chance"] * (known is not None and known.near_chance)
+        who = _cut(known.short_name if known else model.name) + (f" ({', '.join(marks)})" if marks else "")
+        key = {"model": model.name, "group": finding.shift}
+        rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
+        difference = results.rows.estimate(DIFFERENCE, **key)
+        note = rate.note if rate else ""
+        if rate is None or rate.value is None:
+            reasons.setdefault(note, []).append(who)
+            continue
+        text = f"{who}: {percent(rate.value)} wrong ({model.failures:,} of {rate.n:,})"
+        if difference is not None and base is not None:
+            text += f", {percent(base.value)} of the base ({model.base_failures:,} of {base.n:,})"
+            interval = between(difference)
+            text += f"; difference {points(difference.value)} points" + (f" ({interval})" if interval else "")
+        told.append(f"{text}; {note}." if note else f"{text}.")
+    return told + [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
+
+
+def findings_csv(results: Results) -> str:
+    """One line a mined shift and model: failure rates over the candidates that passed the screen, and over the base.
+
+    Rates are averages over classes, in percent; failures and images are their sums. What cannot be measured is empty,
+    and `note` says why.
+    """
+    near = {model.name for model in results.models if model.near_chance}
+    return csv_text(
+        [_line(results, one, model, model.name in near) for one in results.findings for model in one.models]
+    )
+
+
+def _line(results: Results, finding: MinedShiftResult, model: FindingModel, near: bool) -> dict[str, Any]:
+    key = {"model": model.name, "group": finding.shift}
+    rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
+    measured = model.measured_on is not None
+    return {
+        "shift": finding.shift,
+        "words": finding.words or "",
+        "role": finding.role or "",
+        "class_ids": " ".join(finding.class_ids),
+        "model": model.name,
+        "target": int(model.target),
+        "measured_on": model.measured_on or "",
+        "candidates": finding.candidates,
+        "screened": finding.screened,
+        "accepted": finding.accepted,
+        "n_classes": model.classes if measured else "",
+        "n_images": rate.n if rate and measured else "",
+        "failures": model.failures if measured else "",
+        "n_base_images": base.n if base and measured else "",
+        "base_failures": "" if model.base_failures is None else model.base_failures,
+        "rate": csv_percent(rate.value if rate else None),
+        "base_rate": csv_percent(base.value if base else None),
+        **csv_interval("difference", results.rows.estimate(DIFFERENCE, **key)),
+        "near_chance": int(near),
+        "classes_near_chance": ", ".join(finding.near_chance),
+        "note": rate.note if rate else "",
+    }
+
+
+def _cell(results: Results, shift: str, model: str) -> Cell:
+    key = {"model": model, "group": shift}
+    rate, base = (results.rows.value(measure, **key) for measure in (RATE, BASE_RATE))
+    difference = results.rows.estimate(DIFFERENCE, **key)
+    if rate is None:
+        return Cell(NOTHING)
+    if difference is None:
+        return Cell(points(rate), sort=rate)
+    interval = between(difference)
+    below = f"{points(difference.value)} points" + (f" ({interval})" if interval else "")
+    return Cell(f"{points(rate)}, base {points(base)}", below, rate)
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(map(_cut, names[:_MOST_NAMES])) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

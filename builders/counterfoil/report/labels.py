@@ -1,0 +1,250 @@
+"""Whether a dataset's labels are true: what a second judge and people say, shift by shift: facts, table, words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import ConfigDict
+
+from counterfoil.documents import STRICT
+from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
+from counterfoil.report.words import counted, number, points
+from counterfoil.stats import Estimate
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import ResultRow
+
+DISAGREEMENT, LABEL_ERROR = "label_disagreement", "label_error"
+SELECTED_AS_CLASS, SELECTED_AS_SHIFT = "selected_as_class", "selected_as_shift"
+MEASURES = (DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT)
+# Of fewer images nobody can say whether a shift's labels are true.
+LEAST_IMAGES = 10
+ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
+ASSUMED = (
+    "it takes for granted that the judge errs here as on validation images: too high where it errs more under a shift,"
+    " too low where it learned the source's shortcuts"
+)
+UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedShare:
+    """A share of images with its 95 % interval; all three from 0 to 1."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    value: float
+    low: float
+    high: float
+
+    @property
+    def estimate(self) -> Estimate:
+        """The same as an estimate."""
+        return Estimate(self.value, self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedLabels:
+    """What the second judge (`screen.judge`) says of a shift, or of one class under it.
+
+    images: accepted images that it answered to. disagreed: those to which it answered another class than the label's.
+    label_error: the share of false labels that this tells, corrected for the judge's own errors on validation images
+    (Rogan and Gladen 1978), as if it erred here as there: no bound either way. None where there are no such images, so
+    that this is plain disagreement.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    images: int
+    disagreed: int
+    disagreement: CheckedShare
+    label_error: CheckedShare | None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedByPeople:
+    """What people said of a shift (Vendrow 2023, appendix A.4). Shares are selection frequencies, averaged over images.
+
+    images: those that anybody was shown for the task; None for a task nobody was given. kappa: Fleiss' kappa; None
+    where raters are fewer than two.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    class_images: int
+    class_selected: CheckedShare | None
+    class_kappa: float | None
+    shift_images: int
+    shift_selected: CheckedShare | None
+    shift_kappa: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftChecks:
+    """Who checked the labels of one shift (`base` is one). classes: the judge's word, by class id.
+
+    picked: whether a keep rule chose its images by this judge's own failures, so that its word says nothing of labels.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    shift: str
+    judge: JudgedLabels | None = None
+    people: SelectedByPeople | None = None
+    classes: Mapping[str, JudgedLabels] = field(default_factory=dict)
+    picked: bool = False
+
+    @property
+    def checked(self) -> bool:
+        """Whether people or a judge that did not pick the images checked `LEAST_IMAGES`; else it is no headline."""
+        by_judge = self.judge is not None and not self.picked and self.judge.images >= LEAST_IMAGES
+        people = self.people
+        return by_judge or (
+            people is not None and people.class_selected is not None and people.class_images >= LEAST_IMAGES
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LabelChecks:
+    """The checks of a whole dataset. judge: the second judge's name. validated_on: how many validation images tell its
+    own errors; None where none were at hand. raters, controls: how many people, and the share of real images of the
+    class that they selected; None where nobody was asked. also_scored: the models of an evaluation that are the judge
+    itself, whose own drop is then part of its estimate. own: the labels are the input dataset's, of the very images
+    that were changed, so that nobody need check that their class was drawn."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    judge: str | None
+    validated_on: int | None
+    shifts: tuple[ShiftChecks, ...]
+    raters: int = 0
+    controls: CheckedShare | None = None
+    also_scored: tuple[str, ...] = ()
+    own: bool = False
+
+    def of(self, shift: str) -> ShiftChecks:
+        """The checks of a shift; empty ones where nothing is known."""
+        return next((one for one in self.shifts if one.shift == shift), ShiftChecks(shift))
+
+
+def label_rows(checks: LabelChecks) -> list[ResultRow]:
+    """The numbers as rows by group, the judge's by class too: `label_disagreement` and `label_error` against the judge,
+    and what people selected, `selected_as_class` and `selected_as_shift`."""
+    from counterfoil.report.results import row
+
+    found = []
+    for shift in checks.shifts:
+        by_class = {"": shift.judge, **shift.classes} if shift.judge is not None else {}
+        for class_id, one in by_class.items():
+            if one is None:
+                continue
+            key = {"group": shift.shift, "class_id": class_id, "against": checks.judge or ""}
+            found.append(row(DISAGREEMENT, one.disagreement.estimate, n=one.images, **key))
+            if one.label_error is not None:
+                found.append(row(LABEL_ERROR, one.label_error.estimate, n=one.images, **key))
+        people = shift.people
+        if people is not None and people.class_selected is not None:
+            selected = people.class_selected.estimate
+            found.append(row(SELECTED_AS_CLASS, selected, group=shift.shift, n=people.class_images))
+        if people is not None and people.shift_selected is not None:
+            selected = people.shift_selected.estimate
+            found.append(row(SELECTED_AS_SHIFT, selected, group=shift.shift, n=people.shift_images))
+    return found
+
+
+def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = True) -> Table:
+    """The checks of each group, in percent with their intervals: the judge's columns, and those of people."""
+    rows = []
+    for place, name in enumerate(groups):
+        one = checks.of(name)
+        cells = [text_cell(name), *_judge_cells(one)]
+        if people:
+            told = one.people
+            for selected, kappa, images in (
+                (told.class_selected, told.class_kappa, told.class_images) if told else (None, None, 0),
+                (told.shift_selected, told.shift_kappa, told.shift_images) if told else (None, None, 0),
+            ):
+                cells += [
+                    Cell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),
+                    Cell(number(kappa), sort="" if kappa is None else kappa),
+                ]
+        cells[0] = Cell(name, "" if one.checked else UNCHECKED, name)
+        rows.append(Row(tuple(cells), "base" if place == 0 else ""))
+    columns = [Column("shift", "shift"), Column("judge disagrees (%)"), Column("estimated label error (%)")]
+    if people:
+        columns += [Column("people: shows the class (%)"), Column("kappa")]
+        columns += [Column("people: shows the shift (%)"), Column("kappa")]
+    return Table("Checks of the labels by shift, in percent with 95 % intervals", tuple(columns), tuple(rows))
+
+
+def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabels]]:
+    """The classes of a shift that the judge doubts most, by estimate where there is one; those in doubt alone."""
+
+    def doubt(item: tuple[str, JudgedLabels]) -> tuple[float, float, int]:
+        _, one = item
+        error = one.disagreement.value if one.label_error is None else one.label_error.value
+        return -error, -one.disagreement.value, -one.images
+
+    return sorted(((name, one) for name, one in checks.classes.items() if one.disagreed), key=doubt)[:most]
+
+
+def spoken_labels(checks: LabelChecks) -> str:
+    """What the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
+    if checks.own and not checks.raters and checks.judge is None:
+        return "labels: the input dataset's own; nobody has checked that changed images show them (counterfoil review)"
+    lines = [line for line in (_spoken_judge(checks), _spoken_people(checks)) if line is not None]
+    return "\n".join(lines) or "labels: unchecked by a second judge (screen.judge), and by people (counterfoil review)"
+
+
+def share_words(share: CheckedShare) -> str:
+    """A share in percent with its interval, without a unit."""
+    return f"{points(share.value)} ({points(share.low)} to {points(share.high)})"
+
+
+def _share(share: CheckedShare, below: str) -> Cell:
+    return Cell(share_words(share), below, share.value)
+
+
+def _judge_cells(one: ShiftChecks) -> tuple[Cell, Cell]:
+    """How often the judge disagrees, and the label error that this tells."""
+    if one.judge is None:
+        return Cell(UNCHECKED), Cell("–")
+    picked = ", picked" if one.picked else ""
+    below = f"{one.judge.disagreed:,} of {one.judge.images:,}{picked}"
+    error = one.judge.label_error
+    return _share(one.judge.disagreement, below), Cell("not known") if error is None else _share(error, "")
+
+
+def _spoken_judge(checks: LabelChecks) -> str | None:
+    if checks.judge is None:
+        return None
+    judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None and not one.picked}
+    errors = {shift: one.label_error for shift, one in judged.items() if one.label_error is not None}
+    plain = {shift: one.disagreement for shift, one in judged.items()}
+    if not plain:
+        picked = any(one.picked for one in checks.shifts)
+        but = ", but to those that a rule picked by its own failures" if picked else ""
+        return f"labels: the second judge {checks.judge} answered to no accepted image{but}"
+    what, found = ("estimated label error", errors) if errors else ("plain disagreement with labels", plain)
+    base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
+    parts = [f"{_with_unit(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
+    on = f" by {checks.validated_on:,} validation images" if errors else ", whose own errors are not known"
+    told = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+    without = len(checks.shifts) - len(found)
+    if without:
+        none = "estimate" if errors else "answer that checks labels"
+        told += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
+    told = f"{told}; {ASSUMED}" if errors else told
+    return f"{told}; {ALSO_SCORED}" if checks.also_scored else told
+
+
+def _spoken_people(checks: LabelChecks) -> str | None:
+    found = {one.shift: one.people.class_selected for one in checks.shifts if one.people is not None}
+    known = {shift: share for shift, share in found.items() if share is not None}
+    who = f"{checks.raters:,} {'person' if checks.raters == 1 else 'people'}"
+    if not known:
+        return f"labels: {who} looked at shifts alone, and not at classes" if found else None
+    base, shift = next(iter(known)), min(known, key=lambda name: known[name].value)
+    parts = [f"{_with_unit(known[name])} under {name}" for name in dict.fromkeys([base, shift])]
+    return f"labels: images selected as their class {', at least '.join(parts)} ({who})"
+
+
+def _with_unit(share: CheckedShare) -> str:
+    return f"{points(share.value)} % ({points(share.low)} to {points(share.high)})"

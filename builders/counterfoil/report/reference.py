@@ -1,0 +1,221 @@
+"""What the base is worth: how far it is from the source's validation images, and what is near chance on it.
+
+The numbers are rows by model: `validation`, class-averaged accuracy on validation images, `validation_base`, on the
+base over the same classes, and `validation_gap`, validation less base. Report, card and terminal say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from counterfoil.documents import STRICT, Count
+from counterfoil.report.tables import Column, Row, Table, points_cell, text_cell
+from counterfoil.report.words import counted, percent, points
+from counterfoil.stats import Estimate
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import Results
+
+VALIDATION, VALIDATION_BASE, VALIDATION_GAP = "validation", "validation_base", "validation_gap"
+NEAR_CHANCE = "near chance"  # beside an accuracy that is
+# A larger gap between validation images and the base says that the base is not the input dataset.
+LARGE_GAP = 0.1
+_MOST_NAMES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceResult:
+    """The source's validation split, as DATASET:SPLIT, and what was scored there.
+
+    images, classes: those that the gaps are over, the classes being those that the base measures. skipped: why nothing
+    was scored. left_out: model → why it has no gap. unseen: accuracy on the validation images of the classes that are
+    near chance on the base, averaged over classes and models; None where there are no such classes. unseen_known:
+    whether it is not near chance, so that the models know these classes, and the base does not show them.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    split: str
+    images: Count = 0
+    classes: Count = 0
+    skipped: str | None = None
+    left_out: Annotated[Mapping[str, str], Field(description="Model → why it has no gap.")] = field(
+        default_factory=dict
+    )
+    unseen: float | None = None
+    unseen_known: bool = False
+
+
+def gaps_table(results: Results) -> Table | None:
+    """Validation → base, a row a model that has a gap; None where none has."""
+    reference, rows = results.reference, results.rows
+    models = [model for model in results.models if rows.estimate(VALIDATION_GAP, model=model.name)]
+    if reference is None or not models:
+        return None
+    return Table(
+        f"Accuracy on {reference.images:,} images of {reference.split} and on the base, averaged over the same"
+        f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points, validation less base, with"
+        " its 95 % interval.",
+        (
+            Column("model", "name"),
+            Column("validation (%)"),
+            Column("base (%)"),
+            Column("gap (points)"),
+            Column("says", "text"),
+        ),
+        tuple(
+            Row(
+                (
+                    text_cell(model.short_name),
+                    *(
+                        points_cell(rows.estimate(measure, model=model.name))
+                        for measure in (VALIDATION, VALIDATION_BASE, VALIDATION_GAP)
+                    ),
+                    text_cell(_gap_words(rows.estimate(VALIDATION_GAP, model=model.name))),
+                ),
+                "quiet" if model.near_chance else "",
+            )
+            for model in models
+        ),
+    )
+
+
+def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
+    """Gaps over 10 points, smaller ones whose interval excludes 0, and classes that only the base lacks."""
+    rows, reference = results.rows, results.reference
+    found: list[str] = []
+    gaps = [
+        (model.short_name if short else model.name, model, gap)
+        for model in results.models
+        if (gap := rows.estimate(VALIDATION_GAP, model=model.name)) is not None
+    ]
+    over = sorted((one for one in gaps if _is_large(one[2])), key=lambda one: -abs(one[2].value))
+    if over:
+        name, model, gap = over[0]
+        there, here = (rows.value(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE))
+        subject = f"{len(over):,} of {len(gaps):,} models" if len(gaps) > 1 else "the model"
+        found.append(
+            "The base is not the input dataset: from the source's validation images to the base, the accuracy of"
+            f" {subject} changes by more than {100 * LARGE_GAP:.0f} points ({name}: {percent(there)} → {percent(here)},"
+            f" {points(abs(gap.value))} points{' at most' if len(over) > 1 else ''})."
+        )
+    smaller = [(name, gap) for name, _, gap in gaps if _excludes_0(gap) and not _is_large(gap)]
+    if smaller:
+        named = [f"{name} by {points(abs(gap.value))}" for name, gap in smaller]
+        found.append(
+            "From validation images to the base accuracy changes by more than chance explains, since the interval of"
+            f" the gap excludes 0: {_some(named)} points."
+        )
+    classes = [one.name for one in results.near_chance_classes]
+    if classes and reference is not None and reference.unseen is not None and reference.unseen_known:
+        subject = "class near chance" if len(classes) == 1 else f"{len(classes):,} classes near chance"
+        found.append(
+            f"The {subject} on the base ({_some(classes)}) {'has' if len(classes) == 1 else 'have'} an"
+            f" accuracy of {percent(reference.unseen)} on validation images."
+        )
+    return tuple(found)
+
+
+def reference_note(results: Results) -> str | None:
+    """What was scored as the reference, or why nothing was; None where there is no word of one."""
+    reference = results.reference
+    if reference is None:
+        return None
+    if reference.skipped is not None:
+        return f"No reference to the source's validation images: {reference.skipped}"
+    if reference.classes == 0:
+        near = "all classes are near chance on the base, so there is no gap to give"
+        return f"validation → base ({reference.split}): {near}"
+    told = (
+        f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same"
+        f" {counted(reference.classes, 'class', 'classes')}"
+    )
+    short = {model.name: model.short_name for model in results.models}
+    without = "; ".join(f"not for {short.get(name, name)}, {why}" for name, why in reference.left_out.items())
+    return f"{told}; {without}" if without else told
+
+
+def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str, ...]:
+    """Which classes and models are near chance on the base, counted, and what models know of such classes on validation
+    images; nothing where none is."""
+    base = results.base_group
+    if base is None:
+        return ()
+    found = []
+    classes = [one.name for one in results.near_chance_classes]
+    models = [model.short_name if short else model.name for model in results.models if model.near_chance]
+    every = base.classes + len(base.left_out)
+    if classes and len(classes) == every:
+        subject = "The only class" if every == 1 else f"All {every:,} classes"
+        found.append(f"{subject} ({_some(classes)}) {_are(classes)} near chance on the base: no drop can be given.")
+    elif classes:
+        found.append(
+            f"{len(classes):,} of {every:,} classes ({_some(classes)}) {_are(classes)} near chance on the base and"
+            f" {_are(classes)} left out of every average."
+        )
+    if models and len(models) == len(results.models):
+        subject = "The only model" if len(models) == 1 else f"All {len(models):,} models"
+        found.append(f"{subject} ({_some(models)}) {_are(models)} near chance on the base: no average over models.")
+    elif models:
+        found.append(
+            f"{len(models):,} of {len(results.models):,} models ({_some(models)}) {_are(models)} near chance on the"
+            f" base and {_are(models)} left out of averages over models."
+        )
+    reference = results.reference
+    if classes and reference is not None and reference.unseen is not None and not reference.unseen_known:
+        what = "this class" if len(classes) == 1 else f"these {len(classes):,} classes"
+        told = f"on validation images either ({percent(reference.unseen)} right there)"
+        found.append(f"The models do not know {what} {told}.")  # no word on the base
+    return tuple(found)
+
+
+def spoken_ties(results: Results) -> tuple[str, ...]:
+    """A sentence for each model that scored two outputs of some image equally, and best."""
+    return tuple(
+        f"{model.short_name} gives {counted(model.tied, 'image')} two equal best scores; the first class of the two"
+        " counts as its answer."
+        for model in results.models
+        if model.tied
+    )
+
+
+def everyone(results: Results) -> str:
+    """Whom averages over models are over."""
+    return "models not near chance" if len(results.sound_models) < len(results.models) else "all models"
+
+
+def averaged(results: Results) -> str:
+    """That a number is averaged over models, and over which; nothing where there is one model."""
+    return f"averaged over {everyone(results).removeprefix('all ')}" if len(results.models) > 1 else ""
+
+
+def _is_large(gap: Estimate) -> bool:
+    return abs(gap.value) > LARGE_GAP
+
+
+def _excludes_0(gap: Estimate) -> bool:
+    """Whether the interval excludes 0."""
+    return gap.low is not None and gap.high is not None and not gap.low <= 0 <= gap.high
+
+
+def _gap_words(gap: Estimate | None) -> str:
+    """What a gap says, in words."""
+    if gap is None or not (_is_large(gap) or _excludes_0(gap)):
+        return "no large gap"
+    lower = "lower" if gap.value > 0 else "higher"
+    if _is_large(gap):
+        return f"base {lower} by more than {100 * LARGE_GAP:.0f} points"
+    return f"base {lower}, the interval excludes 0"
+
+
+def _are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _some(names: list[str]) -> str:
+    """Names as they stand in brackets: "a, b and 3 more", without an "and" between the last two."""
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more

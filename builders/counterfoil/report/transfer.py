@@ -1,0 +1,243 @@
+"""Transfer: how often each model is wrong about what a judge got wrong (Wiles 2022, Figure 4): facts, tables, words.
+
+Its numbers are rows, against the judge and at a failure rule: `transfer` (n images of `units` captions),
+`transfer_base` (the base images of the same classes in the same mixture), and `transfer_beside`, at "RULE NAME", of
+images beside the dataset. A row without a group is over all shifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import ConfigDict
+
+from counterfoil.csv_text import csv_text
+from counterfoil.documents import STRICT, Count
+from counterfoil.keep.failure_names import TOP1, TOP3
+from counterfoil.report.reference import NEAR_CHANCE
+from counterfoil.report.tables import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.words import counted, csv_interval, csv_percent, listed
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import ResultRows, Results
+
+TRANSFER, ON_BASE, BESIDE = "transfer", "transfer_base", "transfer_beside"
+# The rule that judges are asked by, if no other is named, and the one that the paper's figure counts by.
+RULES = (TOP1, TOP3)
+
+Relation = Literal["judge", "same architecture", "same family", "other"]
+JUDGE, SAME_ARCHITECTURE, SAME_FAMILY, OTHER = "judge", "same architecture", "same family", "other"
+RELATIONS: tuple[Relation, ...] = (JUDGE, SAME_ARCHITECTURE, SAME_FAMILY, OTHER)
+RELATION_WORDS = {
+    JUDGE: "the judge itself",
+    SAME_ARCHITECTURE: "same architecture, other weights",
+    SAME_FAMILY: "same family",
+    OTHER: "other family",
+}
+BY_CONSTRUCTION = "by construction"
+MOST_JUDGES = 6
+_MOST_SHIFTS = 40
+_FILE = "transfer.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class TransferModel:
+    """A model and what it has to do with the judge: it is the judge, wrong by construction; another of its architecture
+    with other weights, as far as names and configurations tell; of its family; or another."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    name: str
+    family: str
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
+class TransferShift:
+    """A shift that keeps what at least so many of its judges get wrong; `images` are those that this one got wrong.
+
+    failure: the rule that says what is wrong.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    name: str
+    judges: tuple[str, ...]
+    at_least: Count
+    candidates: Count
+    accepted: Count
+    images: Count
+    failure: str = TOP1
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A judge of the build, and the images that are there because it was wrong.
+
+    scored: whether it is among the models of this evaluation; else its row is as the build recorded it. captions:
+    shifts times classes. models: those that have a row, in the order of the evaluation. classes_near_chance: the names
+    of classes that are so on the base, whose images no rate counts.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    judge: str
+    architecture: str
+    family: str
+    scored: bool
+    captions: Count
+    images: Count
+    shifts: tuple[TransferShift, ...]
+    models: tuple[TransferModel, ...]
+    classes_near_chance: tuple[str, ...] = ()
+
+    @property
+    def by_kinship(self) -> list[TransferModel]:
+        """The judge first, then its architecture, its family, and others by family; equal ones as they were scored."""
+        return sorted(self.models, key=lambda one: (RELATIONS.index(one.relation), one.family))
+
+
+def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True) -> list[Table]:
+    """Wrong answers by model, in percent; then by shift, where there are several. short: by models' short names."""
+    if not transfer.images:
+        return []
+    models, rows = transfer.by_kinship, results.rows
+    names = {one.name: called(one.name, results, short=short) for one in models}
+    beside = _beside(transfer, rows)
+    columns = [
+        Column("model", "name"),
+        Column("family", "name"),
+        Column("to the judge", "text"),
+        *(Column(f"wrong, {_RULE_WORDS[rule]}") for rule in RULES),
+        *(Column(f"base, {_RULE_WORDS[rule]}") for rule in RULES),
+        *(Column(f"{name}, top-1", named=True) for name in beside),
+    ]
+    shown = []
+    for one in models:
+        key = {"model": one.name, "against": transfer.judge}
+        shown.append(
+            Row(
+                (
+                    Cell(*names[one.name], sort=one.name),
+                    text_cell(one.family),
+                    Cell(RELATION_WORDS[one.relation], sort=RELATIONS.index(one.relation)),
+                    *(_rate(transfer, one, rows, rule) for rule in RULES),
+                    *(points_cell(rows.value(ON_BASE, at=rule, **key)) for rule in RULES),
+                    *(points_cell(rows.value(BESIDE, at=f"{TOP1} {name}", **key)) for name in beside),
+                )
+            )
+        )
+    tables = [table_of(f"Wrong answers of each model on what {transfer.judge} got wrong (%)", columns, shown)]
+    if len(transfer.shifts) > 1:
+        head = [Column("shift", "shift"), Column("images"), Column("captions")]
+        by_shift = Table(
+            "Wrong answers under each shift, top-1 (%)",
+            (*head, *(Column(label, note=note, named=True) for label, note in names.values())),
+            tuple(_of_shift(transfer, shift.name, models, rows) for shift in transfer.shifts),
+        )
+        tables.append(by_shift.first(_MOST_SHIFTS, "shifts", _FILE))
+    return tables
+
+
+def called(name: str, results: Results, *, short: bool = True) -> tuple[str, str]:
+    """A model as tables and figures call it, by its short name where that is wanted, and a note where it is near
+    chance."""
+    model = next((one for one in results.models if one.name == name), None)
+    if model is None:
+        return name, ""  # a judge that is not scored here
+    return model.short_name if short else name, NEAR_CHANCE if model.near_chance else ""
+
+
+def kept_words(transfer: Transfer) -> str:
+    """How the images were chosen: by which judges, and how many of them had to be wrong."""
+    rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
+    failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
+    by_rule = f", by the failure rule {' or '.join(failures)}" if failures else ""
+    images = f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} are here"
+    if rules == [(1, 1)]:
+        told = f"{images} because {transfer.judge} was wrong about them{by_rule}."
+    else:
+        needed = " or ".join(f"{least} of {judges}" for judges, least in rules)
+        told = f"{images} with {transfer.judge} wrong about them, where {needed} judges had to be{by_rule}."
+    if near := transfer.classes_near_chance:
+        told += f" Not counted: {listed(near)}, near chance on the base."
+    return told
+
+
+def found_words(transfer: Transfer, results: Results) -> str:
+    """The range of the other models' top-1 rates, by kinship, without those near chance; nothing without any."""
+    near = {one.name for one in results.models if one.near_chance}
+    parts = []
+    for relation in RELATIONS[1:]:
+        sound = [one for one in transfer.models if one.relation == relation and one.name not in near]
+        rates = [results.rows.value(TRANSFER, model=one.name, against=transfer.judge, at=TOP1) for one in sound]
+        values = sorted(round(100 * rate) for rate in rates if rate is not None)
+        if values:
+            spread = f"{values[0]} %" if values[0] == values[-1] else f"{values[0]} to {values[-1]} %"
+            of = {SAME_ARCHITECTURE: "its architecture", SAME_FAMILY: "its family"}.get(relation, "other families")
+            parts.append(f"{spread} of them ({counted(len(values), 'model')} of {of})")
+    return f"Others are wrong about {', '.join(parts)}." if parts else ""
+
+
+def transfer_csv(results: Results) -> str:
+    """One line a judge, shift and model; an empty shift is all of them. Rates are in percent.
+
+    `beside.NAME.RULE` are those of images beside the dataset. `by_construction` is 1 where the judge meets its own.
+    """
+    names = list(dict.fromkeys(name for one in results.transfer for name in _beside(one, results.rows)))
+    lines: list[dict[str, Any]] = []
+    for transfer in results.transfer:
+        for shift in ("", *(one.name for one in transfer.shifts if len(transfer.shifts) > 1)):
+            for model in transfer.models:
+                key = {"model": model.name, "group": shift, "against": transfer.judge}
+                first = results.rows.one(TRANSFER, at=TOP1, **key)
+                if first is None:
+                    continue
+                base = results.rows.one(ON_BASE, at=TOP1, **key)
+                line = {
+                    "judge": transfer.judge,
+                    "shift": shift,
+                    "model": model.name,
+                    "family": model.family,
+                    "relation": model.relation,
+                    "by_construction": int(model.relation == JUDGE),
+                    "n_captions": first.units,
+                    "n_images": first.n,
+                    "n_base_images": base.n if base else 0,
+                }
+                for rule in RULES:
+                    found = results.rows.one(TRANSFER, at=rule, **key)
+                    value, low, high = csv_interval("", found.estimate if found else None).values()
+                    line |= {
+                        f"failures.{rule}": found.count if found else "",
+                        f"rate.{rule}": value,
+                        f"rate_low.{rule}": low,
+                        f"rate_high.{rule}": high,
+                        f"base_rate.{rule}": csv_percent(results.rows.value(ON_BASE, at=rule, **key)),
+                    }
+                    for name in names:
+                        value = csv_percent(results.rows.value(BESIDE, at=f"{rule} {name}", **key))
+                        line[f"beside.{name}.{rule}"] = value
+                lines.append(line)
+    return csv_text(lines)
+
+
+_RULE_WORDS = {TOP1: "top-1", TOP3: "top-3"}
+
+
+def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str) -> Cell:
+    found = rows.one(TRANSFER, model=model.name, against=transfer.judge, at=rule)
+    if found is not None and found.note:
+        return Cell(points_cell(found.value).text, found.note, found.value or 0.0)
+    return points_cell(None if found is None else found.estimate)
+
+
+def _of_shift(transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows) -> Row:
+    found = [rows.one(TRANSFER, model=one.name, group=shift, against=transfer.judge, at=TOP1) for one in models]
+    some = next((one for one in found if one is not None), None)
+    counts = (count_cell((some.n or 0) if some else 0), count_cell((some.units or 0) if some else 0))
+    return Row((text_cell(shift), *counts, *(points_cell(one.estimate if one else None) for one in found)))
+
+
+def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
+    """The names of images beside the dataset."""
+    return list(dict.fromkeys(row.at.partition(" ")[2] for row in rows.where(BESIDE, against=transfer.judge)))
