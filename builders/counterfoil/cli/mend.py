@@ -191,7 +191,7 @@ def _print(result: MendResult) -> None:
         names = [_head(arm) for arm in model.arms]
         table = _table(f"{escape(model.name)}: accuracy (%)", "head", "λ", "images", *model.titles.values())
         before = [model.arms[0].of_set(name) for name in model.titles]
-        table.add_row("as it was", "", "", *(points(None if one is None else one.before) for one in before))
+        table.add_row("as it was", "", "", *(points(one.before if one else None) for one in before))
         for arm, name in zip(model.arms, names, strict=True):
             lam = "" if arm.lam is None else f"{arm.lam:g}"
             cells = [_gain(arm.told(set)) for set in model.titles]
@@ -209,10 +209,9 @@ def _print(result: MendResult) -> None:
             table = _table(None, what, "rows", "before (%)", *(name for _, name in shown))
             for row in rows[:MOST_ROWS]:
                 name = row.set.removeprefix(kind)
-                others = [arm.of_set(row.set) for arm, _ in shown]
                 cells = [
-                    _gain(row) if arm is model.spoken else points(None if one is None else one.after)
-                    for (arm, _), one in zip(shown, others, strict=True)
+                    _gain(row) if arm is model.spoken else points(one.after if (one := arm.of_set(row.set)) else None)
+                    for arm, _ in shown
                 ]
                 called = mended.classes.get(name, name) if kind == CLASS else name
                 table.add_row(escape(called), f"{row.rows:,}", points(row.before), *cells)
