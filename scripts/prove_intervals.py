@@ -26,8 +26,14 @@ from scipy import optimize, stats
 
 import results_page
 from counterfoil.evaluation.distances.kernel import SUBSETS, kernel_distance, subset_estimate
-from counterfoil.mining.hypothesis_tests import count_failures, p_value
-from counterfoil.stats import clustered_interval, effective_size, few_units_interval, wilson_interval
+from counterfoil.stats import (
+    clustered_interval,
+    count_failures,
+    effective_size,
+    few_units_interval,
+    score_test,
+    wilson_interval,
+)
 from directions_proof.intervals import mean_of
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -175,7 +181,7 @@ def nulls(seed: int, runs: int) -> list[str]:
                 # Rows of units one after another, each unit's failures first.
                 row = np.repeat(of, rows)
                 wrong = np.arange(len(row)) - np.repeat(np.cumsum(rows) - rows, rows) < failed[row]
-                rejected += p_value(*count_failures(wrong, row, row < units), margin) <= np.array(LEVELS)
+                rejected += score_test(*count_failures(wrong, row, row < units), margin) <= np.array(LEVELS)
             cells.append(100 * rejected / runs)
         found = [f"{mean:.1f}, {most:.1f}" for mean, most in zip(np.mean(cells, 0), np.max(cells, 0), strict=True)]
         lines.append(f"| {units}, {others} | {kind} | {margin:g} | {' | '.join(found)} |")

@@ -18,6 +18,7 @@ FLOORS: dict[str, int] = {
     "errors": 0,
     "notebook": 0,
     "stats": 0,
+    "paired_stats": 1,
     "section": 0,
     "progress": 0,
     "spoken_counts": 0,

@@ -1,28 +1,54 @@
-"""Shares of counts, of independent rows and of rows that share units, and the line over which one is more than chance.
+"""Every interval, bootstrap, test and correction of the package, each once, on numbers and arrays, with its source.
+
+Those of pairs of images that share their noise stand in `paired_stats.py`. Whoever wants to change how sure something
+is told to be changes it here, and it changes everywhere.
 
 Rows that share a unit (a garment, a patient, a caption) fail alike. Whoever makes an interval or a test of such rows
 divides their counts by one *design effect*, 1 + (m - 1)·ρ, with ρ of `unit_correlation` and m the row-weighted mean
 size of a unit (Kish 1965; Donner and Klar 2000, chapter 6), and takes `few_units_interval`.
+
+Of a class whose images are all right, or all wrong, a bootstrap draws the same share every time, as if nothing were
+left open. `distances_of_share` and `distances_of_difference` say what is, by counts; `percentile_interval` adds it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from statistics import NormalDist
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+import numpy as np
+import scipy  # its parts are loaded where they are first used
+from numpy.typing import ArrayLike, NDArray
 
 CONFIDENCE = 0.95
+MISSING = 0.05  # of intervals that are told, the share that misses
 NORMAL = 1.959963984540054  # the normal quantile of CONFIDENCE, on both sides
+REPLICATES = 2000  # of a bootstrap
+# Draws that are held at once: kinds of units times replicates.
+_MOST_AT_ONCE = 4_000_000
+POWER = 0.8  # of what is called the smallest difference that would have been seen
 
 # Values of a unit correlation that are weighed.
 _GRID = 30
 
 # How much of the way from chance to certainty an accuracy must surely have come.
 MARGIN = 0.1
+
+# Sets and rests that are smaller are not tested: no rate of so few says anything.
+FEWEST_ROWS = 5
+# Nor of so few units: how alike rows of one unit fail is told by other units alone.
+FEWEST_UNITS = 5
+
+Bounds: TypeAlias = tuple[float, float]
+# One number, or an array of them.
+_Numbers = TypeVar("_Numbers", float, NDArray[np.float64])
+# How far the lower and the upper end of an interval are from the value, (models,) each.
+EndDistances: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -36,15 +62,24 @@ class Estimate:
     high: float | None = None
 
 
-def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> tuple[float, float]:
+# ---- Shares of independent rows
+
+
+def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bounds:
     """The score interval of a share (Wilson 1927), from 0 to 1; all of it for a share of nothing.
 
     The share is in it. Counts need not be whole: weighted ones are worth a number of independent ones.
     """
     part, whole = float(part), float(whole)  # numpy's numbers would go on into documents
-    if whole <= 0:
-        return 0.0, 1.0
-    share = min(1.0, max(0.0, part / whole))
+    return _wilson(min(1.0, max(0.0, part / whole)), whole, level) if whole > 0 else (0.0, 1.0)
+
+
+def wilson_intervals(shares: NDArray[np.float64], whole: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Low and high ends of `wilson_interval`, of shares of `whole` rows each, which may be averages of shares."""
+    return np.vectorize(_wilson, otypes=[np.float64, np.float64])(shares, np.asarray(whole, np.float64))
+
+
+def _wilson(share: float, whole: float, level: float = CONFIDENCE) -> Bounds:
     normal = NORMAL if level == CONFIDENCE else NormalDist().inv_cdf(0.5 + level / 2)
     square = normal**2
     middle = (share + square / (2 * whole)) / (1 + square / whole)
@@ -55,6 +90,77 @@ def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> tup
     return low, high
 
 
+def wilson_estimate(part: int, whole: int) -> Estimate:
+    """A share with its `wilson_interval`; ValueError for a share of nothing."""
+    if whole < 1:
+        raise ValueError("a share of no image has no value")
+    return Estimate(part / whole, *wilson_interval(part, whole))
+
+
+def clopper_pearson(part: float, rest: float, level: float = CONFIDENCE) -> Bounds:
+    """The exact interval of `part` of `part` + `rest` (Clopper and Pearson 1934); neither need be whole."""
+    tail = (1 - level) / 2
+    low = float(scipy.stats.beta.ppf(tail, part, rest + 1)) if part else 0.0
+    return low, float(scipy.stats.beta.isf(tail, part + 1, rest)) if rest else 1.0
+
+
+def chance_line(chance: _Numbers) -> _Numbers:
+    """The accuracy that is more than guessing: `MARGIN` of the way up from chance."""
+    return chance + MARGIN * (1 - chance)
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedRate:
+    """A rate of n images. k: failures among them; n: images up to the k-th failure, or all where it was not reached.
+
+    rate: (k - 1) / (n - 1) where it was reached, else k / n, NaN of no image. interval: low and high.
+    """
+
+    k: int
+    n: int
+    rate: float
+    interval: Bounds
+    reached: bool
+
+
+def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> StoppedRate:
+    """The rate of images that were drawn until the k-th failure, `failed` (images,) boolean in their order.
+
+    Wiles 2022 stops at 20. Stopping at a failure makes failures / images too high (5 % of the rate at 20 failures, 23 %
+    at 5); where the k-th failure came n-th, (k - 1) / (n - 1) is unbiased (Haldane 1945). It estimates; it is no test,
+    and enters no e-BH. Images after the failure are left out: n is its position and not the end of its batch. Where a
+    cap on images came first, the rate is failures / images. The interval is exact in both cases: whether the k-th
+    failure comes by the n-th image is the same question as whether n images have k failures, Clopper and Pearson's.
+    Raises ValueError where k is below 2, for one failure estimates nothing.
+    """
+    if k < 2:
+        raise ValueError(f"a rate up to the k-th failure needs k of at least 2, not {k}")
+    drawn = np.asarray(failed, dtype=np.bool_)
+    if drawn.ndim != 1:
+        raise ValueError(f"images in drawing order are one array, not one of shape {drawn.shape}")
+    positions = np.flatnonzero(drawn)
+    if len(positions) < k:
+        seen, n = len(positions), len(drawn)
+        return StoppedRate(seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen, level), False)
+    n = int(positions[k - 1]) + 1
+    # Before the failure there were k - 1 in n - 1 images, which is what bounds the rate above.
+    bounds = clopper_pearson(k, n - k, level)[0], clopper_pearson(k - 1, n - k, level)[1]
+    return StoppedRate(k, n, (k - 1) / (n - 1), bounds, True)
+
+
+# ---- Shares of rows that share units
+
+
+def count_by_unit(
+    hit: NDArray[np.bool_], units: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(hits, rows) of each unit that has a row, (k,) each, of n rows; None where every row is its own unit."""
+    if units is None:
+        return hit.astype(np.int64), np.ones(len(hit), np.int64)
+    _, place, rows = np.unique(units, return_inverse=True, return_counts=True)
+    return np.bincount(place.ravel()[hit], minlength=len(rows)), rows
+
+
 def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
     """How alike rows of one unit are, from 0 to 1, told by parts that may have shares of their own.
 
@@ -63,9 +169,6 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
     moments is often 0 where rows are alike, and an interval from it covers 77 to 87 % for 95. 0 where each row is its
     own unit.
     """
-    import numpy as np
-    from scipy.special import betaln
-
     # Denser near 0, where many small units tell a correlation finely.
     grid = ((np.arange(_GRID) + 0.5) / _GRID) ** 2
     spread = (1 - grid) / grid
@@ -80,7 +183,7 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
         # Units that have the same counts are weighed once.
         (own, of), times = np.unique(np.stack([part, whole]), axis=1, return_counts=True)
         a, b = part.sum() / total * spread, (1 - part.sum() / total) * spread
-        each = betaln(a + own[:, None], b + (of - own)[:, None]) - betaln(a, b)
+        each = scipy.special.betaln(a + own[:, None], b + (of - own)[:, None]) - scipy.special.betaln(a, b)
         likelihood += times @ each
     if alone:
         return 0.0
@@ -90,14 +193,12 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
 
 def effective_size(rows: ArrayLike, correlation: float) -> float:
     """How many independent rows those of units (k,) are worth."""
-    import numpy as np
-
     whole = np.asarray(rows, np.float64)
     total = float(whole.sum())
     return total / (1 + (float((whole**2).sum()) / total - 1) * correlation) if total else 0.0
 
 
-def few_units_interval(share: float, effective: float, units: int, level: float = CONFIDENCE) -> tuple[float, float]:
+def few_units_interval(share: float, effective: float, units: int, level: float = CONFIDENCE) -> Bounds:
     """The interval of a share of rows that are worth `effective` independent ones, of so many units.
 
     Clopper and Pearson's on the effective counts, which are no whole numbers and are fewer by the ratio of a normal to
@@ -105,8 +206,6 @@ def few_units_interval(share: float, effective: float, units: int, level: float 
     units tell it covered too much in simulations (`scripts/prove_intervals.py`), with none too little. Where no row
     counts, or every one, nothing tells how alike units are: the bound is that of as many units.
     """
-    from scipy import stats
-
     tail = (1 - level) / 2
     if units <= 0:
         return 0.0, 1.0
@@ -115,15 +214,12 @@ def few_units_interval(share: float, effective: float, units: int, level: float 
         return (0.0, 1 - bound) if share == 0 else (bound, 1.0)
     if units == 1:
         return 0.0, 1.0
-    effective *= float(stats.norm.isf(tail) / stats.t.isf(tail, 2 * (units - 1))) ** 2
-    part, rest = share * effective, (1 - share) * effective
-    return float(stats.beta.ppf(tail, part, rest + 1)), float(stats.beta.isf(tail, part + 1, rest))
+    effective *= float(scipy.stats.norm.isf(tail) / scipy.stats.t.isf(tail, 2 * (units - 1))) ** 2
+    return clopper_pearson(share * effective, (1 - share) * effective, level)
 
 
-def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFIDENCE) -> tuple[float, float]:
+def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFIDENCE) -> Bounds:
     """The interval of the share of all rows, of counts (k,) and rows (k,) by unit; Wilson's where units are rows."""
-    import numpy as np
-
     part, whole = np.asarray(counts, np.float64), np.asarray(rows, np.float64)
     if (whole == 1).all():
         return wilson_interval(float(part.sum()), float(whole.sum()), level)
@@ -132,6 +228,440 @@ def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFID
     return few_units_interval(share, effective, len(whole), level)
 
 
-def chance_line(chance: float) -> float:
-    """The accuracy that is more than guessing: `MARGIN` of the way up from chance."""
-    return chance + MARGIN * (1 - chance)
+def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> list[Estimate]:
+    """For each of m models the share of all images that fail, each image counting once.
+
+    failed (c, m), images (c,): counts by caption, every caption with an image or more. The interval is that of rows
+    which share units (`clustered_interval`); of a single caption, which tells nothing of others, Wilson's over its
+    images. ValueError where there is no caption.
+    """
+    captions, models = failed.shape
+    if captions == 0:
+        raise ValueError("no caption to take a rate over")
+    total = int(images.sum())
+    if captions == 1:
+        return [wilson_estimate(int(failed[0, place]), total) for place in range(models)]
+    return [
+        Estimate(int(own.sum()) / total, *clustered_interval(own, images))
+        for own in (failed[:, place] for place in range(models))
+    ]
+
+
+def matched_rates(
+    failed: NDArray[np.int64], images: NDArray[np.int64], weights: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    """(m,) the rates by class, averaged as `weights` has the classes: what the same mixture of classes fails at.
+
+    failed (k, m), images (k,), weights (k,): by class. Classes without an image sit out; None where none has one.
+    """
+    there = (images > 0) & (weights > 0)
+    if not there.any():
+        return None
+    shares = failed[there] / images[there, None]
+    return (weights[there] @ shares) / weights[there].sum()
+
+
+# ---- Sums and differences
+
+
+def mover(*ends: tuple[Any, Any]) -> tuple[Any, Any]:
+    """How far the ends of a sum's interval are from the sum: from how far those of its independent parts are from them.
+
+    ends: (below, above) of each part, weighted as it is in the sum, and the other way round where it is subtracted.
+    They add as standard errors do: MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693), which for two shares
+    is method 10 of Newcombe 1998 (Statistics in Medicine 17, 873). Numbers, or arrays of one shape.
+    """
+    return reduce(np.hypot, (below for below, _ in ends)), reduce(np.hypot, (above for _, above in ends))
+
+
+def distances_of_share(accuracy: NDArray[np.float64], total: int) -> EndDistances:
+    """How far Wilson's ends are from shares (models,) of `total` images that all agree; 0 of others."""
+    below, above = _wilson_distances(accuracy, total)
+    agree = (accuracy == 0) | (accuracy == 1)
+    return np.where(agree, below, 0.0), np.where(agree, above, 0.0)
+
+
+def distances_of_difference(
+    base: tuple[NDArray[np.float64], int],
+    shift: tuple[NDArray[np.float64], int],
+    base_correct: NDArray[np.bool_],
+    shift_correct: NDArray[np.bool_],
+) -> EndDistances:
+    """The same of base accuracy minus accuracy, (models,), each given with its number of images.
+
+    base_correct, shift_correct: (pairs, models), of the images that are paired; of none where none are. Pairs that
+    are right together and wrong together have a difference without width too, which their correlation opens (Newcombe
+    1998, Statistics in Medicine 17, 2635, method 10).
+    """
+    base_below, base_above = distances_of_share(*base)
+    shift_below, shift_above = distances_of_share(*shift)
+    below, above = mover((base_below, base_above), (shift_above, shift_below))
+    if len(base_correct) == base[1] == shift[1]:
+        mixed = (base[0] > 0) & (base[0] < 1)
+        same = mixed & (base_correct == shift_correct).all(axis=0)
+        one_below, one_above = _wilson_distances(*base)
+        # Equal shares: either end of the difference is as far.
+        spread = one_below**2 + one_above**2 - 2 * _correlation(base_correct, shift_correct) * one_below * one_above
+        open_ends = np.sqrt(np.maximum(spread, 0.0))
+        below, above = np.where(same, open_ends, below), np.where(same, open_ends, above)
+    return below, above
+
+
+def _wilson_distances(accuracy: NDArray[np.float64], total: int) -> EndDistances:
+    low, high = wilson_intervals(accuracy, total)
+    return accuracy - low, high - accuracy
+
+
+def _correlation(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The correlation of right answers to paired images, (models,), with Newcombe's correction for continuity."""
+    pairs = len(first)
+    both, only_first = (first & second).sum(axis=0), (first & ~second).sum(axis=0)
+    only_second = (~first & second).sum(axis=0)
+    neither = pairs - both - only_first - only_second
+    product = both * neither - only_first * only_second
+    product = np.where(product > 0, np.maximum(product - pairs / 2, 0.0), product)
+    sides = (both + only_first, only_second + neither, both + only_second, only_first + neither)
+    root = np.sqrt(np.prod(np.stack(sides).astype(np.float64), axis=0))
+    return np.divide(product, root, out=np.zeros(first.shape[1]), where=root > 0)
+
+
+def normal_interval(value: float, error: float) -> Bounds:
+    """The 95 % interval of a value whose standard error is known."""
+    return value - NORMAL * error, value + NORMAL * error
+
+
+def least_squares_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Estimate, float, float]:
+    """(slope, intercept, R²) of the line through points (n,), n of 3 or more; the interval is Student's t's.
+
+    R² is 0 where every y is equal: the correlation is then 0 / 0, and the line explains nothing.
+    """
+    fit: Any = scipy.stats.linregress(x, y)
+    half = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)) * float(fit.stderr)
+    value = float(fit.slope)
+    r_squared = 0.0 if np.ptp(y) == 0 else float(fit.rvalue) ** 2
+    return Estimate(value, value - half, value + half), float(fit.intercept), r_squared
+
+
+# ---- What a judge that errs says: Rogan and Gladen
+
+
+def rogan_gladen(seen: float, wrong: float, told_apart: float) -> float:
+    """The share of false labels, not cut to 0 … 1 (Rogan and Gladen 1978): (q - f) / (s - f).
+
+    seen (q): the share of labels that a judge disagrees with; wrong (f) and told_apart (s): the shares that it
+    disagrees with among true and among false ones.
+    """
+    return (seen - wrong) / (told_apart - wrong)
+
+
+def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], told_apart: tuple[int, int]) -> Bounds:
+    """The 95 % interval of `rogan_gladen` (Lang and Reiczigel 2014), not cut; each share as (part, whole).
+
+    Each share is drawn to the middle, and what the delta method gives is moved likewise.
+    """
+    n, own, others = seen[1] + NORMAL**2, wrong[1] + 2, told_apart[1] + 2
+    q, s, f = (seen[0] + NORMAL**2 / 2) / n, (told_apart[0] + 1) / others, (wrong[0] + 1) / own
+    p = rogan_gladen(q, f, s)
+    of_s, of_f = s * (1 - s) / others, f * (1 - f) / own
+    moved = 2 * NORMAL**2 * (p * of_s - (1 - p) * of_f)
+    error = math.sqrt(q * (1 - q) / n + (1 - p) ** 2 * of_f + p**2 * of_s) / (s - f)
+    return normal_interval(p + moved, error)
+
+
+def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
+    """Fleiss' kappa (1971) of images by how many raters selected them and did not, of equal sums.
+
+    None where it is undefined: of no image, and where all answers are one.
+    """
+    from statsmodels.stats.inter_rater import fleiss_kappa as kappa
+
+    table = np.asarray(counts, dtype=np.float64)
+    if len(table) == 0 or np.count_nonzero(table.sum(axis=0)) < 2:
+        return None
+    return float(kappa(table, method="fleiss"))
+
+
+# ---- A set of rows against the rest: Farrington and Manning's score test
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    """Failures among rows. effective_rows: how many independent rows they are worth, at most `rows`."""
+
+    rows: int
+    units: int
+    failures: int
+    effective_rows: float
+
+    @property
+    def rate(self) -> float:
+        """The failure rate; NaN of no rows."""
+        return self.failures / self.rows if self.rows else float("nan")
+
+    @property
+    def effective_failures(self) -> float:
+        return self.rate * self.effective_rows
+
+
+def count_failures(
+    failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]
+) -> tuple[FailureCount, FailureCount]:
+    """(the set, the rest) of n rows: `failed` (n,), `units` (n,) where equal numbers share a unit, `in_set` (n,)."""
+    parts = [count_by_unit(failed[part], units[part]) for part in (in_set, ~in_set)]
+    correlation = unit_correlation(*parts)
+    inside, outside = (
+        FailureCount(int(rows.sum()), len(rows), int(failures.sum()), effective_size(rows, correlation))
+        for failures, rows in parts
+    )
+    return inside, outside
+
+
+def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
+    """One-sided p of H0 "the set's rate is at most the rest's plus `margin`" (0 ≤ margin < 1).
+
+    The score test of Farrington and Manning (1990), which takes the variance where H0 just holds, so that no rate of 0
+    or 1 makes it vanish. 1 where either part has fewer than `FEWEST_ROWS` rows or `FEWEST_UNITS` units.
+    """
+    if _too_few(in_set, rest):
+        return 1.0
+    difference = in_set.rate - rest.rate - margin
+    if difference <= 0 and margin == 0 and in_set.failures + rest.failures == 0:
+        return 1.0
+    low = _rate_under_margin(in_set, rest, margin)
+    high = low + margin
+    variance = high * (1 - high) / in_set.effective_rows + low * (1 - low) / rest.effective_rows
+    if variance <= 0:
+        return 1.0
+    # Miettinen and Nurminen's factor for small counts.
+    total = in_set.effective_rows + rest.effective_rows
+    score = difference / np.sqrt(variance * total / (total - 1))
+    return float(scipy.stats.t.sf(score, _degrees(in_set, rest, high, low)))
+
+
+def _degrees(in_set: FailureCount, rest: FailureCount, high: float, low: float) -> float:
+    """Degrees of freedom of a difference of these rates, by Welch and Satterthwaite; infinite where rows are units."""
+    variances, squares = 0.0, 0.0
+    for part, rate in ((in_set, high), (rest, low)):
+        variance = rate * (1 - rate) / part.effective_rows
+        variances += variance
+        if part.units < part.rows:
+            squares += variance**2 / (part.units - 1)
+    return variances**2 / squares if squares > 0 else float("inf")
+
+
+def _too_few(in_set: FailureCount, rest: FailureCount) -> bool:
+    return min(in_set.rows, rest.rows) < FEWEST_ROWS or min(in_set.units, rest.units) < FEWEST_UNITS
+
+
+def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
+    """The rest's rate that makes the counts likeliest where the set's is exactly `margin` higher."""
+
+    def loss(low: float) -> float:
+        parts = ((in_set, low + margin), (rest, low))
+        return -sum(
+            _xlogy(part.effective_failures, rate) + _xlogy(part.effective_rows - part.effective_failures, 1 - rate)
+            for part, rate in parts
+        )
+
+    found = scipy.optimize.minimize_scalar(loss, bounds=(0.0, 1.0 - margin), method="bounded", options={"xatol": 1e-9})
+    return float(found.x)
+
+
+def _xlogy(count: float, rate: float) -> float:
+    return 0.0 if count <= 0 else count * float(np.log(max(rate, 1e-300)))
+
+
+def rate_interval(count: FailureCount, level: float = CONFIDENCE) -> Bounds | None:
+    """The interval of a failure rate: Wilson's where rows are units, else `few_units_interval`; None of no rows."""
+    if not count.rows:
+        return None
+    if count.units == count.rows:
+        return wilson_interval(count.failures, count.rows, level)
+    return few_units_interval(count.rate, count.effective_rows, count.units, level)
+
+
+def newcombe_interval(in_set: FailureCount, rest: FailureCount, level: float = CONFIDENCE) -> Bounds | None:
+    """The interval of the set's rate less the rest's, from both (Newcombe 1998, method 10); None of no rows."""
+    one, other = rate_interval(in_set, level), rate_interval(rest, level)
+    if one is None or other is None:
+        return None
+    difference = in_set.rate - rest.rate
+    below, above = mover((in_set.rate - one[0], one[1] - in_set.rate), (other[1] - rest.rate, rest.rate - other[0]))
+    return float(difference - below), float(difference + above)
+
+
+def smallest_difference(
+    in_set: FailureCount, rest: FailureCount, margin: float, fdr: float, tested: int
+) -> float | None:
+    """The smallest true difference that a test of these sizes would have shown four times in five.
+
+    At the level of a single discovery among `tested`, fdr / tested, by the same approximation with the rest's rate as
+    measured. None where no difference would have.
+    """
+    if _too_few(in_set, rest):
+        return None
+    alpha = fdr / max(tested, 1)
+    low = (rest.effective_failures + 0.5) / (rest.effective_rows + 1)
+
+    def short(difference: float) -> float:
+        high = min(low + difference, 1.0)
+        variance = high * (1 - high) / in_set.effective_rows + low * (1 - low) / rest.effective_rows
+        degrees = _degrees(in_set, rest, high, low)
+        reach = scipy.stats.t.isf(alpha, degrees) + scipy.stats.t.ppf(POWER, degrees)
+        return float(difference - margin - reach * np.sqrt(variance))
+
+    most = 1 - low
+    if short(most) < 0:
+        return None
+    if short(margin) >= 0:
+        return margin
+    found: Any = scipy.optimize.brentq(short, margin, most)
+    return float(found)
+
+
+# ---- Bootstraps and permutations
+
+
+def seeded(seed: int, *names: str) -> np.random.Generator:
+    """Random numbers of a seed and what they are for, and of nothing else: no order or number of anything beside it."""
+    digest = hashlib.sha256("\0".join((str(seed), *names)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "big"))
+
+
+def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """How often each of some units is drawn, of as many with replacement: (replicates, units)."""
+    drawn = rng.integers(0, units, size=(replicates, units)) + units * np.arange(replicates)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=replicates * units)
+    return counts.reshape(replicates, units).astype(np.float64)
+
+
+def percentile_interval(
+    value: float, replicates: NDArray[np.float64], beside: tuple[float, float] = (0.0, 0.0), least: float = -1.0
+) -> Estimate:
+    """`value` with the 95 % percentile interval of its bootstrap replicates, of those that are numbers.
+
+    beside: how far below and above it a part reaches that is in no replicate and independent of them (`mover`); by it
+    no end is under `least` or over 1. No interval of fewer than two replicates.
+    """
+    finite = replicates[np.isfinite(replicates)]
+    if finite.size < 2:
+        return Estimate(value)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = (float(end) for end in np.quantile(finite, [tail, 1 - tail]))
+    if beside == (0.0, 0.0):
+        return Estimate(value, low, high)
+    below, above = mover((max(0.0, value - low), max(0.0, high - value)), beside)
+    return Estimate(value, max(least, value - float(below)), min(1.0, value + float(above)))
+
+
+def mean_over_units(values: NDArray[np.float64], units: NDArray[np.int64], rng: np.random.Generator) -> Estimate:
+    """The mean of values (n,) from -1 to 1, with the bootstrap's interval over units (n,), equal where rows share one.
+
+    A replicate draws as many units as there are, with replacement. Where all units agree on -1, 0 or 1 there is nothing
+    to draw, and the bound is Wilson's of a share of units; of one unit otherwise no interval can be given.
+    """
+    _, of_unit, sizes = np.unique(units, return_inverse=True, return_counts=True)
+    value = float(values.mean())
+    if (values == values[0]).all() and values[0] in (-1.0, 0.0, 1.0):
+        low, high = wilson_interval(round(abs(value)) * len(sizes), len(sizes))
+        if value == 0:
+            return Estimate(0.0, -high, high)
+        return Estimate(value, low, 1.0) if value > 0 else Estimate(value, -1.0, -low)
+    if len(sizes) < 2:
+        return Estimate(value)
+    # Units alike in sum and size are drawn by number: the same distribution, whatever the number of units.
+    sums = np.round(np.bincount(of_unit.ravel(), values), 9)
+    kinds, counts = np.unique(np.stack([sums, sizes.astype(np.float64)]), axis=1, return_counts=True)
+    drawn = np.empty(REPLICATES)
+    block = max(1, _MOST_AT_ONCE // len(counts))
+    for start in range(0, REPLICATES, block):
+        stop = min(start + block, REPLICATES)
+        times = rng.multinomial(len(sizes), counts / len(sizes), size=stop - start)
+        drawn[start:stop] = (times @ kinds[0]) / (times @ kinds[1])
+    return percentile_interval(value, drawn)
+
+
+def jackknife_variance(without: NDArray[np.float64]) -> float:
+    """The variance of a value from what it is without each unit, (n,)."""
+    return float(((without - without.mean()) ** 2).sum()) * (1 - 1 / len(without))
+
+
+def sequential_p(reached: Iterable[bool], permutations: int) -> float:
+    """The p of a permutation test: (1 + how many reached) / (1 + permutations), sooner where a tenth of them have.
+
+    Then it is that tenth over the number drawn until then (Besag and Clifford 1991): above .1 in either case, and
+    P(p <= a) <= a for every a.
+    """
+    enough = math.ceil(permutations / 10)
+    count = 0
+    for drawn, one in zip(range(1, permutations + 1), reached, strict=False):
+        count += one
+        if count >= enough and drawn < permutations:
+            return count / drawn
+    return (1 + count) / (1 + permutations)
+
+
+# ---- Two sides of the same rows; many tests at once
+
+
+def sign_test(ahead: int, behind: int) -> float:
+    """The exact two-sided p of so many differences one way and so many the other; McNemar's test, of pairs.
+
+    1 where nothing differs.
+    """
+    differing = ahead + behind
+    return float(scipy.stats.binomtest(ahead, differing, 0.5).pvalue) if differing else 1.0
+
+
+def benjamini_hochberg(p: Sequence[float]) -> list[float]:
+    """q-values (Benjamini and Hochberg 1995), over all hypotheses that were carried to the test."""
+    found = scipy.stats.false_discovery_control(np.asarray(p, dtype=np.float64)) if len(p) else ()
+    return [float(one) for one in found]
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: at a level, the chance of any false rejection among all is at most that level."""
+    from statsmodels.stats.multitest import multipletests
+
+    if not p:
+        return []
+    found: Any = multipletests(p, method="holm")
+    return [float(one) for one in found[1]]
+
+
+def e_q_values(log_e: Sequence[float]) -> list[float]:
+    """The smallest α at which e-BH rejects each hypothesis, at most 1, from logarithms of e-values.
+
+    For the k-th largest of m it is the least of m / (j·e₍ⱼ₎) over j ≥ k. Raises ValueError for a NaN.
+    """
+    if any(math.isnan(one) for one in log_e):
+        raise ValueError("an e-value is NaN")
+    m = len(log_e)
+    found = [1.0] * m
+    least = math.inf
+    ranked = sorted(range(m), key=lambda place: -log_e[place])
+    for rank, place in reversed(list(enumerate(ranked, start=1))):
+        least = min(least, math.log(m) - math.log(rank) - log_e[place])
+        found[place] = math.exp(min(least, 0.0))
+    return found
+
+
+def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
+    """Which hypotheses e-BH rejects at false discovery rate `alpha` (Wang and Ramdas 2022).
+
+    The k̂ largest, k̂ = max{k : e₍ₖ₎ ≥ m / (α·k)}. It holds under any dependence, and whenever each test stopped.
+    """
+    return [q <= alpha for q in e_q_values(log_e)]
+
+
+def simultaneous_level(intervals: int) -> float:
+    """The level of each of some intervals that all hold at once, but for `MISSING` (Bonferroni)."""
+    return 1 - MISSING / max(intervals, 1)
+
+
+def false_coverage_level(reported: int, tested: int, fdr: float) -> float:
+    """The level of intervals of *reported* findings, so that of them a share `fdr` misses at most on average (FCR).
+
+    1 - fdr · reported / tested (Benjamini and Yekutieli 2005).
+    """
+    return 1 - fdr * reported / tested if tested else 1 - fdr

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bugs_proof.sequential import ALIKE, BASE_RATES, Design, Ints, decided, pair_shares
-from counterfoil.mining.bugs.pair_tests import PairCount, difference_uppers, log_e_values, pairs_of_half_width
-from counterfoil.mining.hypothesis_tests import selected_level
+from counterfoil.paired_stats import PairCount, log_e_values, pairs_of_half_width, tango_uppers
 from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.stats import false_coverage_level
 
 # Most show nothing, two less than the margin, which the test's null does not deny.
 RUN = (-0.05, *(0.0,) * 13, 0.03, 0.04, 0.1, 0.1, 0.15, 0.3)
@@ -115,7 +115,7 @@ def _run(
         fresh[:, :, at] = drawn[:, 0], drawn[:, 1], needed[:, at]
     of_run = confirmed.sum(axis=1)
     # What the page and the recipe had: widened for being selected, at the share of hypotheses that are.
-    widened = np.asarray([max(selected_level(int(k), len(true), MISSING), 1 - MISSING) for k in of_run])
+    widened = np.asarray([max(false_coverage_level(int(k), len(true), MISSING), 1 - MISSING) for k in of_run])
     together = 1 - MISSING / np.maximum(of_run, 1)
     by_test, by_fresh = (
         _covered(counted, true, confirmed, np.broadcast_to(level[:, None], confirmed.shape))
@@ -166,7 +166,7 @@ def _tested(
 
 
 def _e_bh(log_e: Floats, alpha: float) -> Bools:
-    """`pair_tests.e_bh` of each row."""
+    """`stats.e_bh` of each row."""
     m = log_e.shape[1]
     needed = np.log(m / (alpha * np.arange(1, m + 1)))
     reached = -np.sort(-log_e, axis=1) >= needed
@@ -180,8 +180,8 @@ def _bounds(counts: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floa
     low, high = np.full(confirmed.shape, -1.0), np.full(confirmed.shape, 1.0)
     for one in np.unique(level[confirmed]).tolist():
         own = confirmed & (level == one)
-        low[own] = -difference_uppers(rescued[own], failing[own], pairs[own], (1 + one) / 2)
-        high[own] = difference_uppers(failing[own], rescued[own], pairs[own], (1 + one) / 2)
+        low[own] = -tango_uppers(rescued[own], failing[own], pairs[own], (1 + one) / 2)
+        high[own] = tango_uppers(failing[own], rescued[own], pairs[own], (1 + one) / 2)
     return low, high
 
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Run, bits
 from bugs_proof.shares import mean_share_text
-from counterfoil.mining.bugs.pair_tests import difference_uppers, e_bh, log_e_values
+from counterfoil.paired_stats import log_e_values, tango_uppers
+from counterfoil.stats import e_bh
 
 REPLICATES = 1000
 
@@ -58,7 +59,7 @@ def _ends(
     discordant = np.concatenate([[0], apart.cumsum()])[pairs]
     log_e = log_e_values(failing, discordant)
     uppers = [
-        difference_uppers(failing[:, at], discordant[at] - failing[:, at], pairs[at], 0.95) for at in range(len(pairs))
+        tango_uppers(failing[:, at], discordant[at] - failing[:, at], pairs[at], 0.95) for at in range(len(pairs))
     ]
     futile = np.stack(uppers, axis=1) < margin
     ended = futile | (log_e >= threshold)

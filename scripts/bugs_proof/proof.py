@@ -20,9 +20,9 @@ from bugs_proof.words import named
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
-from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
 from counterfoil.models.captioners import Captioner, load_captioner
 from counterfoil.models.names import local_folder
+from counterfoil.paired_stats import PairCount, count_pairs
 
 # No search has so many rounds: what is drawn to judge findings is noise that no test saw.
 _FRESH_ROUND = 90

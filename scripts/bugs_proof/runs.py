@@ -21,9 +21,9 @@ from bugs_proof.truth import Claims
 from bugs_proof.words import named
 from counterfoil.mining.bugs.descriptions import Description, Piece
 from counterfoil.mining.bugs.drawing import DrawnRound
-from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
 from counterfoil.mining.bugs.trials import Trial
 from counterfoil.models.names import folder_sha256, local_folder
+from counterfoil.paired_stats import PairCount, count_pairs
 
 _PACKAGE = Path(__file__).parents[2] / "builders" / "counterfoil"
 # What tells or writes findings changes no number of them.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from counterfoil.mining.bugs.pair_tests import difference_uppers, log_e_values
+from counterfoil.paired_stats import log_e_values, tango_uppers
 
 Ints = NDArray[np.int64]
 
@@ -109,13 +109,13 @@ def pair_shares(base_rate: float, difference: float, alike: float) -> tuple[floa
 def decided(failing: Ints, rescued: Ints, design: Design) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Ints]:
     """Of counts at each look (runs, looks): whether a run was confirmed, whether it was futile (runs,), and its pairs.
 
-    A run ends at the first look that decides, as `pair_tests.decide` does.
+    A run ends at the first look that decides, as `paired_stats.decide` does.
     """
     looks = design.looks
     # Runs share most of their counts: each is judged once.
     counts = np.stack([failing, rescued, np.broadcast_to(looks, failing.shape)], axis=-1).reshape(-1, 3)
     (b, c, pairs), which = _distinct(counts, design.most + 1)
-    futile = (difference_uppers(b, c, pairs, 0.95) < design.margin)[which].reshape(failing.shape)
+    futile = (tango_uppers(b, c, pairs, 0.95) < design.margin)[which].reshape(failing.shape)
     confirmed = log_e_values(b, b + c) >= np.log(design.hypotheses / design.alpha)
     confirmed = confirmed[which].reshape(failing.shape)
     ends = futile | confirmed

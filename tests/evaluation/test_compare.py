@@ -7,19 +7,16 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from colour_world import build_colours
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.compare import compare_models, holm, mcnemar
+from counterfoil.evaluation.compare import compare_models
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.subject import Subject, labelled_subject
@@ -108,24 +105,6 @@ def compared(
     answers = Answers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
     comparison, rows = compare_models(subject, answers, PAIR, PAIR, min_images=min_images, seed=0, floor=floor)
     return Compared(comparison, ResultRows(rows))
-
-
-@given(first=st.integers(0, 30), second=st.integers(0, 30))
-def test_mcnemar_is_the_two_sided_binomial(first: int, second: int) -> None:
-    n = first + second
-    tail = sum(comb(n, k) for k in range(min(first, second) + 1)) / 2**n
-    assert mcnemar(first, second) == pytest.approx(min(1.0, 2 * tail), abs=1e-12)
-    assert mcnemar(first, second) == mcnemar(second, first)
-
-
-def test_holm_is_the_step_down_of_its_definition() -> None:
-    p_values = [0.01, 0.04, 0.03, 0.5]
-    expected, largest = dict[int, float](), 0.0
-    for rank, place in enumerate(np.argsort(p_values)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        expected[int(place)] = largest
-    assert holm(p_values) == pytest.approx([expected[place] for place in range(4)])
-    assert holm([]) == []
 
 
 def test_the_numbers_are_those_of_plain_loops() -> None:

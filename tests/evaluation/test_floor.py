@@ -17,18 +17,19 @@ from colour_world import CANDIDATES, build_colours, png_of
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.floor import find_floor, near_chance
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.statistics import slope, wilson
+from counterfoil.evaluation.statistics import slope
 from counterfoil.plan import Sample
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.reference import near_chance_sentences
 from counterfoil.report.results import classes_of
+from counterfoil.stats import wilson_interval
 
 COLOURS = 3
 
 
 def by_hand(correct: int, images: int, outputs: int) -> bool:
     """The definition, with the interval of another library."""
-    chance, low = 1 / outputs, wilson(correct, images).low
+    chance, low = 1 / outputs, wilson_interval(correct, images)[0]
     assert low is not None
     return low < chance + 0.1 * (1 - chance)
 

@@ -21,7 +21,6 @@ from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.findings import Finding
 from counterfoil.mining.findings_layer import seed_for
-from counterfoil.mining.hypothesis_tests import count_failures, p_value
 from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.methods.directions import grammar_captions
@@ -32,6 +31,7 @@ from counterfoil.progress import Stage, report
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.method_settings import MethodSettings
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.stats import count_failures, score_test
 from counterfoil.store.reading import read_rows
 from counterfoil.verification import verify
 from driven import given_up
@@ -277,7 +277,7 @@ def test_shared_noise_makes_the_test_stricter_and_never_looser() -> None:
             first, own = rng.random(n), rng.random(n)
             failed = np.concatenate([np.where(common, first, own) < base + margin, first < base])
             counts = count_failures(failed, np.tile(np.arange(n), 2), np.repeat([True, False], n))
-            found += p_value(*counts, margin) <= 0.05
+            found += score_test(*counts, margin) <= 0.05
         rejected[shared] = found / TESTS
     assert rejected[0.8] < rejected[0.0] <= 0.05 + 3 * (0.05 * 0.95 / TESTS) ** 0.5
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.reviewing.agreement import agreement, fleiss, mean_frequency, share_of
+from counterfoil.reviewing.agreement import agreement, mean_frequency, share_of
+from counterfoil.stats import fleiss_kappa
 
 Z = 1.959963984540054
 
@@ -34,10 +35,10 @@ def exact_kappa(counts: list[tuple[int, int]]) -> Fraction | None:
 
 def test_kappa_of_a_table_counted_by_hand() -> None:
     # Three raters agree on two images and are two to one about two: (1 + 1/3 + 1 + 1/3) / 4 = 2/3, by chance 1/2.
-    assert fleiss([(3, 0), (2, 1), (0, 3), (1, 2)]) == pytest.approx(1 / 3)
+    assert fleiss_kappa([(3, 0), (2, 1), (0, 3), (1, 2)]) == pytest.approx(1 / 3)
     # Two who never agree do so less than by chance.
-    assert fleiss([(1, 1), (1, 1), (1, 1)]) == pytest.approx(-1)
-    assert fleiss([(2, 0), (0, 2)]) == pytest.approx(1)
+    assert fleiss_kappa([(1, 1), (1, 1), (1, 1)]) == pytest.approx(-1)
+    assert fleiss_kappa([(2, 0), (0, 2)]) == pytest.approx(1)
 
 
 @given(
@@ -45,7 +46,7 @@ def test_kappa_of_a_table_counted_by_hand() -> None:
 )
 def test_kappa_is_fleiss(counts: list[tuple[int, int]]) -> None:
     exact = exact_kappa(counts)
-    found = fleiss(counts)
+    found = fleiss_kappa(counts)
     assert (found is None) == (exact is None)
     if exact is not None:
         assert found == pytest.approx(float(exact), abs=1e-9)

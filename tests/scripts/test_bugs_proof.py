@@ -27,8 +27,8 @@ from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import render
 from counterfoil.mining.bugs.descriptions import Description, Piece
 from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
-from counterfoil.mining.bugs.pair_tests import count_pairs, log_e_value
 from counterfoil.models.names import local_folder
+from counterfoil.paired_stats import count_pairs, log_e_value
 
 SNOW = Description((Piece("in the snow", "after"),))
 

@@ -20,7 +20,7 @@ from bugs_proof.sequential import (
     table_of_rows,
     table_of_runs,
 )
-from counterfoil.mining.bugs.pair_tests import PairCount, decide, log_e_value
+from counterfoil.paired_stats import PairCount, decide, log_e_value
 
 
 def test_looks_grow_up_to_the_budget() -> None:

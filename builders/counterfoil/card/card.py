@@ -138,9 +138,11 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             results=results,
             unread=unread,
             robustness=robustness_of(results) if results is not None else None,
-            distances=[
+            distances=[]
+            if results is None
+            else [
                 (distances_table(one, results.rows), how_measured(one), about_bias(one))
-                for one in (results.distances[:_MOST_DISTANCES] if results is not None else ())
+                for one in results.distances[:_MOST_DISTANCES]
             ],
             distances_worth=WORTH,
             mined=mined_of(recipe, MOST_ROWS),
@@ -183,7 +185,9 @@ def _results(directory: Path, content: str) -> tuple[Results | None, str | None]
 def _transfer(results: Results | None) -> list[tuple[str, Table]]:
     """A judge's sentences and table each."""
     found: list[tuple[str, Table]] = []
-    for judge in results.transfer[:MOST_JUDGES] if results is not None else ():
+    if results is None:
+        return found
+    for judge in results.transfer[:MOST_JUDGES]:
         said = f"{kept_words(judge)} {found_words(judge, results)}".strip()
         tables = transfer_tables(judge, results, short=False)
         found += [(said, table.first(_MOST_MODELS, "models", f"{EVALUATION}/transfer.csv")) for table in tables[:1]]

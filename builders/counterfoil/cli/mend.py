@@ -191,7 +191,7 @@ def _print(result: MendResult) -> None:
         names = [_head(arm) for arm in model.arms]
         table = _table(f"{escape(model.name)}: accuracy (%)", "head", "λ", "images", *model.titles.values())
         before = [model.arms[0].of_set(name) for name in model.titles]
-        table.add_row("as it was", "", "", *(points(one and one.before) for one in before))
+        table.add_row("as it was", "", "", *(points(one.before if one else None) for one in before))
         for arm, name in zip(model.arms, names, strict=True):
             lam = "" if arm.lam is None else f"{arm.lam:g}"
             cells = [_gain(arm.told(set)) for set in model.titles]
@@ -210,7 +210,7 @@ def _print(result: MendResult) -> None:
             for row in rows[:MOST_ROWS]:
                 name = row.set.removeprefix(kind)
                 cells = [
-                    _gain(row) if arm is model.spoken else points((one := arm.of_set(row.set)) and one.after)
+                    _gain(row) if arm is model.spoken else points(one.after if (one := arm.of_set(row.set)) else None)
                     for arm, _ in shown
                 ]
                 called = mended.classes.get(name, name) if kind == CLASS else name

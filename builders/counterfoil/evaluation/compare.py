@@ -7,10 +7,8 @@ together, anything else by itself. Tests are exact and two-sided (McNemar), with
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,6 @@ from numpy.typing import NDArray
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers, class_units
-from counterfoil.evaluation.statistics import REPLICATES, Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.report.comparison import (
     ACCURACY,
@@ -30,6 +27,7 @@ from counterfoil.report.comparison import (
     ModelComparison,
 )
 from counterfoil.report.results import ResultRow, row
+from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, percentile_interval, seeded, sign_test
 
 
 def compare_models(
@@ -76,27 +74,9 @@ def compare_models(
     rows = _adjusted(rows)
     values = [one.value for one in rows if one.measure == GAIN and one.value is not None]
     if values:
-        average = statistics.percentile_interval(float(np.mean(values)), _mean(replicates))
+        average = percentile_interval(float(np.mean(values)), _mean(replicates))
         rows.append(row(GAIN, average, **comparison.key()))
     return comparison, rows
-
-
-def mcnemar(only_first: int, only_second: int) -> float:
-    """The exact two-sided p-value of McNemar's test: of so many images, each only one of two models is right about."""
-    from scipy import stats
-
-    discordant = only_first + only_second
-    return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: at a level, the chance of any false rejection among all is at most that level."""
-    from statsmodels.stats.multitest import multipletests
-
-    if not p_values:
-        return []
-    found: Any = multipletests(p_values, method="holm")
-    return [float(p) for p in found[1]]
 
 
 def _measured_rows(subject: Subject, readable: NDArray[np.bool_], group: int, min_images: int) -> NDArray[np.int64]:
@@ -130,8 +110,8 @@ def _compared(
         found.append(row(ACCURACY, float(side[known].mean()) if known.any() else None, n=len(rows), **key))
         found.append(row(ONLY_RIGHT, only[place] / len(rows) if len(rows) else None, n=len(rows), **key))
     value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
-    gain = None if value is None else statistics.percentile_interval(value, replicates)
-    p = mcnemar(*only) if len(rows) else None
+    gain = None if value is None else percentile_interval(value, replicates)
+    p = sign_test(*only) if len(rows) else None
     key = comparison.key(described.name)
     found.append(row(GAIN, gain, n=len(rows), test=MCNEMAR, p=p, **key))
     if subject.base and group:
@@ -151,9 +131,7 @@ def _drop_gain(
     if not kept:
         return None
     found = statistics.drops(kept, paired=described.paired, seed=seed, salt=described.name)
-    return statistics.percentile_interval(
-        float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0]
-    )
+    return percentile_interval(float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0])
 
 
 def _adjusted(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -178,7 +156,8 @@ def _replicates(
         own = rows[strata[rows] == stratum]
         names, places = np.unique(units[own], return_inverse=True)
         label, first = divmod(stratum, groups)
-        weights = _weights(len(names), seed, subject.groups[first].name, subject.classes[label].id)
+        rng = seeded(seed, "compare", subject.groups[first].name, subject.classes[label].id)
+        weights = bootstrap_weights(len(names), REPLICATES, rng)
         for group in np.unique(subject.shifts[own]).tolist():
             here = subject.shifts[own] == group
             sums = np.bincount(places[here], weights=gain[own[here]], minlength=len(names))
@@ -201,15 +180,6 @@ def _strata(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         elif subject.groups[part.first].paired:
             first[rows], unit[rows] = part.first, subject.indices[rows]
     return subject.labels * len(subject.groups) + first, unit
-
-
-def _weights(units: int, seed: int, group: str, class_id: str) -> NDArray[np.float64]:
-    """How often each unit is drawn in each replicate: (replicates, units)."""
-    digest = hashlib.sha256(f"{seed}\0compare\0{group}\0{class_id}".encode()).digest()
-    rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))
-    drawn = rng.integers(0, units, size=(REPLICATES, units)) + units * np.arange(REPLICATES)[:, None]
-    counts = np.bincount(drawn.ravel(), minlength=REPLICATES * units)
-    return counts.reshape(REPLICATES, units).astype(np.float64)
 
 
 def _mean(replicates: NDArray[np.float64]) -> NDArray[np.float64]:

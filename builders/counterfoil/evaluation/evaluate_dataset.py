@@ -30,7 +30,6 @@ from counterfoil.evaluation.public_names import short_name, with_public_names
 from counterfoil.evaluation.reference import measure_reference, prepared_reference
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import Answered, Answers, base_floor
-from counterfoil.evaluation.statistics import REPLICATES
 from counterfoil.evaluation.subject import Subject
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.evaluation.transfer import measure_transfer
@@ -47,7 +46,7 @@ from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import label_rows
 from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, ResultRows, Results
-from counterfoil.stats import CONFIDENCE
+from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.interval_bounds import wilson_bounds
-from counterfoil.stats import MARGIN
+from counterfoil.stats import chance_line, wilson_intervals
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,8 @@ def near_chance(
     accuracy: NDArray[np.float64], images: NDArray[np.int64] | int, chance: NDArray[np.float64] | float
 ) -> NDArray[np.bool_]:
     """Where the Wilson interval of an accuracy on so many images begins under `MARGIN` of the way up from chance."""
-    low, _ = wilson_bounds(accuracy, images)
-    return np.asarray(low < chance + MARGIN * (1 - np.asarray(chance)))
+    low, _ = wilson_intervals(accuracy, images)
+    return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
 
 
 def find_floor(accuracy: NDArray[np.float64], images: NDArray[np.int64], chances: NDArray[np.float64]) -> Floor:

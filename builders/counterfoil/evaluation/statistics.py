@@ -5,23 +5,29 @@ index form a unit: with paired noise its base and its shifted image share their 
 resampled together. Sources: Vendrow 2023, section 6 and Appendix A.5.
 
 Intervals are a bootstrap's. It has no width where the images of a class all agree, as if they told all: what they
-leave open is added to it from their counts (`interval_bounds.py`).
+leave open is added to it from their counts (`stats.distances_of_share`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.interval_bounds import EndDistances, distances_of_difference, distances_of_share
-from counterfoil.stats import CONFIDENCE, Estimate, wilson_interval
+from counterfoil.stats import (
+    REPLICATES,
+    EndDistances,
+    Estimate,
+    bootstrap_weights,
+    distances_of_difference,
+    distances_of_share,
+    least_squares_line,
+    percentile_interval,
+    seeded,
+)
 
-REPLICATES = 2000
 _DRAWN_AT_ONCE = 1 << 24  # units of some replicates: 400 MB of counts
 # A line through fewer models than this says nothing worth printing.
 FEWEST_MODELS_FOR_A_SLOPE = 5
@@ -84,7 +90,7 @@ class Drops:
     def interval(self, model: int) -> Estimate:
         """The drop of one model with its interval."""
         below, above = (float(side[model]) for side in self.agreed)
-        return interval(float(self.drop[model]), self.replicates[:, model], below, above, least=-1.0)
+        return percentile_interval(float(self.drop[model]), self.replicates[:, model], (below, above))
 
     def impact(self) -> Estimate | None:
         """Absolute impact: the drop averaged over models (Vendrow 2023, section 6); None where none is averaged.
@@ -105,7 +111,7 @@ class Averages:
     def interval(self, model: int) -> Estimate:
         """The accuracy of one model with its interval."""
         below, above = (float(side[model]) for side in self.agreed)
-        return interval(float(self.accuracy[model]), self.replicates[:, model], below, above, least=0.0)
+        return percentile_interval(float(self.accuracy[model]), self.replicates[:, model], (below, above), least=0.0)
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ def drops(
         shift_of_class = accuracy_per_class(one.shift_present, one.shift_correct)
         base += base_of_class
         shift += shift_of_class
-        rng = _generator(seed, salt, one.class_id)
+        rng = seeded(seed, salt, one.class_id)
         base_at, shift_at = _draws(one, rng, replicates, paired)
         difference = base_at - shift_at
         usable = ~np.isnan(difference).any(axis=1, keepdims=True)
@@ -199,41 +205,10 @@ def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates:
         of_class = accuracy_per_class(one.base_present, one.base_correct)
         right = one.base_correct[one.base_present].astype(np.float64)
         accuracy += of_class
-        total += _weights(_generator(seed, salt, one.class_id), len(right), replicates) @ right / len(right)
+        total += bootstrap_weights(len(right), replicates, seeded(seed, salt, one.class_id)) @ right / len(right)
         squares += np.square(distances_of_share(of_class, len(right)))
     below, above = np.sqrt(squares) / len(classes)
     return Averages(accuracy / len(classes), total / len(classes), (below, above))
-
-
-def interval(value: float, replicates: NDArray[np.float64], below: float, above: float, *, least: float) -> Estimate:
-    """`value` with the percentile interval of its bootstrap replicates, opened by what these leave out.
-
-    `below` and `above` are independent of the replicates and add as standard errors do. No end is under `least` or over
-    1 by them.
-    """
-    found = percentile_interval(value, replicates)
-    if found.low is None or found.high is None or (below == 0 and above == 0):
-        return found
-    low = value - float(np.hypot(max(0.0, value - found.low), below))
-    high = value + float(np.hypot(max(0.0, found.high - value), above))
-    return Estimate(value, max(least, low), min(1.0, high))
-
-
-def percentile_interval(value: float, replicates: NDArray[np.float64]) -> Estimate:
-    """`value` with the percentile interval of its bootstrap replicates at 95 %."""
-    tail = (1 - CONFIDENCE) / 2
-    finite = replicates[np.isfinite(replicates)]
-    if finite.size < 2:
-        return Estimate(value)
-    low, high = np.quantile(finite, [tail, 1 - tail])
-    return Estimate(value, float(low), float(high))
-
-
-def wilson(correct: int, total: int) -> Estimate:
-    """A share of right answers with its Wilson score interval; raises ValueError for no image at all."""
-    if total < 1:
-        raise ValueError("a share of no image has no value")
-    return Estimate(correct / total, *wilson_interval(correct, total))
 
 
 def slope(base_accuracy: Sequence[float], accuracy: Sequence[float]) -> Slope | None:
@@ -243,18 +218,13 @@ def slope(base_accuracy: Sequence[float], accuracy: Sequence[float]) -> Slope | 
     with no probit scaling. The interval is the t interval of the slope, so models are the sampling
     unit. None with fewer than five models, or when all base accuracies are equal.
     """
-    from scipy import stats
-
     x = np.asarray(base_accuracy, dtype=np.float64)
     y = np.asarray(accuracy, dtype=np.float64)
     if x.size < FEWEST_MODELS_FOR_A_SLOPE or np.ptp(x) == 0:
         return None
-    fit: Any = stats.linregress(x, y)
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)) * float(fit.stderr)
-    value = float(fit.slope)
-    # With every y equal, the correlation is 0/0; the line then explains nothing.
-    r_squared = 0.0 if np.ptp(y) == 0 else float(fit.rvalue) ** 2
-    return Slope(value, value - half, value + half, float(fit.intercept), r_squared, int(x.size))
+    fitted, intercept, r_squared = least_squares_line(x, y)
+    assert fitted.low is not None and fitted.high is not None
+    return Slope(fitted.value, fitted.low, fitted.high, intercept, r_squared, int(x.size))
 
 
 def _impact(
@@ -265,7 +235,7 @@ def _impact(
         return None
     # All models see the same images, so that their errors may well be one: the ends are averaged, not their squares.
     below, above = (float(side[averaged].mean()) for side in agreed)
-    return interval(float(drop[averaged].mean()), replicates[:, averaged].mean(axis=1), below, above, least=-1.0)
+    return percentile_interval(float(drop[averaged].mean()), replicates[:, averaged].mean(axis=1), (below, above))
 
 
 def _draws(
@@ -301,21 +271,9 @@ def _accuracies(sides: Sequence[_Side], rng: np.random.Generator, replicates: in
     n = int(units.sum())
     rows = max(1, _DRAWN_AT_ONCE // max(1, n))
     for start in range(0, replicates, rows):
-        weights = _weights(rng, n, min(rows, replicates - start))
+        weights = bootstrap_weights(n, min(rows, replicates - start), rng)
         for result, there, correct in zip(found, shown, right, strict=True):
             drawn = weights @ there.astype(np.float64)
             with np.errstate(invalid="ignore", divide="ignore"):
                 result[start : start + rows] = (weights @ correct) / drawn[:, None]
     return found
-
-
-def _weights(rng: np.random.Generator, n: int, replicates: int) -> NDArray[np.float64]:
-    """How often each of n units is drawn, one row a replicate."""
-    drawn_units = rng.integers(0, n, size=(replicates, n)) + n * np.arange(replicates)[:, None]
-    counts = np.bincount(drawn_units.ravel(), minlength=replicates * n)
-    return counts.reshape(replicates, n).astype(np.float64)
-
-
-def _generator(seed: int, salt: str, class_id: str) -> np.random.Generator:
-    digest = hashlib.sha256(f"{seed}\0{salt}\0{class_id}".encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:16], "big"))

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.clustered_rates import clustered_rates, matched_rates
 from counterfoil.evaluation.families import family_of, is_told, plain_architecture
 from counterfoil.evaluation.findings import Answerer, judges_among
 from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.keep.failure_names import PARENT, TOP1, TOP3
 from counterfoil.prediction.class_map import ClassMap
@@ -39,6 +37,7 @@ from counterfoil.report.transfer import (
     TransferModel,
     TransferShift,
 )
+from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ the source's marks (p is too low).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterfoil.report.labels import CheckedShare
-from counterfoil.stats import NORMAL, wilson_interval
+from counterfoil.stats import lang_reiczigel_interval, mover, rogan_gladen, wilson_interval
 
 # An average over classes speaks of a shift where classes with an estimate hold this share of its images.
 LEAST_COVERED = 0.8
@@ -57,9 +56,9 @@ def is_told_apart(one: JudgedClass) -> bool:
     if not one.own or not one.others:
         return False
     seen, erred = one.told_apart / one.others, one.wrong / one.own
-    below = seen - wilson_interval(one.told_apart, one.others)[0]
-    above = wilson_interval(one.wrong, one.own)[1] - erred
-    return seen - erred - math.hypot(below, above) > 0
+    told, wrong = wilson_interval(one.told_apart, one.others), wilson_interval(one.wrong, one.own)
+    below, _ = mover((seen - told[0], told[1] - seen), (wrong[1] - erred, erred - wrong[0]))
+    return bool(seen - erred - below > 0)
 
 
 def label_error_of_class(one: JudgedClass) -> CheckedShare | None:
@@ -69,7 +68,8 @@ def label_error_of_class(one: JudgedClass) -> CheckedShare | None:
     """
     if not one.images or not is_told_apart(one):
         return None
-    return _with_interval(_share_of_false(one), *_lang_reiczigel(one), _if_never_erring([one]))
+    counts = (one.disagreed, one.images), (one.wrong, one.own), (one.told_apart, one.others)
+    return _with_interval(_share_of_false(one), *lang_reiczigel_interval(*counts), _if_never_erring([one]))
 
 
 def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
@@ -79,7 +79,7 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     nothing, and what it adds to another in full. None where classes that the judge tells apart hold fewer than four
     fifths of the images.
 
-    The 95 % interval is joined from those of three sums (MOVER, Zou and Donner 2008): by the delta method a change of
+    The 95 % interval is joined from those of three sums (`mover`): by the delta method a change of
     q, f and s changes the average by its share of the images times dq - (1 - p)·df - p·ds, over s - f. Each sum is a
     mean of shares with weights, and has the Wilson interval of as many images as would vary alike. That takes the
     classes for alike, which is the widest that they can be.
@@ -100,48 +100,27 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     seen = _mean(
         [(slope * p, one.told_apart, one.others) for slope, p, one in zip(slopes, cut, told, strict=True)], fewest
     )
-    return _with_interval(
-        value,
-        value - math.hypot(disagreed.below, erred.above, seen.above),
-        value + math.hypot(disagreed.above, erred.below, seen.below),
-        _if_never_erring(told),
-    )
+    below, above = mover(disagreed, erred[::-1], seen[::-1])
+    return _with_interval(value, value - float(below), value + float(above), _if_never_erring(told))
 
 
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """A weighted sum of shares: how far its interval reaches below and above."""
+def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) -> tuple[float, float]:
+    """How far the interval of a weighted sum of shares reaches below and above it, of (weight, part, whole) each.
 
-    below: float
-    above: float
-
-
-def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) -> _Mean:
-    """Of (weight, part, whole) each. `images` is how many it varies like; by default what the weights make of all."""
+    `images` is how many it varies like; by default what the weights make of all.
+    """
     total = sum(weight for weight, _, _ in parts)
     if total <= 0:
-        return _Mean(0.0, 0.0)
+        return 0.0, 0.0
     share = sum(weight * part / whole for weight, part, whole in parts) / total
     n = images or total**2 / sum(weight**2 / whole for weight, _, whole in parts)
     low, high = wilson_interval(share * n, n)
-    return _Mean(total * (share - low), total * (high - share))
+    return total * (share - low), total * (high - share)
 
 
 def _share_of_false(one: JudgedClass) -> float:
     """p, not cut."""
-    erred = one.wrong / one.own
-    return (one.disagreed / one.images - erred) / (one.told_apart / one.others - erred)
-
-
-def _lang_reiczigel(one: JudgedClass) -> tuple[float, float]:
-    """Lang and Reiczigel 2014: each share is drawn to the middle, and what the delta method gives is moved likewise."""
-    n, own, others = one.images + NORMAL**2, one.own + 2, one.others + 2
-    q, s, f = (one.disagreed + NORMAL**2 / 2) / n, (one.told_apart + 1) / others, (one.wrong + 1) / own
-    p = (q - f) / (s - f)
-    of_s, of_f = s * (1 - s) / others, f * (1 - f) / own
-    moved = 2 * NORMAL**2 * (p * of_s - (1 - p) * of_f)
-    error = math.sqrt(q * (1 - q) / n + (1 - p) ** 2 * of_f + p**2 * of_s) / (s - f)
-    return p + moved - NORMAL * error, p + moved + NORMAL * error
+    return rogan_gladen(one.disagreed / one.images, one.wrong / one.own, one.told_apart / one.others)
 
 
 def _if_never_erring(classes: Sequence[JudgedClass]) -> float:

@@ -5,25 +5,21 @@ Rows of one unit (a garment, a patient) are drawn together. Pure functions on ar
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.compare import mcnemar
 from counterfoil.evaluation.spoken_numbers import between, points
-from counterfoil.evaluation.statistics import REPLICATES, Estimate, percentile_interval, wilson
 from counterfoil.mending.choosing import MOST_LOSS
 from counterfoil.mending.document import HELPS, Helped
+from counterfoil.stats import Estimate, mean_over_units, seeded, sign_test
 
 # At this level, two-sided, one head is said to gain more than another on held-out failures.
 LEVEL = 0.05
 # Of fewer units that two heads decide differently not even unanimous ones reach that level: 2 / 2^5 is more.
 FEWEST_UNITS = 6
-# Draws that are held at once: kinds of units times replicates.
-_MOST_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class HeadsCompared:
     @property
     def p(self) -> float:
         """The exact sign test of units, two-sided."""
-        return mcnemar(self.ahead, self.behind)
+        return sign_test(self.ahead, self.behind)
 
     @property
     def side(self) -> int:
@@ -104,7 +100,7 @@ def measure(
         after=float(after.mean()),
         gain=gain,
         changed=(gained, lost),
-        p=mcnemar(gained, lost),
+        p=sign_test(gained, lost),
     )
 
 
@@ -119,31 +115,11 @@ def difference_of_gains(
     """How much more one head gains than another on the same n rows, from the same model: (n,) right answers of both.
 
     What the model answered before falls out of the difference. Either may be a share in [0, 1], of several heads of
-    one kind. A replicate draws as many units as there are, with replacement. Where all units agree on -1, 0 or 1 there
-    is nothing to draw, and the bound is Wilson's of a share of units; of one unit otherwise no interval can be given.
-    ValueError of no rows.
+    one kind. Units are drawn together (`mean_over_units`). ValueError of no rows.
     """
     if not len(units):
         raise ValueError("a gain of no row has no value")
-    difference = right_a.astype(np.float64) - right_b.astype(np.float64)
-    _, of_unit, sizes = np.unique(units, return_inverse=True, return_counts=True)
-    sums = np.bincount(of_unit.ravel(), difference)
-    value = float(difference.mean())
-    if (difference == difference[0]).all() and difference[0] in (-1.0, 0.0, 1.0):
-        return _of_one_mind(value, len(sizes))
-    if len(sizes) < 2:
-        return Estimate(value)
-    # Units alike in sum and size are drawn by number: the same distribution, whatever the number of units.
-    kinds, counts = np.unique(np.stack([np.round(sums, 9), sizes.astype(np.float64)]), axis=1, return_counts=True)
-    digest = hashlib.sha256(f"{seed}\0{salt}".encode()).digest()
-    rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))
-    drawn = np.empty(REPLICATES)
-    block = max(1, _MOST_AT_ONCE // len(counts))
-    for start in range(0, REPLICATES, block):
-        stop = min(start + block, REPLICATES)
-        times = rng.multinomial(len(sizes), counts / len(sizes), size=stop - start)
-        drawn[start:stop] = (times @ kinds[0]) / (times @ kinds[1])
-    return percentile_interval(value, drawn)
+    return mean_over_units(right_a.astype(np.float64) - right_b.astype(np.float64), units, seeded(seed, salt))
 
 
 def compare_heads(
@@ -159,14 +135,6 @@ def compare_heads(
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     net = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
     return HeadsCompared(found, int((net > 0).sum()), int((net < 0).sum()))
-
-
-def _of_one_mind(value: float, units: int) -> Estimate:
-    share = wilson(round(abs(value)) * units, units)
-    assert share.low is not None and share.high is not None
-    if value == 0:
-        return Estimate(0.0, -share.high, share.high)
-    return Estimate(value, share.low, 1.0) if value > 0 else Estimate(value, -1.0, -share.low)
 
 
 def verdict(

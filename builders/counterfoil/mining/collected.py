@@ -39,7 +39,6 @@ from counterfoil.mining.findings import (
     Target,
 )
 from counterfoil.mining.findings_layer import drawing_prompt
-from counterfoil.mining.hypothesis_tests import p_value
 from counterfoil.mining.method import CandidateCaptions, Found, Hypothesis
 from counterfoil.mining.other_classifiers import other_failures
 from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
@@ -49,6 +48,7 @@ from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
+from counterfoil.stats import score_test
 
 _MOST_EVIDENCE = 12  # a half and finding
 _NEAREST = 20
@@ -212,7 +212,7 @@ def _with_rendered(
         finding,
         evidence=evidence,
         tested_on=counts.tested_on,
-        rendered=RenderedTest(numbers.set, numbers.rest, numbers.difference, p_value(*counts.rendered, mine.margin)),
+        rendered=RenderedTest(numbers.set, numbers.rest, numbers.difference, score_test(*counts.rendered, mine.margin)),
     )
 
 

@@ -10,21 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.findings import Compared, Difference, Rate, SmallestDifference
-from counterfoil.mining.hypothesis_tests import (
-    POWER,
-    FailureCount,
-    count_failures,
-    difference_interval,
-    p_value,
-    q_values,
-    rate_interval,
-    selected_level,
-    smallest_difference,
-)
 from counterfoil.mining.method import Hypothesis
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.stats import (
+    MISSING,
+    POWER,
+    FailureCount,
+    benjamini_hochberg,
+    count_failures,
+    false_coverage_level,
+    newcombe_interval,
+    rate_interval,
+    score_test,
+    smallest_difference,
+)
 
-_MISSING = 0.05
 _TYPICAL_SHARE = 0.2  # of a class, where no hypothesis came as far as a test
 
 
@@ -78,7 +78,7 @@ class Counted:
 
     def p(self, margin: float) -> float:
         """Of both tests the larger p: either hypothesis alone would be enough to refute it (intersection-union)."""
-        return max(p_value(*each, margin) for each in (self.rows, self.rendered) if each is not None)
+        return max(score_test(*each, margin) for each in (self.rows, self.rendered) if each is not None)
 
 
 def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
@@ -96,11 +96,11 @@ def confirm(
     Sets of one class overlap, mostly with positive dependence, for which the procedure holds. `p` where the p-values
     come from elsewhere.
     """
-    values = [p_value(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
-    adjusted = q_values(values)
+    values = [score_test(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
+    adjusted = benjamini_hochberg(values)
     reported = sum(q <= fdr for q in adjusted)
     # Of the intervals of what is reported one in twenty misses on average: never narrower than the usual ones.
-    level = selected_level(reported, len(counts), min(fdr, _MISSING))
+    level = false_coverage_level(reported, len(counts), min(fdr, MISSING))
     return [
         Confirmation(in_set, rest, value, q, q <= fdr, level if q <= fdr else None)
         for (in_set, rest), value, q in zip(counts, values, adjusted, strict=True)
@@ -115,8 +115,8 @@ def compared(in_set: FailureCount, rest: FailureCount, level: float | None = Non
         rest=rate_of(rest),
         difference=Difference(
             value=in_set.rate - rest.rate if there else None,
-            interval=difference_interval(in_set, rest),
-            reported_interval=None if level is None else difference_interval(in_set, rest, level),
+            interval=newcombe_interval(in_set, rest),
+            reported_interval=None if level is None else newcombe_interval(in_set, rest, level),
         ),
     )
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.hypothesis_tests import FailureCount, count_failures, p_value
+from counterfoil.stats import FailureCount, count_failures, score_test
 
 # Which side of a caption a set lies on: the images nearest to it, or those with the least of what it adds.
 Role = Literal["hard", "far_from"]
@@ -36,7 +36,7 @@ def choose_cutoffs(
         cutoffs = cutoffs_at(cosines, labels, classes, role, share)
         members = cut(cosines, labels, classes, cutoffs, role)
         counts = count_failures(failed, units, members)
-        tried.append((p_value(*counts, margin), (cutoffs, members, counts)))
+        tried.append((score_test(*counts, margin), (cutoffs, members, counts)))
     return min(reversed(tried), key=lambda one: one[0])[1]
 
 

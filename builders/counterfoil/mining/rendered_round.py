@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
-from counterfoil.mining.hypothesis_tests import FailureCount, count_failures
 from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.mining.round_dataset import DATASET, LAYER, answered, built_round, carried_overrides, keep_layer
 from counterfoil.prediction.failure_rules import failures
@@ -28,6 +27,7 @@ from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
+from counterfoil.stats import FailureCount, count_failures
 from counterfoil.store import read_batches
 
 ROUND = "rounds/01"
@@ -143,7 +143,7 @@ def compared_rows(
     shifts, labels, indices, whole (n,): of the round's accepted images; `whole` says which can be decoded.
 
     An image and the base image of its class and index begin with one noise, so that they are alike, and fail alike:
-    their failures are positively correlated, if at all. The unpaired score test (`hypothesis_tests.p_value`) takes the
+    their failures are positively correlated, if at all. The unpaired score test (`stats.score_test`) takes the
     variance of a difference as if they were not, which is too large then, so that its p is conservative; the pairs that
     the screen has broken are used as well. Within the set and within the base no two images share noise.
 

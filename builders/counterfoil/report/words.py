@@ -66,17 +66,6 @@ def spoken(name: str) -> str:
     return name.replace("_", " ")
 
 
-def csv_percent(value: float | None) -> str:
-    """A fraction as percent with three decimals, as timm prints it; nothing for None."""
-    return "" if value is None else f"{100 * value:.3f}"
-
-
-def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:
-    """An estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
-    value, low, high = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
-    return {name: csv_percent(value), f"{name}_low": csv_percent(low), f"{name}_high": csv_percent(high)}
-
-
 def share(value: float | None) -> str:
     """A fraction as whole percent; near 0 and 1, where a rounded number would say none or all, with a decimal."""
     if value is None:
@@ -132,3 +121,14 @@ def named(text: str) -> str:
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
     return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in ("Cc", "Cs") else one for one in text)
+
+
+def csv_percent(value: float | None) -> str:
+    """A fraction as percent with three decimals, as timm prints it; nothing for None."""
+    return "" if value is None else f"{100 * value:.3f}"
+
+
+def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:
+    """An estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
+    value, low, high = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
+    return {name: csv_percent(value), f"{name}_low": csv_percent(low), f"{name}_high": csv_percent(high)}

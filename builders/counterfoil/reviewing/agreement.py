@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from counterfoil.report.labels import CheckedShare
-from counterfoil.stats import clustered_interval, wilson_interval
+from counterfoil.stats import clustered_interval, fleiss_kappa, wilson_interval
 
 
 def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
@@ -48,22 +48,8 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
     for own in shared or answers.values():
         if len(own) > 1:
             groups.setdefault(len(own), []).append((sum(own.values()), len(own) - sum(own.values())))
-    kappas = [(kappa, len(counts)) for counts in groups.values() if (kappa := fleiss(counts)) is not None]
+    kappas = [(kappa, len(counts)) for counts in groups.values() if (kappa := fleiss_kappa(counts)) is not None]
     images = sum(count for _, count in kappas)
     if not images:
         return None, 0
     return sum(kappa * count for kappa, count in kappas) / images, images
-
-
-def fleiss(counts: Sequence[tuple[int, int]]) -> float | None:
-    """Fleiss' kappa (1971) of images by how many raters selected them and did not, of equal sums.
-
-    None where it is undefined.
-    """
-    import numpy as np
-    from statsmodels.stats.inter_rater import fleiss_kappa
-
-    table = np.asarray(counts, dtype=np.float64)
-    if len(table) == 0 or np.count_nonzero(table.sum(axis=0)) < 2:
-        return None
-    return float(fleiss_kappa(table, method="fleiss"))

@@ -17,9 +17,9 @@ from counterfoil.mining.bugs.background import (
     tried_shorter,
 )
 from counterfoil.mining.bugs.descriptions import Description, pieces_of
-from counterfoil.mining.bugs.pair_tests import PairCount
 from counterfoil.mining.bugs.search import BugSearch, search_bugs
 from counterfoil.mining.bugs.shortening import shorter
+from counterfoil.paired_stats import PairCount
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 

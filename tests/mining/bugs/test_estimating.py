@@ -15,7 +15,6 @@ from counterfoil.mining.bugs.document import finding_of
 from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
 from counterfoil.mining.bugs.estimating import described_cell, estimate_rates, pairs_to_draw
 from counterfoil.mining.bugs.family import count_of, judged_together, with_more
-from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, pairs_of_half_width
 from counterfoil.mining.bugs.rounds import base_prompt
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
 from counterfoil.mining.findings import (
@@ -29,6 +28,7 @@ from counterfoil.mining.findings import (
     findings_json,
 )
 from counterfoil.mining.findings_layer import mined_from
+from counterfoil.paired_stats import PairCount, pairs_of_half_width, tango_interval
 from counterfoil.progress import report
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
@@ -151,8 +151,8 @@ def test_the_verdict_and_the_evidence_are_the_tests_and_the_rates_are_not(
         count = PairCount(fresh.pairs, fresh.both, fresh.failing, fresh.rescued)
         assert (one.set.rate, one.rest.rate, one.set.rows) == (count.rate, count.base_rate, count.pairs)
         assert one.difference.value == count.difference
-        assert one.difference.interval == difference_bounds(count)
-        assert one.difference.reported_interval == difference_bounds(count, level)
+        assert one.difference.interval == tango_interval(count)
+        assert one.difference.reported_interval == tango_interval(count, level)
         assert sum(each.images for each in one.answers.after) == count.both + count.failing
         told = mined_from(after, one)
         assert (told["set"]["rate"], told["difference"]) == (count.rate, count.difference)
@@ -200,7 +200,7 @@ def test_so_many_pairs_give_that_half_width(failing: int, rescued: int) -> None:
     count = PairCount(128, 0, failing, rescued)
     pairs = pairs_of_half_width(count, 0.05)
     scaled = PairCount(pairs, 0, round(failing * pairs / 128), round(rescued * pairs / 128))
-    low, high = difference_bounds(scaled)
+    low, high = tango_interval(scaled)
     assert (high - low) / 2 == pytest.approx(0.05, abs=0.003)
     # Pairs that are all alike leave something open, and few of them more.
     assert pairs_of_half_width(PairCount(16, 0, 16, 0), 0.05) > pairs_of_half_width(PairCount(256, 0, 256, 0), 0.05) > 0
@@ -220,7 +220,7 @@ def test_words_that_shorter_ones_stand_for_have_no_rates(one_run: tuple[Drawn, F
     fresh = next(one for one in after.standing if one.name == short.name).pairs
     assert fresh is not None and fresh.fresh is not None
     count = PairCount(fresh.fresh.pairs, fresh.fresh.both, fresh.fresh.failing, fresh.fresh.rescued)
-    assert any(one.difference.reported_interval == difference_bounds(count, level) for one in after.standing)
+    assert any(one.difference.reported_interval == tango_interval(count, level) for one in after.standing)
 
 
 def test_a_screen_that_accepts_no_pair_leaves_no_rates(one_run: tuple[Drawn, Findings, Findings]) -> None:

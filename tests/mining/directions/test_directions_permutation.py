@@ -10,7 +10,7 @@ from planted_points import planted
 
 from counterfoil.mining.directions.fitting import GRID, Direction, fit_direction
 from counterfoil.mining.directions.folds import Fold, deal_folds
-from counterfoil.mining.directions.permutation import permuted, reaches, sequential_p
+from counterfoil.mining.directions.permutation import permuted, reaches
 from counterfoil.mining.directions.solvers import KernelSolver, LinearSolver
 from counterfoil.mining.directions.strength import balanced_accuracy
 
@@ -74,26 +74,6 @@ def test_shortcuts_leave_out_no_fit_that_matters(gap: float) -> None:
             score = best(solver, labels)
             for asked in (0.5, 0.55, 0.6, 0.7, score - 0.01, score, score + 1e-6):
                 assert reaches(solver, labels, GRID, asked) is (score >= asked - 1e-9)
-
-
-def test_a_sequential_p_is_the_plain_one_up_to_a_tenth() -> None:
-    assert sequential_p([False] * 200, 200) == 1 / 201
-    assert sequential_p([False] * 180 + [True] * 19 + [False], 200) == 20 / 201
-    assert sequential_p(iter([True] * 20), 200) == 1.0  # draws no more than it needs
-    assert sequential_p([False, True] * 20, 200) == 0.5
-    assert sequential_p([], 0) == 1.0
-
-
-@pytest.mark.parametrize("permutations", [19, 50, 200])
-def test_a_sequential_p_is_no_smaller_than_a_uniform_one(permutations: int) -> None:
-    rng = np.random.default_rng(0)
-    # The score's own place among its permutations is uniform.
-    found = np.array(
-        [sequential_p((rng.random(permutations) < place).tolist(), permutations) for place in rng.random(4000)]
-    )
-    for level in (0.05, 0.1, 0.2, 0.5, 0.8):
-        assert (found <= level).mean() <= level + 3 * (level * (1 - level) / 4000) ** 0.5
-    assert (found <= 0.2).mean() > 0.1  # and not so much larger as to say nothing
 
 
 def test_noise_is_called_a_direction_no_more_often_than_it_says() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.report.distances import LARGEST_SUBSET
-from counterfoil.stats import NORMAL
+from counterfoil.stats import jackknife_variance, normal_interval
 
 # Binkowski 2018, section 4.
 SUBSETS = 100
@@ -92,8 +92,8 @@ def kernel_distance(
     mean = {name: float(np.mean([getattr(one, name) for one in found])) for name in SubsetEstimate.__annotations__}
     linear = max(0.0, f * mean["linear"] + g * mean["other_linear"])
     variance = linear + f * f * mean["own"] + g * g * mean["other"] + f * g * mean["between"]
-    half = NORMAL * float(np.sqrt(variance))
-    return KernelDistance(mean["value"], mean["value"] - half, mean["value"] + half, most, other_most)
+    low, high = normal_interval(mean["value"], float(np.sqrt(variance)))
+    return KernelDistance(mean["value"], low, high, most, other_most)
 
 
 def subset_size(images: int) -> int:
@@ -124,8 +124,8 @@ def subset_estimate(
     additive = (rows / (sizes * m))[:, None] + (columns / (other_sizes * n))[None, :] - mean
     few = (1 - 1 / len(sizes)) * (1 - 1 / len(other_sizes))
     between = 4 * float(((crossed - np.outer(sizes, other_sizes) * additive) ** 2).sum()) / (n * m) ** 2 / few
-    moved = _jackknife(without - 2 * (whole - rows) / ((n - sizes) * m))
-    other_moved = _jackknife(other_without - 2 * (whole - columns) / (n * (m - other_sizes)))
+    moved = jackknife_variance(without - 2 * (whole - rows) / ((n - sizes) * m))
+    other_moved = jackknife_variance(other_without - 2 * (whole - columns) / (n * (m - other_sizes)))
     return SubsetEstimate(
         value=value + other_value - 2 * mean,
         linear=moved - 2 * own - between,
@@ -164,11 +164,6 @@ def _within(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[floa
     # Of the pairs, as many as units went into the means.
     variance = 2 * float((rest**2).sum()) / pairs**2 * (units - 1) / (units - 3)
     return whole / pairs, (whole - 2 * rows) / (pairs - 2 * of_unit), variance
-
-
-def _jackknife(without: NDArray[np.float64]) -> float:
-    """The variance of a value from what it is without each unit."""
-    return float(((without - without.mean()) ** 2).sum()) * (1 - 1 / len(without))
 
 
 def _kernel(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from counterfoil.evaluation import statistics
 from counterfoil.evaluation.measures.measure import Measure
 from counterfoil.evaluation.scores import Answered
 from counterfoil.report.results import ResultRow, row
+from counterfoil.stats import wilson_estimate
 
 
 def _over_images(answered: Answered, name: str, correct: NDArray[np.bool_]) -> Iterator[ResultRow]:
@@ -20,7 +21,7 @@ def _over_images(answered: Answered, name: str, correct: NDArray[np.bool_]) -> I
     for group, rows in places:
         for place, model in enumerate(answered.models):
             if len(rows):
-                found = statistics.wilson(int(correct[rows, place].sum()), len(rows))
+                found = wilson_estimate(int(correct[rows, place].sum()), len(rows))
                 at = str(answered.maps[place].top_k) if name == "top_k" else ""
                 yield row(name, found, model=model, group=group, at=at, n=len(rows))
 

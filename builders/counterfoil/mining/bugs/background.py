@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from counterfoil.mining.bugs.descriptions import Description, Piece
-from counterfoil.mining.bugs.pair_tests import PairCount
 from counterfoil.mining.bugs.phrases import DETERMINERS, listed, openings, opens_noun
 from counterfoil.mining.bugs.shortening import keeps_up, shorter
 from counterfoil.mining.bugs.trials import BugHypothesis
+from counterfoil.paired_stats import PairCount
 
 # Under which a finding's `about` tells of its background.
 BACKGROUND = "background"

@@ -13,8 +13,6 @@ from counterfoil.mining.bugs.drawing import DrawnRound, Pairs
 from counterfoil.mining.bugs.family import judged_together, rates_of
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.search import BugSearch, ClassBaseline
-from counterfoil.mining.bugs.smallest import smallest_seen
-from counterfoil.mining.bugs.stopped_rates import StoppedRate
 from counterfoil.mining.bugs.trials import Trial
 from counterfoil.mining.findings import (
     SHORTENED_TO,
@@ -36,12 +34,13 @@ from counterfoil.mining.findings import (
     WrongAnswers,
 )
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
-from counterfoil.mining.hypothesis_tests import POWER
 from counterfoil.models.classifiers import load_classifier
+from counterfoil.paired_stats import smallest_paired_difference
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.stats import POWER, StoppedRate
 
 SHORTENED_FROM = "shortened_from"
 _MOST_EVIDENCE = 12
@@ -205,7 +204,9 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
         return None
     pairs = max(one.pairs for one in ended)
     rate = sum(one.both + one.rescued for one in counts) / sum(one.pairs for one in counts)
-    return SmallestDifference(smallest_seen(pairs, rate, len(search.tested), mine.fdr), POWER, pairs, pairs, rate)
+    return SmallestDifference(
+        smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr), POWER, pairs, pairs, rate
+    )
 
 
 def _estimate(found: StoppedRate, until: int) -> StoppedEstimate | None:

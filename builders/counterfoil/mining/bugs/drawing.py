@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.bugs.descriptions import Description
-from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
 from counterfoil.mining.findings import Purpose
+from counterfoil.paired_stats import PairCount, count_pairs
 from counterfoil.sources import LabelledImages
 
 TRIED = "tries"

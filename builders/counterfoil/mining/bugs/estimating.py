@@ -14,9 +14,9 @@ from counterfoil.mining.bugs.descriptions import Description, pieces_of
 from counterfoil.mining.bugs.document import round_drawn, wrong_answers
 from counterfoil.mining.bugs.drawing import DescribedCell, Draw, RoundAsked
 from counterfoil.mining.bugs.family import count_of, judged_together, with_rounds
-from counterfoil.mining.bugs.pair_tests import pairs_of_half_width
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.findings import Finding, Findings, FreshPairs, Purpose, RoundDrawn
+from counterfoil.paired_stats import pairs_of_half_width
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from counterfoil.mining.bugs.drawing import TRIED
-from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, e_q_values
-from counterfoil.mining.bugs.smallest import smallest_seen
 from counterfoil.mining.findings import (
     SHORTENED_TO,
     CountedPairs,
@@ -23,9 +21,8 @@ from counterfoil.mining.findings import (
     Rate,
     RoundDrawn,
 )
-from counterfoil.stats import wilson_interval
-
-_MISSING = 0.05
+from counterfoil.paired_stats import PairCount, smallest_paired_difference, tango_interval
+from counterfoil.stats import e_q_values, simultaneous_level, wilson_interval
 
 
 def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
@@ -48,7 +45,7 @@ def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> t
         if value <= fdr and _pairs(one).state != "futile" and count_of(one).difference >= margin
     }
     standing = {name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed}
-    level = 1 - _MISSING / max(len(standing), 1)
+    level = simultaneous_level(len(standing))
     judged = [
         _judged(one, value, one.name in confirmed, level if one.name in standing else None)
         for one, value in zip(findings, q, strict=True)
@@ -77,7 +74,7 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
     judged = judged_together([*findings.findings, *apart], findings.fdr, findings.margin)
     seen = findings.smallest_difference
     if seen is not None:
-        least = smallest_seen(seen.set_rows, seen.rest_rate, len(judged), findings.fdr)
+        least = smallest_paired_difference(seen.set_rows, seen.rest_rate, len(judged), findings.fdr)
         seen = replace(seen, difference=least)
     return replace(
         findings,
@@ -121,8 +118,8 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
         Rate(count.pairs, count.pairs, failures, failures / count.pairs, wilson_interval(failures, count.pairs))
         for failures in (count.both + count.failing, count.both + count.rescued)
     )
-    reported = None if level is None else difference_bounds(count, level)
-    return described, base, Difference(count.difference, difference_bounds(count), reported)
+    reported = None if level is None else tango_interval(count, level)
+    return described, base, Difference(count.difference, tango_interval(count), reported)
 
 
 def _judged(one: Finding, q: float, confirmed: bool, level: float | None) -> Finding:

@@ -11,16 +11,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from counterfoil.errors import UserError
 from counterfoil.mining.bugs.background import BackgroundCounts, counts_of_background, tried_shorter
 from counterfoil.mining.bugs.clusters import cluster_failures
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, RoundAsked
-from counterfoil.mining.bugs.pair_tests import PairCount, most_pairs_to_decide
 from counterfoil.mining.bugs.shortening import shortest_kept
-from counterfoil.mining.bugs.stopped_rates import StoppedRate, stopped_rate
 from counterfoil.mining.bugs.trials import (
     Budget,
     BugHypothesis,
@@ -30,8 +27,10 @@ from counterfoil.mining.bugs.trials import (
     refuse_small_budget,
 )
 from counterfoil.mining.shift_names import slugs
+from counterfoil.paired_stats import PairCount, most_pairs_to_decide
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.stats import StoppedRate, clopper_pearson, stopped_rate
 
 # A class that fails more often than it is right says nothing about what makes it fail.
 MOST_FAILING = 0.5
@@ -222,7 +221,7 @@ def class_baseline(base: DrawnRound, label: int, *, seeded: bool = False) -> Cla
             f"the screen accepts {images} of {drawn} base images: the generator does not draw this class by its name"
         )
         return ClassBaseline(label, drawn, images, failures, None, f"{reason}; class tokens (`tokens`) may")
-    interval = _clopper_pearson(failures, images)
+    interval = clopper_pearson(failures, images - failures)
     reason = None
     if failures > MOST_FAILING * images:
         reason = (
@@ -397,8 +396,3 @@ def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -
 
 def _left(rounds: Sequence[DrawnRound], settings: BugsSettings) -> Budget:
     return Budget(settings.images - sum(one.asked.images for one in rounds), len(rounds) + 1)
-
-
-def _clopper_pearson(failures: int, images: int) -> tuple[float, float]:
-    interval = stats.binomtest(failures, images).proportion_ci(0.95, "exact")
-    return float(interval.low), float(interval.high)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from counterfoil.evaluation.statistics import wilson
 from counterfoil.mining.bugs.descriptions import Description, Piece
 from counterfoil.mining.bugs.phrases import DETERMINERS, JOINING, article_for, grouped, listed, openings
+from counterfoil.stats import wilson_interval
 
 # Behind these, words belong to another phrase.
 _ENDS = listed("of to that which who is are was were has have it")
@@ -55,8 +55,7 @@ def keeps_up(count: FailingPairs, whole: FailingPairs) -> bool:
     """
     if min(whole.pairs, count.pairs) < 1:
         return False
-    low = wilson(round(whole.rate * whole.pairs), whole.pairs).low
-    return low is not None and count.rate >= low
+    return count.rate >= wilson_interval(round(whole.rate * whole.pairs), whole.pairs)[0]
 
 
 def _one_less(piece: Piece) -> Iterator[Piece]:

@@ -11,10 +11,11 @@ from typing import Any, Literal
 from counterfoil.errors import UserError
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, Pairs, Purpose, RoundAsked
-from counterfoil.mining.bugs.pair_tests import PairCount, decide, e_bh, log_e_value, most_pairs_to_decide
+from counterfoil.paired_stats import PairCount, decide, log_e_value, most_pairs_to_decide
 from counterfoil.progress import report
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.stats import e_bh
 
 # Fewer pairs of a cell are not worth the round.
 FEWEST = 4

@@ -8,8 +8,7 @@ labels, which makes p larger, never smaller.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from counterfoil.mining.directions.folds import Fold
 from counterfoil.mining.directions.solvers import Solver
 from counterfoil.mining.directions.strength import balanced_accuracy
+from counterfoil.stats import sequential_p
 
 # Scores are means of shares: what differs by less is equal.
 TIE = 1e-9
@@ -38,20 +38,6 @@ def permutation_p(
     """
     labels = permuted(right, units, solver.folds, seed)
     return sequential_p((reaches(solver, one, grid, score) for one in labels), permutations)
-
-
-def sequential_p(reached: Iterable[bool], permutations: int) -> float:
-    """(1 + how many reached) / (1 + permutations), or sooner where a tenth of them have (Besag and Clifford 1991).
-
-    Then it is that tenth over the number drawn until then: above .1 in either case, and P(p <= a) <= a for every a.
-    """
-    enough = math.ceil(permutations / 10)
-    count = 0
-    for drawn, one in zip(range(1, permutations + 1), reached, strict=False):
-        count += one
-        if count >= enough and drawn < permutations:
-            return count / drawn
-    return (1 + count) / (1 + permutations)
 
 
 def permuted(

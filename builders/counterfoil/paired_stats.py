@@ -1,6 +1,6 @@
-"""Whether a description makes a classifier fail more often than the base: tests and intervals on pairs of equal noise.
+"""Pairs of images that share their noise: how much more often one side fails, and tests that may be looked at any time.
 
-A pair is an image of the description and one of the base, drawn from the same noise. Pairs that agree say nothing about
+A pair is an image of a description and one of the base, drawn from the same noise. Pairs that agree say nothing about
 which of the two is worse; of those that disagree, each "the description fails, the base is right" is a fair coin where
 nothing is there. The test is an e-value: of a true null its expectation is at most 1 whenever one stops, so that it may
 be looked at after every batch, and the share of null runs in which it ever reaches 1 / α is at most α.
@@ -8,21 +8,26 @@ be looked at after every batch, and the share of null runs in which it ever reac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
-from math import ceil, exp, inf, isnan, log, nan
 from typing import Literal
 
 import numpy as np
+import scipy  # its parts are loaded where they are first used
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
 
-Decision = Literal["confirmed", "futile", "open"]
+from counterfoil.stats import CONFIDENCE, POWER, Bounds
 
 # Below it, a tail is summed in logarithms; SciPy's own is accurate down to about 1e-300.
-SMALLEST_TAIL = 1e-250
+_SMALLEST_TAIL = 1e-250
 # Each step halves the interval: after 60, twice as many digits as a float near 1 has.
-BISECTIONS = 60
+_BISECTIONS = 60
+# Of the simulation behind `smallest_paired_difference`, and the halvings of its answer.
+_RUNS = 4000
+_STEPS = 12
+
+# Where a test that is looked at again and again stands.
+Decision = Literal["confirmed", "futile", "open"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +53,17 @@ class PairCount:
     @property
     def rate(self) -> float:
         """The description's failure rate; NaN of no pairs."""
-        return (self.both + self.failing) / self.pairs if self.pairs else nan
+        return (self.both + self.failing) / self.pairs if self.pairs else math.nan
 
     @property
     def base_rate(self) -> float:
         """The base's failure rate on the same noise; NaN of no pairs."""
-        return (self.both + self.rescued) / self.pairs if self.pairs else nan
+        return (self.both + self.rescued) / self.pairs if self.pairs else math.nan
 
     @property
     def difference(self) -> float:
         """The description's rate less the base's; NaN of no pairs."""
-        return (self.failing - self.rescued) / self.pairs if self.pairs else nan
+        return (self.failing - self.rescued) / self.pairs if self.pairs else math.nan
 
     def told(self) -> dict[str, float]:
         """The number of pairs and both rates, as JSON takes them; there must be a pair."""
@@ -85,6 +90,63 @@ def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
     return PairCount(len(described), int(both), int(failing), int(rescued))
 
 
+def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
+    """Tango's score interval (1998) of the description's failure rate less the base's, from pairs; (-1, 1) of none.
+
+    It takes the variance at the rates that are likeliest where a difference just holds, so that it is of some width
+    where no pair disagrees. (Neither SciPy 1.17 nor statsmodels 0.15 has an interval for differences in pairs.)
+    """
+    reach = float(scipy.stats.norm.isf((1 - level) / 2))
+    low = -_tango_end(count.rescued, count.failing, count.pairs, reach)
+    return float(low), float(_tango_end(count.failing, count.rescued, count.pairs, reach))
+
+
+def tango_upper(count: PairCount, level: float = CONFIDENCE) -> float:
+    """The one-sided upper bound of the same difference, by the same score; 1 of no pairs."""
+    return float(_tango_end(count.failing, count.rescued, count.pairs, float(scipy.stats.norm.isf(1 - level))))
+
+
+def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level: float) -> NDArray[np.float64]:
+    """`tango_upper` of many tests at once; the three arrays are broadcast against each other."""
+    return _tango_end(failing, rescued, pairs, float(scipy.stats.norm.isf(1 - level)))
+
+
+def pairs_of_half_width(count: PairCount, half_width: float, level: float = CONFIDENCE) -> int:
+    """How many pairs let the interval of a difference reach about `half_width` to either side, at shares like counted.
+
+    By the normal approximation. Half a pair is added to each of three outcomes (Jeffreys), or few pairs that are all of
+    one kind would seem to need none.
+    """
+    whole = count.pairs + 1.5
+    failing, rescued = (count.failing + 0.5) / whole, (count.rescued + 0.5) / whole
+    variance = failing + rescued - (failing - rescued) ** 2
+    return math.ceil((float(scipy.stats.norm.isf((1 - level) / 2)) / half_width) ** 2 * variance)
+
+
+def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> NDArray[np.float64]:
+    """The largest difference whose score is not below -reach. It falls as the difference grows, so halving finds it."""
+    counts = (np.asarray(each, dtype=np.float64) for each in (failing, rescued, pairs))
+    b, c, n = np.broadcast_arrays(*counts)
+    low = np.divide(b - c, n, out=np.full(n.shape, 1.0), where=n > 0)
+    high = np.ones(n.shape)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        inside = b - c - n * middle + reach * np.sqrt(n * _tango_variance(b, c, n, middle)) >= 0
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return np.minimum(high, 1.0)
+
+
+def _tango_variance(
+    b: NDArray[np.float64], c: NDArray[np.float64], n: NDArray[np.float64], difference: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Of one pair's difference, at the likeliest share of rescued pairs where the rates differ by `difference`."""
+    linear = (2 * n - b + c) * difference - b - c
+    constant = -c * difference * (1 - difference)
+    root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0.0))
+    rescued = np.divide(root - linear, 4 * n, out=np.zeros(n.shape), where=n > 0)
+    return np.maximum(2 * rescued + difference * (1 - difference), 0.0)
+
+
 def log_e_value(failing: int, discordant: int) -> float:
     """The natural logarithm of the e-value against "the description fails no more often than the base".
 
@@ -102,14 +164,14 @@ def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> NDArray[np.float6
         raise ValueError("of the discordant pairs, from none to all are failing ones")
     # Half of Beta(½, ½) lies above ½, so that its own logarithm of the tail is log ½.
     a, b = 0.5 + k.ravel(), 0.5 + (n - k).ravel()
-    found = special.betaln(a, b) + _log_upper_tail(a, b) - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
+    found = scipy.special.betaln(a, b) + _log_upper_tail(a, b) - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
     return np.where(n == 0, 0.0, found.reshape(n.shape))
 
 
 def _log_upper_tail(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     """log P(X > ½) of X ~ Beta(a, b), where the probability is too small for a float as well."""
-    tail = special.betaincc(a, b, 0.5)
-    small = tail < SMALLEST_TAIL
+    tail = scipy.special.betaincc(a, b, 0.5)
+    small = tail < _SMALLEST_TAIL
     found = np.log(np.where(small, 1.0, tail))
     found[small] = [_log_small_tail(float(x), float(y)) for x, y in zip(a[small], b[small], strict=True)]
     return found
@@ -120,68 +182,13 @@ def _log_small_tail(a: float, b: float) -> float:
     ratio = (a + b) / (b + 1) / 2
     steps = np.arange(int(np.ceil(-40 / np.log(ratio))) + 1)
     terms = np.cumsum(np.log((a + b + steps) / (b + 1 + steps) / 2))
-    series = np.logaddexp(0.0, special.logsumexp(terms))
-    return float(series - (a + b) * np.log(2) - np.log(b) - special.betaln(a, b))
+    series = np.logaddexp(0.0, scipy.special.logsumexp(terms))
+    return float(series - (a + b) * np.log(2) - np.log(b) - scipy.special.betaln(a, b))
 
 
-def difference_bounds(count: PairCount, level: float = 0.95) -> tuple[float, float]:
-    """Tango's score interval (1998) of the description's failure rate less the base's, from pairs; (-1, 1) of none.
-
-    It takes the variance at the rates that are likeliest where a difference just holds, so that it is of some width
-    where no pair disagrees. (Neither SciPy 1.17 nor statsmodels 0.15 has an interval for differences in pairs.)
-    """
-    reach = float(stats.norm.isf((1 - level) / 2))
-    low = -_upper(count.rescued, count.failing, count.pairs, reach)
-    return float(low), float(_upper(count.failing, count.rescued, count.pairs, reach))
-
-
-def difference_upper(count: PairCount, level: float = 0.95) -> float:
-    """The one-sided upper bound of the same difference, by the same score; 1 of no pairs."""
-    return float(_upper(count.failing, count.rescued, count.pairs, float(stats.norm.isf(1 - level))))
-
-
-def difference_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level: float) -> NDArray[np.float64]:
-    """`difference_upper` of many tests at once; the three arrays are broadcast against each other."""
-    return _upper(failing, rescued, pairs, float(stats.norm.isf(1 - level)))
-
-
-def pairs_of_half_width(count: PairCount, half_width: float, level: float = 0.95) -> int:
-    """How many pairs let the interval of a difference reach about `half_width` to either side, at shares like counted.
-
-    By the normal approximation. Half a pair is added to each of three outcomes (Jeffreys), or few pairs that are all of
-    one kind would seem to need none.
-    """
-    whole = count.pairs + 1.5
-    failing, rescued = (count.failing + 0.5) / whole, (count.rescued + 0.5) / whole
-    variance = failing + rescued - (failing - rescued) ** 2
-    return ceil((float(stats.norm.isf((1 - level) / 2)) / half_width) ** 2 * variance)
-
-
-def _upper(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> NDArray[np.float64]:
-    """The largest difference whose score is not below -reach. It falls as the difference grows, so halving finds it."""
-    counts = (np.asarray(each, dtype=np.float64) for each in (failing, rescued, pairs))
-    b, c, n = np.broadcast_arrays(*counts)
-    low = np.divide(b - c, n, out=np.full(n.shape, 1.0), where=n > 0)
-    high = np.ones(n.shape)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        inside = b - c - n * middle + reach * np.sqrt(n * _variance(b, c, n, middle)) >= 0
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-    return np.minimum(high, 1.0)
-
-
-def _variance(
-    b: NDArray[np.float64], c: NDArray[np.float64], n: NDArray[np.float64], difference: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Of one pair's difference, at the likeliest share of rescued pairs where the rates differ by `difference`."""
-    linear = (2 * n - b + c) * difference - b - c
-    constant = -c * difference * (1 - difference)
-    root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0.0))
-    rescued = np.divide(root - linear, 4 * n, out=np.zeros(n.shape), where=n > 0)
-    return np.maximum(2 * rescued + difference * (1 - difference), 0.0)
-
-
-def decide(count: PairCount, log_e: float, threshold_log_e: float, margin: float, *, level: float = 0.95) -> Decision:
+def decide(
+    count: PairCount, log_e: float, threshold_log_e: float, margin: float, *, level: float = CONFIDENCE
+) -> Decision:
     """Where a test stands after a batch.
 
     `futile` where the difference's one-sided upper bound is under `margin`: what is there, if anything, does not
@@ -191,34 +198,9 @@ def decide(count: PairCount, log_e: float, threshold_log_e: float, margin: float
     that gives up true findings, and makes no false ones. (`scripts/bugs_proof/sequential.py`: up to a quarter of
     differences that just are the margin, and about one in twenty of twice as much.)
     """
-    if difference_upper(count, level) < margin:
+    if tango_upper(count, level) < margin:
         return "futile"
     return "confirmed" if log_e >= threshold_log_e else "open"
-
-
-def e_q_values(log_e: Sequence[float]) -> list[float]:
-    """The smallest α at which e-BH rejects each hypothesis, at most 1, from logarithms of e-values.
-
-    For the k-th largest of m it is the least of m / (j·e₍ⱼ₎) over j ≥ k. Raises ValueError for a NaN.
-    """
-    if any(isnan(one) for one in log_e):
-        raise ValueError("an e-value is NaN")
-    m = len(log_e)
-    found = [1.0] * m
-    least = inf
-    ranked = sorted(range(m), key=lambda place: -log_e[place])
-    for rank, place in reversed(list(enumerate(ranked, start=1))):
-        least = min(least, log(m) - log(rank) - log_e[place])
-        found[place] = exp(min(least, 0.0))
-    return found
-
-
-def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
-    """Which hypotheses e-BH rejects at false discovery rate `alpha` (Wang and Ramdas 2022).
-
-    The k̂ largest, k̂ = max{k : e₍ₖ₎ ≥ m / (α·k)}. It holds under any dependence, and whenever each test stopped.
-    """
-    return [q <= alpha for q in e_q_values(log_e)]
 
 
 def most_pairs_to_decide(m: int, alpha: float) -> int:
@@ -230,6 +212,30 @@ def most_pairs_to_decide(m: int, alpha: float) -> int:
     if m < 1 or not 0 < alpha < 1:
         raise ValueError(f"m from 1 and alpha between 0 and 1, not {m} and {alpha}")
     discordant = 1
-    while log_e_value(discordant, discordant) < log(m / alpha):
+    while log_e_value(discordant, discordant) < math.log(m / alpha):
         discordant += 1
     return discordant
+
+
+def smallest_paired_difference(pairs: int, base_rate: float, tested: int, fdr: float) -> float | None:
+    """The least difference that all of `pairs` confirm with a chance of `POWER`, where no other of `tested` is.
+
+    The halves of a pair fail independently, the base's at `base_rate`: what noise they share makes them agree more, and
+    differences easier to see. By simulation, of one seed. None where no difference is seen so often.
+    """
+    threshold = math.log(max(tested, 1) / fdr)
+
+    def power(difference: float) -> float:
+        described = base_rate + difference
+        failing, rescued = described * (1 - base_rate), (1 - described) * base_rate
+        drawn = np.random.default_rng(0).multinomial(pairs, [failing, rescued, 1 - failing - rescued], _RUNS)
+        values = log_e_values(drawn[:, 0], drawn[:, 0] + drawn[:, 1])
+        return float((values >= threshold).mean())
+
+    low, high = 0.0, 1.0 - base_rate
+    if pairs < 1 or high <= 0 or power(high) < POWER:
+        return None
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+    return high

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import log
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
-from counterfoil.mining.bugs.pair_tests import (
+from counterfoil.paired_stats import (
     PairCount,
     count_pairs,
     decide,
-    difference_bounds,
-    difference_upper,
-    difference_uppers,
-    e_bh,
-    e_q_values,
     log_e_value,
     log_e_values,
     most_pairs_to_decide,
+    smallest_paired_difference,
+    tango_interval,
+    tango_upper,
+    tango_uppers,
 )
+from counterfoil.stats import e_bh, e_q_values
 
 LOOKS = np.array([16, 32, 64, 128, 256, 512, 1024])
 RUNS = 5000
@@ -127,9 +128,9 @@ def test_pairs_are_counted_and_add_up() -> None:
 
 def test_intervals_are_those_that_were_published() -> None:
     # Fagerland, Lydersen and Laake 2014, Table II: airways before and after a transplantation.
-    assert difference_bounds(PairCount(21, 1, 1, 7)) == pytest.approx((-0.517, -0.026), abs=5e-4)
+    assert tango_interval(PairCount(21, 1, 1, 7)) == pytest.approx((-0.517, -0.026), abs=5e-4)
     # Agresti and Min 2005: the crossover study.
-    assert difference_bounds(PairCount(86, 53, 16, 8)) == pytest.approx((-0.020, 0.207), abs=5e-4)
+    assert tango_interval(PairCount(86, 53, 16, 8)) == pytest.approx((-0.020, 0.207), abs=5e-4)
 
 
 @pytest.mark.parametrize("count", [PairCount(60, 8, 14, 3), PairCount(60, 20, 0, 9), PairCount(300, 2, 5, 0)])
@@ -146,19 +147,19 @@ def test_at_a_bound_the_score_is_the_quantile(count: PairCount) -> None:
         found: Any = optimize.minimize_scalar(loss, bounds=(least, most), method="bounded", options={"xatol": 1e-12})
         return (b - c - n * difference) / np.sqrt(n * (2 * found.x + difference - difference**2))
 
-    low, high = difference_bounds(count)
+    low, high = tango_interval(count)
     assert [score(low), score(high)] == pytest.approx([1.96, -1.96], abs=1e-3)
-    assert score(difference_upper(count)) == pytest.approx(-1.645, abs=1e-3)
+    assert score(tango_upper(count)) == pytest.approx(-1.645, abs=1e-3)
 
 
 def test_intervals_of_nothing_and_of_all() -> None:
-    assert difference_bounds(PairCount(0, 0, 0, 0)) == (-1, 1)
-    assert difference_upper(PairCount(0, 0, 0, 0)) == 1
-    low, high = difference_bounds(PairCount(16, 5, 0, 0))
+    assert tango_interval(PairCount(0, 0, 0, 0)) == (-1, 1)
+    assert tango_upper(PairCount(0, 0, 0, 0)) == 1
+    low, high = tango_interval(PairCount(16, 5, 0, 0))
     assert -low == pytest.approx(high) and 0.1 < high < 0.25
-    assert difference_bounds(PairCount(9, 0, 9, 0))[1] == 1
-    assert difference_bounds(PairCount(9, 0, 0, 9))[0] == -1
-    assert difference_upper(PairCount(10**6, 0, 100, 100)) < 1e-4
+    assert tango_interval(PairCount(9, 0, 9, 0))[1] == 1
+    assert tango_interval(PairCount(9, 0, 0, 9))[0] == -1
+    assert tango_upper(PairCount(10**6, 0, 100, 100)) < 1e-4
 
 
 @given(st.integers(1, 400), st.data())
@@ -166,12 +167,12 @@ def test_intervals_hold_the_difference_and_mirror(pairs: int, data: st.DataObjec
     failing = data.draw(st.integers(0, pairs))
     rescued = data.draw(st.integers(0, pairs - failing))
     count = PairCount(pairs, 0, failing, rescued)
-    low, high = difference_bounds(count)
+    low, high = tango_interval(count)
     assert -1 <= low <= count.difference <= high <= 1
     assert low < high
-    assert difference_bounds(PairCount(pairs, 0, rescued, failing)) == pytest.approx((-high, -low), abs=1e-9)
-    assert difference_upper(count) <= high + 1e-12
-    assert difference_uppers([failing], [rescued], pairs, 0.95) == pytest.approx([difference_upper(count)])
+    assert tango_interval(PairCount(pairs, 0, rescued, failing)) == pytest.approx((-high, -low), abs=1e-9)
+    assert tango_upper(count) <= high + 1e-12
+    assert tango_uppers([failing], [rescued], pairs, 0.95) == pytest.approx([tango_upper(count)])
 
 
 @pytest.mark.parametrize("pairs", [16, 64, 256])
@@ -179,7 +180,7 @@ def test_upper_bounds_cover(pairs: int) -> None:
     """Exactly, by summing over all counts: on average what is said, and never far below."""
     b, c = (each.ravel() for each in np.mgrid[: pairs + 1, : pairs + 1])
     b, c = b[b + c <= pairs], c[b + c <= pairs]
-    upper = difference_uppers(b, c, pairs, 0.95)
+    upper = tango_uppers(b, c, pairs, 0.95)
     shares = [(0.02, 0.02), (0.1, 0.1), (0.06, 0.01), (0.15, 0.1), (0.3, 0.05), (0.25, 0.2), (0.05, 0.2)]
     found = [
         stats.multinomial.pmf(np.stack([b, c, pairs - b - c], axis=1), pairs, [p, q, 1 - p - q])[upper >= p - q].sum()
@@ -265,3 +266,28 @@ def test_how_many_pairs_decide_at_best() -> None:
     for m, alpha in [(0, 0.1), (3, 0.0), (3, 1.0)]:
         with pytest.raises(ValueError, match="alpha"):
             most_pairs_to_decide(m, alpha)
+
+
+@pytest.mark.parametrize(("pairs", "base_rate", "tested"), [(128, 0.0, 8), (128, 0.2, 8), (400, 0.1, 20)])
+def test_a_difference_of_that_size_is_confirmed_four_times_in_five(pairs: int, base_rate: float, tested: int) -> None:
+    least = smallest_paired_difference(pairs, base_rate, tested, 0.1)
+    assert least is not None
+    rng = np.random.default_rng(7)
+    described = rng.random((3000, pairs)) < base_rate + least
+    base = rng.random((3000, pairs)) < base_rate
+    failing, rescued = (described & ~base).sum(1), (~described & base).sum(1)
+    power = (log_e_values(failing, failing + rescued) >= log(tested / 0.1)).mean()
+    assert power == pytest.approx(0.8, abs=0.05)
+
+
+def test_it_grows_with_the_base_rate_and_with_what_was_tested_and_falls_with_pairs() -> None:
+    def least(pairs: int, base_rate: float, tested: int) -> float:
+        return smallest_paired_difference(pairs, base_rate, tested, 0.1) or 1.0
+
+    assert least(128, 0.0, 8) < least(128, 0.1, 8) < least(128, 0.3, 8)
+    assert least(256, 0.1, 8) < least(128, 0.1, 8) < least(128, 0.1, 80)
+
+
+def test_too_few_pairs_show_no_difference_at_all() -> None:
+    assert smallest_paired_difference(0, 0.1, 1, 0.1) is None
+    assert smallest_paired_difference(6, 0.0, 20, 0.1) is None
