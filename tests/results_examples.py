@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.results import (
     ClassFacts,
     GroupFacts,
@@ -13,6 +14,7 @@ from counterfoil.report.results import (
     ResultRows,
     Results,
 )
+from counterfoil.stats import Estimate
 
 
 def model(name: str, *, near_chance: bool = False) -> ModelFacts:
@@ -52,3 +54,10 @@ def results(models: int, shifts: int, rows: Iterable[ResultRow] = ()) -> Results
         measures=(),
         rows=ResultRows(rows),
     )
+
+
+def top1(evaluation: Evaluation, place: int = 0) -> Estimate:
+    """How many of all base images, or of all where there is no base, a model is right about."""
+    found = evaluation.number("top1", model=evaluation.models[place].name, group=evaluation.results.base or "")
+    assert found is not None
+    return found

@@ -251,7 +251,7 @@ def test_it_is_cut_again_and_evaluated(dataset: tuple[Path, BuildResult], source
     edited_build(source, tmp_path / "fresh", f"prompts.shifts.red.threshold={middle!r}")
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
     found = evaluate(dataset[0], ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
-    assert found.paired
+    assert found.results.paired
 
 
 def test_files_are_named_on_this_machine_and_in_nothing_that_is_published(tmp_path: Path) -> None:

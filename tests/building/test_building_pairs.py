@@ -129,5 +129,5 @@ def test_it_is_evaluated_in_pairs(tmp_path: Path) -> None:
     tiny(tmp_path / "dataset", BESIDE, "generator.size=null")  # at a size at which the model is no guesser
     options = {"device": "cpu", "min_images_per_class": 1}
     found = evaluate(tmp_path / "dataset", ["lab:resnet10t"], out=tmp_path / "results", **options)
-    assert found.paired and len(found.scores) == 3
+    assert found.results.paired and len(found.scores) == 3
     assert all(score.pairs == score.images > 0 for score in found.scores)

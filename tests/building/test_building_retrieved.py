@@ -230,7 +230,7 @@ def test_it_is_cut_again(dataset: tuple[Path, BuildResult], pool: Path, tmp_path
 def test_it_is_evaluated(dataset: tuple[Path, BuildResult], tmp_path: Path) -> None:
     models = ["lab:resnet10t"]
     found = evaluate(dataset[0], models, out=tmp_path / "report", device="cpu", min_images_per_class=1)
-    assert not found.paired
+    assert not found.results.paired
 
 
 def test_it_is_published_and_made_again_from_there(

@@ -181,7 +181,7 @@ def test_a_pool_of_ones_own_with_licences(tmp_path: Path) -> None:
 
 def test_it_is_evaluated_and_published(chosen: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
     found = evaluate(chosen, ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
-    assert not found.paired
+    assert not found.results.paired
     words, environment = command("publish", str(chosen), REPO, "--yes")
     there = client_environment(loopback, tmp_path / "home", inherited=environment)
     warm.run(words, there, check=True)

@@ -27,6 +27,7 @@ from counterfoil.evaluation.keys_table import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.wardrobe import load_wardrobe
 from counterfoil.models.classifiers import load_classifier
+from results_examples import top1
 from tiny_builds import run_command
 
 
@@ -82,7 +83,7 @@ def test_a_group_may_be_the_base(grouped: Path, models: dict[str, str], tmp_path
     (score,) = found.scores
     assert (score.shift, score.base_accuracy) == ("fog", 1.0)
     assert score.drop is not None and score.drop.value == pytest.approx(1 / 3)
-    assert not found.paired and score.pairs_drop is None
+    assert not found.results.paired and score.pairs_drop is None
     assert "classes.csv" in {path.name for path in (tmp_path / "drop").iterdir()}
 
 
@@ -130,7 +131,7 @@ def test_answers_are_a_documented_file(dataset: Path, models: dict[str, str], tm
     rows = table.to_pylist()
     assert len(rows) == 3 * 3 * 12
     base = [row for row in rows if row["shift"] == "base"]
-    assert sum(row[f"right.{sharp}"] for row in base) / len(base) == found.models[0].top1.value
+    assert sum(row[f"right.{sharp}"] for row in base) / len(base) == top1(found).value
     assert all((row[f"answer.{sharp}"] == row["label"]) == row[f"right.{sharp}"] for row in rows)
     assert all(0 < row[f"confidence.{sharp}"] <= 1 for row in rows)
 

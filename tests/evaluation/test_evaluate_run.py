@@ -20,6 +20,7 @@ from counterfoil.plan import Sample
 from counterfoil.progress import Stage, listening
 from counterfoil.store import verify_files
 from counterfoil.store.replacement import replacement_folder
+from results_examples import top1
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -215,7 +216,7 @@ def test_other_content_under_the_same_names_is_scored_anew(tmp_path: Path) -> No
     shutil.rmtree(folder)
     save_colour_model(folder, blind=(0,))
     second = evaluate(dataset, [name], device="cpu")
-    assert (first.models[0].top1.value, second.models[0].top1.value) == (1.0, pytest.approx(2 / 3))
+    assert (top1(first).value, top1(second).value) == (1.0, pytest.approx(2 / 3))
     entries = list((dataset / ".counterfoil" / "predictions").iterdir())
     assert len(entries) == 2
     # Other images in the same place are other data.
@@ -223,7 +224,7 @@ def test_other_content_under_the_same_names_is_scored_anew(tmp_path: Path) -> No
     build_colours(tmp_path / "other", "samples.seed=9", keep=lambda sample: sample.label != 2)
     (tmp_path / "other").rename(tmp_path / "d")
     (tmp_path / "d" / ".counterfoil" / "predictions").mkdir(parents=True)
-    assert evaluate(dataset, [name], device="cpu").models[0].top1.value == pytest.approx(0.5)
+    assert top1(evaluate(dataset, [name], device="cpu")).value == pytest.approx(0.5)
 
 
 def test_a_damaged_cache_entry_is_made_again(tmp_path: Path, models: dict[str, str]) -> None:
