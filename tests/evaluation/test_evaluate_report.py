@@ -18,10 +18,10 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figure_style import KINDS, _with_tips, new_figure, place_labels
 from counterfoil.evaluation.report import between, heat, points, report_html, whole
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.recipe import Recipe
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.report.templates import templates_folder
+from counterfoil.stats import Estimate
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counterfoil.evaluation.spoken_floor import spoken_floor
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,8 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import slope
 from counterfoil.plan import Sample
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.report.reference import near_chance_sentences
+from counterfoil.report.results import classes_of
 from counterfoil.stats import wilson_interval
 
 COLOURS = 3
@@ -84,12 +85,13 @@ def test_a_model_near_chance_is_marked_and_in_no_average(evaluation: Evaluation,
     sound = [model.name for model in evaluation.sound_models]
     for shift in evaluation.shifts:
         drops = [evaluation.score(name, shift.name).drop for name in sound]
-        assert shift.impact is not None and shift.slope is not None
-        assert shift.impact.value == pytest.approx(np.mean([drop.value for drop in drops if drop]))
-        assert shift.slope.n_models == len(sound)
+        impact, fitted = (evaluation.results.rows.one(name, group=shift.name) for name in ("impact", "slope"))
+        assert impact is not None and fitted is not None
+        assert impact.value == pytest.approx(np.mean([drop.value for drop in drops if drop]))
+        assert fitted.n == impact.n == len(sound)
         scores = [evaluation.score(name, shift.name) for name in sound]
         line = slope([one.base_accuracy or 0 for one in scores], [one.accuracy or 0 for one in scores])
-        assert line is not None and line.slope == pytest.approx(shift.slope.slope)
+        assert line is not None and line.slope == pytest.approx(fitted.value)
     # It stays in every table.
     with evaluation.files["robustness"].open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["model"] == models["only_blue"]]
@@ -109,7 +111,8 @@ def test_a_class_near_chance_is_left_out_and_told_apart_from_few_images(blind: E
     [model] = blind.models
     assert not model.near_chance and blind.base
     assert [(one.class_id, one.why, one.base_accuracy) for one in blind.base.left_out] == [("01", "near chance", 0.0)]
-    assert model.base is not None and model.base.value == model.base_accuracy == 1.0
+    base = blind.results.base_number(model.name)
+    assert base is not None and base.value == 1.0
     for shift in blind.shifts:
         score = blind.score(model.name, shift.name)
         assert (shift.classes, score.classes, score.images) == (2, 2, 2 * CANDIDATES)
@@ -118,13 +121,13 @@ def test_a_class_near_chance_is_left_out_and_told_apart_from_few_images(blind: E
     # Averaged over all three classes, the blind class would have halved what swap does.
     swap = blind.score(model.name, "swap").drop
     assert swap is not None and swap.value == pytest.approx(1 / 3)
-    green = next(one for one in blind.class_scores if (one.shift, one.class_id) == ("swap", "01"))
+    green = next(one for one in classes_of(blind.results, "swap") if one.class_id == "01")
     assert (green.class_near_chance, green.near_chance, green.impact) == (True, (True,), None)
     assert green.base_accuracy == (0.0,) and len(green.drops) == 1
     few = evaluate(dataset, [model.name], device="cpu", out=blind.files["report"].parent / "few",
                    min_images_per_class=CANDIDATES + 1, reference=False)  # fmt: skip
     assert few.base and {one.why for one in few.base.left_out} == {"few images"}
-    assert not few.models[0].near_chance and few.models[0].base is None
+    assert not few.models[0].near_chance and few.results.base_number(model.name) is None
 
 
 def test_classes_near_chance_are_marked_in_their_tables(blind: Evaluation) -> None:
@@ -138,16 +141,17 @@ def test_classes_near_chance_are_marked_in_their_tables(blind: Evaluation) -> No
 
 
 def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Evaluation) -> None:
-    assert spoken_floor(blind) == (
+    assert near_chance_sentences(blind.results) == (
         "1 of 3 classes (green) is near chance on the base and is left out of every average.",
     )
-    assert spoken_floor(evaluation) == (
+    assert near_chance_sentences(evaluation.results) == (
         "1 of 6 models (only_blue) is near chance on the base and is left out of averages over models.",
     )
     assert blind.base is not None
     [one] = blind.base.left_out
     many = tuple(replace(one, class_id=str(n), name=f"class {n}") for n in range(40))
-    [told] = spoken_floor(replace(blind, base=replace(blind.base, classes=60, left_out=many)))
+    groups = (replace(blind.base, classes=60, left_out=many), *blind.shifts)
+    [told] = near_chance_sentences(replace(blind.results, groups=groups))
     assert told.startswith("40 of 100 classes (class 0, class 1, ") and "and 28 more) are near chance" in told
 
 
@@ -167,10 +171,11 @@ def test_where_everything_is_near_chance_there_are_words_and_no_number(tmp_path:
 
     dataset = build_colours(tmp_path / "d", image=image)
     found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=False)
-    assert found.models[0].near_chance and found.models[0].base is None
-    assert all(shift.impact is None and shift.slope is None for shift in found.shifts)
+    assert found.models[0].near_chance and found.results.base_number(found.models[0].name) is None
+    assert not found.results.rows.where("impact", class_id="") and not found.results.rows.where("slope")
     assert all(score.drop is None and score.base_accuracy is None for score in found.scores)
-    assert len(spoken_floor(found)) == 2 and "no drop can be given" in spoken_floor(found)[0]
+    told = near_chance_sentences(found.results)
+    assert len(told) == 2 and "no drop can be given" in told[0]
     text = json.dumps(found.to_json(), allow_nan=False)
     assert "NaN" not in text
     for name in ("results", "robustness", "shifts", "classes", "report"):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 import pytest
-from counterfoil.report.nested import ReferenceGap, ReferenceResult
 
 from contrast import faint_texts
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.report.reference import ReferenceResult
+from counterfoil.report.results import LeftOut, ResultRow, ResultRows, classes_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -34,18 +34,20 @@ def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory
     share = CheckedShare(0.12, 0.08, 0.17)
     judge = JudgedLabels(100, 12, share, None)
     people = SelectedByPeople(40, share, 0.61, 40, share, -0.02)
-    gaps = tuple(
-        ReferenceGap(model.name, Estimate(0.7, 0.6, 0.8), Estimate(0.2, 0.1, 0.3), Estimate(0.5, 0.4, 0.6), True)
-        for model in evaluation.models
-    )
-    class_scores = tuple(
-        replace(score, impact=None, class_near_chance=True) if score.class_id == "01" else score
-        for score in evaluation.class_scores
-    )
+    results = evaluation.results
+    low = LeftOut("01", "green", 12, 12, "near chance", 0.1)
+    rows = [row for row in results.rows if (row.measure, row.class_id) != ("impact", "01")]
+    for model in results.models:
+        for name, value in (("validation", 0.7), ("validation_base", 0.2), ("validation_gap", 0.5)):
+            rows.append(ResultRow(name, model=model.name, value=value, low=value - 0.1, high=value + 0.1))
     told = replace(
-        evaluation,
-        class_scores=class_scores,
-        reference=ReferenceResult("lab:wardrobe:validation", 150, 3, None, gaps),
+        results,
+        groups=(
+            replace(results.groups[0], left_out=(low,)),
+            *(replace(one, left_out=(low,)) for one in results.shifts),
+        ),
+        rows=ResultRows(rows),
+        reference=ReferenceResult("lab:wardrobe:validation", 150, 3),
         label_checks=LabelChecks("lab:clip", 150, (ShiftChecks("base", judge), ShiftChecks("swap", judge, people)), 3),
     )
     path = tmp_path_factory.mktemp("full") / "report.html"
@@ -143,7 +145,7 @@ def test_the_chosen_model_is_told_everywhere_in_the_table_of_classes(
     assert table.locator("caption").inner_text() == f"Points lost, {name}"
     assert "averaged" not in page.locator("p", has=page.locator(".whose")).inner_text()
     assert name in page.locator("#class-numbers caption").inner_text()
-    for score in evaluation.class_scores:
+    for score in [one for shift in evaluation.shifts for one in classes_of(evaluation.results, shift.name)]:
         cell = table.locator(
             f"a[href='failures.html#model={quote_plus(name)}&shift={score.shift}&class={score.class_id}']"
         )
@@ -179,9 +181,9 @@ def test_every_number_of_a_class_is_shown_without_a_pointer(
     table = page.locator("#class-numbers")
     assert "blue" in table.locator("caption").inner_text()
     rows = {row[0]: row for row in (one.split("\t") for one in table.locator("tbody").inner_text().split("\n"))}
-    for score in evaluation.class_scores:
+    for score in [one for shift in evaluation.shifts for one in classes_of(evaluation.results, shift.name)]:
         if score.class_id == "02":
-            base, shifted = evaluation.averaged(score.base_accuracy), evaluation.averaged(score.accuracy)
+            base, shifted = map(evaluation.results.mean_of_sound, (score.base_accuracy, score.accuracy))
             assert base is not None and shifted is not None and score.impact is not None
             numbers = [float(text.replace("−", "-")) for text in rows[score.shift][1:4]]
             assert numbers == pytest.approx([100 * base, 100 * shifted, 100 * score.impact.value], abs=0.06)

@@ -73,11 +73,8 @@ def copy(directory: Path, place: Path) -> Path:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    return {
-        name: path.read_bytes()
-        for path in directory.rglob("*")
-        if path.is_file() and not (name := path.relative_to(directory).as_posix()).startswith(".counterfoil/")
-    }
+    files = {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {str(name): file for name, file in files.items() if name.parts[0] not in (".counterfoil", "index.html")}
 
 
 def said(found: Review, shift: str, task: Task = "class") -> TaskResult:

@@ -108,7 +108,8 @@ def slope_figure(results: Results) -> str | None:
     for place, (shift, [impact, line]) in enumerate(shown):
         x, y, colour = 100 * impact.value, line.value, KIND_COLOURS[kind_of_shift(shift)]
         axes.scatter(x, y, s=44, color=colour, zorder=3, linewidths=0, gid=f"shift{place}")
-        slope = f"{line.value:.2f} ({line.low:.2f} to {line.high:.2f})"
+        ends = "" if line.low is None or line.high is None else f" ({line.low:.2f} to {line.high:.2f})"
+        slope = f"{line.value:.2f}{ends}"
         tips[f"shift{place}"] = [
             f"{spoken(shift.name)} ({kind_of_shift(shift)}): impact {_points(impact)} points, slope {slope}"
         ]

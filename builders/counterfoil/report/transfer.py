@@ -17,7 +17,7 @@ from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
 from counterfoil.keep.failure_names import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
-from counterfoil.report.tables import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.tables import Row, Table, TableCell, TableColumn, count_cell, points_cell, table_of, text_cell
 from counterfoil.report.words import counted, csv_interval, csv_percent, listed
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ RELATION_WORDS = {
 }
 BY_CONSTRUCTION = "by construction"
 MOST_JUDGES = 6
-_MOST_SHIFTS = 40
+_MOST_SHIFTS, _MOST_BESIDE = 40, 8
 _FILE = "transfer.csv"
 
 
@@ -102,14 +102,14 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         return []
     models, rows = transfer.by_kinship, results.rows
     names = {one.name: called(one.name, results, short=short) for one in models}
-    beside = _beside(transfer, rows)
+    beside = _beside(transfer, rows)[:_MOST_BESIDE]
     columns = [
-        Column("model", "name"),
-        Column("family", "name"),
-        Column("to the judge", "text"),
-        *(Column(f"wrong, {_RULE_WORDS[rule]}") for rule in RULES),
-        *(Column(f"base, {_RULE_WORDS[rule]}") for rule in RULES),
-        *(Column(f"{name}, top-1", named=True) for name in beside),
+        TableColumn("model", "name"),
+        TableColumn("family", "name"),
+        TableColumn("to the judge", "text"),
+        *(TableColumn(f"wrong, {_RULE_WORDS[rule]}") for rule in RULES),
+        *(TableColumn(f"base, {_RULE_WORDS[rule]}") for rule in RULES),
+        *(TableColumn(f"{name}, top-1", named=True) for name in beside),
     ]
     shown = []
     for one in models:
@@ -117,9 +117,9 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         shown.append(
             Row(
                 (
-                    Cell(*names[one.name], sort=one.name),
+                    TableCell(*names[one.name], sort=one.name),
                     text_cell(one.family),
-                    Cell(RELATION_WORDS[one.relation], sort=RELATIONS.index(one.relation)),
+                    TableCell(RELATION_WORDS[one.relation], sort=RELATIONS.index(one.relation)),
                     *(_rate(transfer, one, rows, rule) for rule in RULES),
                     *(points_cell(rows.value(ON_BASE, at=rule, **key)) for rule in RULES),
                     *(points_cell(rows.value(BESIDE, at=f"{TOP1} {name}", **key)) for name in beside),
@@ -128,10 +128,10 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         )
     tables = [table_of(f"Wrong answers of each model on what {transfer.judge} got wrong (%)", columns, shown)]
     if len(transfer.shifts) > 1:
-        head = [Column("shift", "shift"), Column("images"), Column("captions")]
+        head = [TableColumn("shift", "shift"), TableColumn("images"), TableColumn("captions")]
         by_shift = Table(
             "Wrong answers under each shift, top-1 (%)",
-            (*head, *(Column(label, note=note, named=True) for label, note in names.values())),
+            (*head, *(TableColumn(label, note=note, named=True) for label, note in names.values())),
             tuple(_of_shift(transfer, shift.name, models, rows) for shift in transfer.shifts),
         )
         tables.append(by_shift.first(_MOST_SHIFTS, "shifts", _FILE))
@@ -151,12 +151,12 @@ def kept_words(transfer: Transfer) -> str:
     """How the images were chosen: by which judges, and how many of them had to be wrong."""
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
     failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
-    by_rule = f", by the failure rule {' or '.join(failures)}" if failures else ""
+    by_rule = f", by the failure rule {listed(failures, last='or')}" if failures else ""
     images = f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} are here"
     if rules == [(1, 1)]:
         told = f"{images} because {transfer.judge} was wrong about them{by_rule}."
     else:
-        needed = " or ".join(f"{least} of {judges}" for judges, least in rules)
+        needed = listed([f"{least} of {judges}" for judges, least in rules], last="or")
         told = f"{images} with {transfer.judge} wrong about them, where {needed} judges had to be{by_rule}."
     if near := transfer.classes_near_chance:
         told += f" Not counted: {listed(near)}, near chance on the base."
@@ -224,10 +224,10 @@ def transfer_csv(results: Results) -> str:
 _RULE_WORDS = {TOP1: "top-1", TOP3: "top-3"}
 
 
-def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str) -> Cell:
+def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str) -> TableCell:
     found = rows.one(TRANSFER, model=model.name, against=transfer.judge, at=rule)
     if found is not None and found.note:
-        return Cell(points_cell(found.value).text, found.note, found.value or 0.0)
+        return TableCell(points_cell(found.value).text, found.note, found.value or 0.0)
     return points_cell(None if found is None else found.estimate)
 
 

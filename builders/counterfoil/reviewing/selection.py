@@ -15,8 +15,9 @@ from counterfoil.label_checks.people import (
     ShiftSelected,
     TaskResult,
 )
+from counterfoil.label_checks.rogan_gladen import share_of
 from counterfoil.report.labels import CheckedShare
-from counterfoil.reviewing.agreement import agreement, mean_frequency, share_of
+from counterfoil.reviewing.agreement import agreement, mean_frequency
 from counterfoil.reviewing.answers import Asked, FinishedGrid, RaterAnswers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl
 from counterfoil.stats import CONFIDENCE

@@ -17,9 +17,9 @@ RESULTS = EVALUATED.document
 def read_results(directory: Path, content: str) -> Results | None:
     """The results in a dataset directory, where they are whole and of data with this content; else None.
 
-    UserError, with what is wrong, for results that are sealed and not of the form that is written.
+    UserError for results of an earlier version, and for what is sealed and not of the form that is written.
     """
-    document = EVALUATED.read(directory, content)
+    document = EVALUATED.read(directory, content, earlier=True)
     if document is None:
         return None
     del document["files"]

@@ -27,8 +27,8 @@ def relative_drop(found: Drops, model: int) -> Estimate | None:
     value = float(found.drop[model]) / base
     if (found.base_replicates[:, model] == 0).any():
         return Estimate(value)
-    agreed = tuple(float(side[model]) / base for side in found.agreed)
-    return percentile_interval(value, replicates, agreed, least=-np.inf)
+    below, above = (float(side[model]) / base for side in found.agreed)
+    return percentile_interval(value, replicates, (below, above), least=-np.inf)
 
 
 def _rows(answered: Answered) -> Iterator[ResultRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from counterfoil.evaluation import statistics
@@ -25,8 +26,13 @@ def _rows(name: str, number: Callable[[Slope], Estimate | float]) -> Callable[[A
     return rows
 
 
+def _slope(line: Slope) -> Estimate:
+    # Where all models are equal under the shift, nothing tells how far the line may be off.
+    return Estimate(line.slope, line.low, line.high) if math.isfinite(line.low) else Estimate(line.slope)
+
+
 SLOPE = Measure(
-    _rows("slope", lambda line: Estimate(line.slope, line.low, line.high)),
+    _rows("slope", _slope),
     "ID/OOD slope",
     "plain",
     "How accuracy under the shift grows with accuracy on the base, a point a model; models near chance are in no line.",
