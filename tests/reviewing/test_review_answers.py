@@ -318,10 +318,10 @@ def changed(document: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -
 
 
 HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a list": (lambda d: [d], "holds no answers of a review"),
-    "another form": (lambda d: d.update(version=2), "holds no answers of a review"),
-    "a key more": (lambda d: d.update(evil=1), "holds 'evil', which no page writes"),
-    "a key less": (lambda d: {key: value for key, value in d.items() if key != "rater"}, "lacks rater"),
+    "a list": (lambda d: [d], "is not the answers of a review"),
+    "another form": (lambda d: d.update(version=2), "is not the answers of a review"),
+    "a key more": (lambda d: d.update(evil=1), "evil: is no key of this form"),
+    "a key less": (lambda d: {key: value for key, value in d.items() if key != "rater"}, "rater: is missing"),
     "another dataset": (lambda d: d.update(content="0" * 64), "is of another dataset"),
     "content that is no text": (lambda d: d.update(content=[1]), "content: Input"),
     "a token of another form": (lambda d: d.update(token="../../x"), "token: String"),
@@ -342,7 +342,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "an id that is a number": (lambda d: d["grids"][0]["shown"].append(7), "shown."),
     "an unknown id": (lambda d: d["grids"][0]["shown"].append("0" * 20), "1 of 45 images are none that a page shows"),
     "an id twice": (lambda d: d["grids"][0]["shown"].append(d["grids"][0]["shown"][0]), "each once"),
-    "nothing shown": (lambda d: d["grids"][0].update(shown=[], selected=[]), "shown: List should have at least 1"),
+    "nothing shown": (lambda d: d["grids"][0].update(shown=[], selected=[]), "at least 1 item"),
     "more than a grid": (lambda d: d["grids"][0].update(shown=[f"{n:020x}" for n in range(49)]), "at most 48 items"),
     "selected and not shown": (lambda d: d["grids"][0]["selected"].append("0" * 20), "selects images that it does not"),
     "a grid twice": (lambda d: d["grids"].append(d["grids"][0]), "images twice under the"),
@@ -396,7 +396,7 @@ def test_many_problems_of_a_file_are_counted(colours: Path, files: list[Path], t
     bad["grids"] = [{}] * 500
     with pytest.raises(UserError) as refused:
         review_answers(colours, [written(tmp_path / "bad.json", bad)])
-    assert len(refused.value.problems) == 1 and "; and 1,990 more" in refused.value.problems[0]
+    assert len(refused.value.problems) == 1 and "; and 1,991 more" in refused.value.problems[0]
     bad["grids"] = [{"task": "shift", "label": "base", "shown": ["0" * 20], "selected": []}] * 500
     with pytest.raises(UserError) as refused:
         review_answers(colours, [written(tmp_path / "bad.json", bad)])

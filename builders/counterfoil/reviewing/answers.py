@@ -59,7 +59,7 @@ class AnsweredGrid:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class AnsweredPage:
     """The file of one person and page (`sheet`). token: tells people apart; rater: what they typed, if anything."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -146,7 +146,7 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
     for path in map(named_path, paths):
         try:
             text = read_regular(path, _MOST_BYTES)
-            found = parse_document(Answers, text, str(path), version=VERSION, hint=_HINT, called=_CALLED)
+            found = parse_document(AnsweredPage, text, str(path), version=VERSION, hint=_HINT, called=_CALLED)
         except FileNotFoundError:
             problems.append(f"{path} is not there")
             continue
@@ -176,7 +176,7 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
     return list(raters.values())
 
 
-def _problems(found: Answers, asked: Asked) -> Iterator[str]:
+def _problems(found: AnsweredPage, asked: Asked) -> Iterator[str]:
     """What the dataset says of answers that are of the form."""
     if found.content != asked.content:
         yield (

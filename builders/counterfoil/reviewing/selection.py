@@ -47,8 +47,8 @@ def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
         raters=people,
         controls=AllControls(
             **asdict(controls),
-            real_share=_rounded(share_of(controls.real_passed, controls.real)),
-            without_share=_rounded(share_of(controls.without_passed, controls.without)),
+            real_share=_rounded(share_of(controls.real_passed, controls.real) if controls.real else None),
+            without_share=_rounded(share_of(controls.without_passed, controls.without) if controls.without else None),
         ),
         shifts=tuple(
             ShiftSelected(shift, results[shift, "class"], results[shift, "shift"])
