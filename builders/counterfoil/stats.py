@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from statistics import NormalDist
@@ -71,23 +71,27 @@ def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bou
     The share is in it. Counts need not be whole: weighted ones are worth a number of independent ones.
     """
     part, whole = float(part), float(whole)  # numpy's numbers would go on into documents
-    return _wilson(min(1.0, max(0.0, part / whole)), whole, level) if whole > 0 else (0.0, 1.0)
+    if whole <= 0:
+        return 0.0, 1.0
+    share = min(1.0, max(0.0, part / whole))
+    normal = NORMAL if level == CONFIDENCE else NormalDist().inv_cdf(0.5 + level / 2)
+    middle, half = _wilson(share, whole, normal, math.sqrt)
+    # At none and at all an end is the share itself, but for rounding.
+    low = 0.0 if share == 0 else min(share, max(0.0, middle - half))
+    return low, 1.0 if share == 1 else max(share, min(1.0, middle + half))
 
 
 def wilson_intervals(shares: NDArray[np.float64], whole: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Low and high ends of `wilson_interval`, of shares of `whole` rows each, which may be averages of shares."""
-    return np.vectorize(_wilson, otypes=[np.float64, np.float64])(shares, np.asarray(whole, np.float64))
+    middle, half = _wilson(shares, np.asarray(whole, np.float64), NORMAL, np.sqrt)
+    return np.clip(middle - half, 0.0, shares), np.clip(middle + half, shares, 1.0)
 
 
-def _wilson(share: float, whole: float, level: float = CONFIDENCE) -> Bounds:
-    normal = NORMAL if level == CONFIDENCE else NormalDist().inv_cdf(0.5 + level / 2)
+def _wilson(share: Any, whole: Any, normal: float, sqrt: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """(middle, half of the width) of the interval, of numbers or of arrays."""
     square = normal**2
-    middle = (share + square / (2 * whole)) / (1 + square / whole)
-    half = normal * math.sqrt(share * (1 - share) / whole + square / (4 * whole * whole)) / (1 + square / whole)
-    # At none and at all an end is the share itself, but for rounding.
-    low = 0.0 if share == 0 else min(share, max(0.0, middle - half))
-    high = 1.0 if share == 1 else max(share, min(1.0, middle + half))
-    return low, high
+    half = normal * sqrt(share * (1 - share) / whole + square / (4 * whole * whole)) / (1 + square / whole)
+    return (share + square / (2 * whole)) / (1 + square / whole), half
 
 
 def wilson_estimate(part: int, whole: int) -> Estimate:
