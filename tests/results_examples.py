@@ -14,7 +14,6 @@ from counterfoil.report.results import (
     ResultRows,
     Results,
 )
-
 from counterfoil.stats import Estimate
 
 

@@ -19,7 +19,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from colour_world import COLOURS, EACH, FIRST, NAMES, build_colours
-from results_examples import top1
 from counterfoil.cli.main import app
 from counterfoil.csv_text import csv_text
 from counterfoil.errors import UserError
@@ -28,6 +27,7 @@ from counterfoil.evaluation.keys_table import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.wardrobe import load_wardrobe
 from counterfoil.models.classifiers import load_classifier
+from results_examples import top1
 from tiny_builds import run_command
 
 
@@ -276,10 +276,10 @@ def test_the_command_takes_them(photos: Path, named: str, tmp_path: Path) -> Non
     built = build_colours(tmp_path / "built")
     done = run_command(["evaluate", str(photos), "--models", named, "--out", str(tmp_path / "one"), "--device", "cpu"])
     assert done.returncode == 0, done.stderr
-    assert "accuracy, percent" in done.stdout and "left out: red/cut.png\n" in done.stdout
+    assert "accuracy over all images" in done.stdout and "left out: red/cut.png\n" in done.stdout
     words = ["evaluate", str(built), "--beside", f"photos={photos}", "--models", named, "--device", "cpu", "--json"]
     both = run_command(words)
     assert both.returncode == 0, both.stderr
-    assert [shift["name"] for shift in json.loads(both.stdout)["shifts"]] == ["dusk", "swap", "photos"]
+    assert [shift["name"] for shift in json.loads(both.stdout)["groups"]] == ["base", "dusk", "swap", "photos"]
     wrong = run_command(["evaluate", str(built), "--beside", "photos", "--models", named])
     assert wrong.returncode == 2 and "expected NAME=IMAGES" in wrong.stderr
