@@ -132,18 +132,19 @@ def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(failed
 
 
 def test_transfer_is_over_what_failed_by_the_rule(failed: Path) -> None:
-    [transfer] = evaluate(failed, [JUDGE, "lab:lcnet_035"], device="cpu").transfer
+    found = evaluate(failed, [JUDGE, "lab:lcnet_035"], device="cpu")
+    [transfer] = found.transfer
     kept = [row for row in rows_of(failed, "data") if row["shift"] != "base"]
-    assert transfer.images == len(kept) and {one.shift: one.failure for one in transfer.shifts} == RULES
+    assert transfer.images == len(kept) and {one.name: one.failure for one in transfer.shifts} == RULES
     for shift, by_construction in (
         ("red", ["top1", "top3"]),
         ("in_the_snow", ["top1"]),
         ("red_again", ["top1", "top3"]),
     ):
-        [judge] = [score for score in transfer.of(shift) if score.relation == "judge"]
-        sure = [rate.rule for rate in judge.rates if rate.rate.low is None]
-        assert sure == by_construction
-        assert all(rate.rate.value == 1 for rate in judge.rates if rate.rule in sure)
+        [judge] = [model.name for model in transfer.models if model.relation == "judge"]
+        rates = found.results.rows.where("transfer", model=judge, group=shift, against=transfer.judge)
+        assert [rate.at for rate in rates if rate.low is None] == by_construction
+        assert all(rate.value == 1 for rate in rates if rate.low is None)
 
 
 def test_a_judge_that_cannot_answer_a_rule_is_told_before_anything_is_made(tmp_path: Path) -> None:

@@ -109,15 +109,12 @@ def test_croissant_says_it_too(tmp_path: Path) -> None:
 
 
 def test_transfer_is_told_by_kinship_over_all_shifts() -> None:
-    names = {"lab:vit | `x`": "other", "lab:resnet10t": "judge"}
-    models = tuple(TransferModel(name, "vit", relation) for name, relation in names.items())
+    models = (TransferModel("lab:vit | `x`", "vit", "other"), TransferModel("lab:resnet10t", "vit", "judge"))
     judge = Transfer("lab:resnet10t", "resnet10t", "resnet", True, 3, 9, (), models)
     rows = []
-    for name in names:
-        key = {"model": name, "against": judge.judge, "at": "top1"}
-        rows += [ResultRow("transfer", value=0.5, low=0.25, high=0.75, n=9, units=3, **key)]
-        rows += [ResultRow("transfer_base", value=0.125, **key)]
-        rows += [ResultRow("transfer", group="snow", value=0.9, **key)]
+    for model in models:
+        own = ResultRow("transfer", model=model.name, against=judge.judge, at="top1", value=0.5, low=0.25, high=0.75)
+        rows += [own, replace(own, measure="transfer_base", value=0.125), replace(own, group="snow", value=0.9)]
     rows[0] = replace(rows[0], low=None, high=None, note="by construction")
     [table] = transfer_tables(judge, results(1, 0, rows), short=False)
     shown = [line.split(" | ") for line in markdown.table(table).splitlines()]

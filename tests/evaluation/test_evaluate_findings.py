@@ -21,10 +21,13 @@ from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.mined_facts import LONGEST
 from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, counted_words, finding_sentences
-from counterfoil.report.results import ResultRows, results_from
+from counterfoil.report.results import ResultRows
 from counterfoil.report.words import between
 from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
+from counterfoil.store.content import content_of_receipts
+from counterfoil.store.reading import read_receipts
+from counterfoil.store.results import read_results
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
 from tiny_builds import tiny
 
@@ -240,7 +243,7 @@ def test_a_file_of_predictions_is_not_asked_for_what_it_has_not_seen(
     lines = ["key,label", *(f"{row['key']},{names[row['label']]}" for row in table.to_pylist())]
     answers.write_text("\n".join(lines) + "\n")
     found = evaluate(picked, [f"predictions:{answers}"], device="cpu")
-    [score] = scores_of(found).values()
+    score = score_of(found, f"predictions:{answers}")
     assert score.rate is None and "a file of predictions has no answers" in score.note
 
 
@@ -403,7 +406,8 @@ def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, ALL_STORED)
     found = evaluate(dataset, [models["sharp"], models["no_red"]], device="cpu", into_card=True)
     assert verify_files(dataset) == []
-    stored = results_from((dataset / "evaluation" / "results.json").read_bytes(), "results.json")
+    stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
+    assert stored is not None
     rate = stored.rows.value("failure_rate", model="local-dir:./sharp", group=stored.findings[0].shift)
     assert rate == pytest.approx(0.3)
     rows = read_csv(dataset / "evaluation" / "findings.csv")

@@ -20,10 +20,13 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.report.results import ResultRow, ResultRows, Results, results_from
+from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.report.transfer import Transfer, TransferModel, found_words, kept_words, transfer_tables
 from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
+from counterfoil.store.content import content_of_receipts
+from counterfoil.store.reading import read_receipts
+from counterfoil.store.results import read_results
 from mined_colours import JUDGE, PICKED, build_mined, mined
 from tiny_builds import tiny
 
@@ -218,7 +221,8 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
     assert Page(page).open == []
     assert "by construction" in page and "same architecture, other weights" in page and "as Wiles et al. 2022" in page
     text = (dataset / "evaluation" / "results.json").read_text()
-    stored = results_from(text, "results.json")
+    stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
+    assert stored is not None
     [told] = stored.transfer
     found = [score.rate.value for score in scores_of(stored, told).values()]
     assert found == [1, pytest.approx(2 / 3, abs=1e-6)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from counterfoil.report.distances import Distances, ImageSet, about_bias, distances_table
-from counterfoil.report.results import ResultRow, ResultRows
+from counterfoil.report.results import ResultRow, ResultRows, row
+from counterfoil.stats import Estimate
 
 SETS = 40  # of a table
 
@@ -22,10 +23,10 @@ def rows(told: Distances, unmeasured: str = "") -> Iterator[ResultRow]:
     for one in told.sets:
         kid = -0.0001 if one.what == "source" else 0.12345
         if one.name == unmeasured:
-            yield ResultRow("kid", note="too few", **told.key(one))
+            yield row("kid", None, note="too few", **told.key(one))
             continue
-        yield ResultRow("kid", value=kid, low=kid - 0.01, high=kid + 0.01, **told.key(one))
-        yield ResultRow("fid", value=12.3456, **told.key(one))
+        yield row("kid", Estimate(kid, kid - 0.01, kid + 0.01), **told.key(one))
+        yield row("fid", 12.3456, **told.key(one))
 
 
 def test_numbers_have_the_digits_that_their_interval_bears_and_the_source_is_last() -> None:

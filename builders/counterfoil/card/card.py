@@ -138,12 +138,12 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             results=results,
             unread=unread,
             robustness=robustness_of(results) if results is not None else None,
-            distances=[]
-            if results is None
-            else [
+            distances=[
                 (distances_table(one, results.rows), how_measured(one), about_bias(one))
                 for one in results.distances[:_MOST_DISTANCES]
-            ],
+            ]
+            if results is not None
+            else [],
             distances_worth=WORTH,
             mined=mined_of(recipe, MOST_ROWS),
             labels=labels_of(recipe, lock.get("inputs", {}), tally, MOST_ROWS),
@@ -180,6 +180,13 @@ def _results(directory: Path, content: str) -> tuple[Results | None, str | None]
         return read_results(directory, content), None
     except UserError as error:
         return None, error.problems[0]
+
+
+def _distances(results: Results | None) -> list[tuple[Table, str, str]]:
+    """The table of each model of features, how it was measured, and what its marks mean."""
+    if results is None:
+        return []
+    return [(distances_table(one, results.rows), how_measured(one), about_bias(one)) for one in results.distances]
 
 
 def _transfer(results: Results | None) -> list[tuple[str, Table]]:

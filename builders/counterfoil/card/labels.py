@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import RunFailure
 from counterfoil.label_checks import checks_of_dataset
 from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
-from counterfoil.report.tables import Cell, Column, Table
+from counterfoil.report.tables import Table, TableCell, TableColumn
 from counterfoil.report.words import NOTHING
 from counterfoil.store.layout import LOCK
 from counterfoil.store.rows import unique_names
@@ -45,9 +45,10 @@ def labels_of(recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows
     ]
     table = replace(
         table,
-        columns=(*table.columns, Column("classes in most doubt", "text")),
+        columns=(*table.columns, TableColumn("classes in most doubt", "text")),
         rows=tuple(
-            replace(row, cells=(*row.cells, Cell(text or NOTHING))) for row, text in zip(table.rows, worst, strict=True)
+            replace(row, cells=(*row.cells, TableCell(text or NOTHING)))
+            for row, text in zip(table.rows, worst, strict=True)
         ),
     )
     picked = any(recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from counterfoil.report.tables import Column, Table
+from counterfoil.report.tables import Table, TableColumn
 
 # What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas, strikethrough.
 _ANYWHERE = re.compile(r"([\\`*\[\]<>|~$])")
@@ -85,6 +85,6 @@ def table(shown: Table) -> str:
     return "\n".join(lines)
 
 
-def _heading(column: Column) -> str:
+def _heading(column: TableColumn) -> str:
     label = code_cell(column.label) if column.named else _within(column.label[0].upper() + column.label[1:])
     return f"{label} ({_within(column.note)})" if column.note else label

@@ -12,7 +12,7 @@ from counterfoil.report.reference import (
     reference_warnings,
 )
 from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
-from counterfoil.report.tables import Cell, Column, Row, Table, table_of, text_cell
+from counterfoil.report.tables import Row, Table, TableCell, TableColumn, table_of, text_cell
 from counterfoil.report.words import NOTHING, between, number, percent, points
 from counterfoil.stats import Estimate
 
@@ -42,15 +42,16 @@ def robustness_of(results: Results) -> Robustness:
 
     models = sorted(results.models, key=by_base)
     columns = [
-        Column("model", "name"), Column("validation"), Column("gap to base"), Column("accuracy on base"),
-        Column("mean drop"), Column("weights (sha256)", "name"),
-    ]  # fmt: skip
+        TableColumn("model", "name"),
+        *map(TableColumn, ("validation", "gap to base", "accuracy on base", "mean drop")),
+        TableColumn("weights (sha256)", "name"),
+    ]
     rows = [_model_row(results, model) for model in models]
     shown = models[:MOST_COLUMNS]
-    heads = [Column(model.name, note=NEAR_CHANCE if model.near_chance else "", named=True) for model in shown]
+    heads = [TableColumn(model.name, note=NEAR_CHANCE if model.near_chance else "", named=True) for model in shown]
     by_shift = table_of(
         "Drops in accuracy from the base",
-        [Column("shift", "name"), *map(Column, ("all models", "relative drop", "slope", "classes")), *heads],
+        [TableColumn("shift", "name"), *map(TableColumn, ("all models", "relative drop", "slope", "classes")), *heads],
         [_shift_row(results, shift, shown) for shift in results.by_impact],
     ).first(MOST_SHIFTS, "shifts", "robustness.csv")
     if len(models) > MOST_COLUMNS:
@@ -69,12 +70,12 @@ def _model_row(results: Results, model: ModelFacts) -> Row:
     drop = results.rows.value("average_drop", model=model.name)
     return Row(
         (
-            Cell(model.name, NEAR_CHANCE if model.near_chance else "", model.name),
-            Cell(percent(validation.value if validation else None)),
+            TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name),
+            TableCell(percent(validation.value if validation else None)),
             _cell(gap, " points"),
             _cell(results.base_number(model.name), " %"),
-            Cell(NOTHING if drop is None else f"{points(drop)} points"),
-            Cell(model.sha256[:12]),
+            TableCell(NOTHING if drop is None else f"{points(drop)} points"),
+            TableCell(model.sha256[:12]),
         )
     )
 
@@ -92,20 +93,20 @@ def _shift_row(results: Results, shift: GroupFacts, models: list[ModelFacts]) ->
         (
             text_cell(shift.name),
             _cell(results.rows.estimate("impact", group=shift.name), " points"),
-            Cell(percent(results.averaged("relative_drop", group=shift.name))),
+            TableCell(percent(results.averaged("relative_drop", group=shift.name))),
             _slope_cell(slope),
-            Cell(classes),
+            TableCell(classes),
             *drops,
         )
     )
 
 
-def _cell(estimate: Estimate | None, unit: str) -> Cell:
-    return Cell(NOTHING) if estimate is None else Cell(f"{points(estimate.value)}{unit}", between(estimate))
+def _cell(estimate: Estimate | None, unit: str) -> TableCell:
+    return TableCell(NOTHING) if estimate is None else TableCell(f"{points(estimate.value)}{unit}", between(estimate))
 
 
-def _slope_cell(line: ResultRow | None) -> Cell:
+def _slope_cell(line: ResultRow | None) -> TableCell:
     if line is None or line.value is None:
-        return Cell(NOTHING)
+        return TableCell(NOTHING)
     ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
-    return Cell(number(line.value), ends)
+    return TableCell(number(line.value), ends)

@@ -89,7 +89,8 @@ def measure_transfer(
     found: list[Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
-        rows = np.flatnonzero(wrong & readable)
+        rows = np.flatnonzero(wrong)  # of the dataset's own images, which are the first
+        rows = rows[readable[rows]]
         left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
         rows = rows[~near[subject.labels[rows]]]
         judge = _judge(name, described, subject.mined.pins)

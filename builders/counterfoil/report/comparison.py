@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT
-from counterfoil.report.tables import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.tables import Row, Table, TableCell, TableColumn, count_cell, points_cell, table_of, text_cell
 from counterfoil.report.words import NOTHING, between, counted, csv_interval, csv_percent, listed, points
 from counterfoil.stats import CONFIDENCE, Estimate
 
@@ -85,16 +85,16 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
     """A row a group: accuracies, the gain, how much smaller the drop is, the exact test."""
     near = dict.fromkeys(comparison.near_chance, "near chance")
     columns = (
-        Column("group", "shift"),
-        Column("images"),
-        Column("original (%)", note=near.get(comparison.original, "")),
-        Column("mended (%)", note=near.get(comparison.mended, "")),
-        Column("gain (points)"),
-        Column("drop smaller by (points)"),
-        Column("only mended right"),
-        Column("only original right"),
-        Column("p"),
-        Column("says", "text"),
+        TableColumn("group", "shift"),
+        TableColumn("images"),
+        TableColumn("original (%)", note=near.get(comparison.original, "")),
+        TableColumn("mended (%)", note=near.get(comparison.mended, "")),
+        TableColumn("gain (points)"),
+        TableColumn("drop smaller by (points)"),
+        TableColumn("only mended right"),
+        TableColumn("only original right"),
+        TableColumn("p"),
+        TableColumn("says", "text"),
     )
     shown = []
     for one in comparison.groups:
@@ -184,9 +184,9 @@ def _only(comparison: ModelComparison, group: str, rows: ResultRows, *, of_origi
     return found.count if found else 0
 
 
-def _p_cell(p: float | None) -> Cell:
+def _p_cell(p: float | None) -> TableCell:
     """A p-value with three decimals; a dash for None."""
-    return Cell(NOTHING) if p is None else Cell("< 0.001" if p < 0.0005 else f"{p:.3f}", sort=p)
+    return TableCell(NOTHING) if p is None else TableCell("< 0.001" if p < 0.0005 else f"{p:.3f}", sort=p)
 
 
 def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:

@@ -14,7 +14,7 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
+from counterfoil.report.tables import Row, Table, TableCell, TableColumn, text_cell
 from counterfoil.report.words import NOTHING, number
 from counterfoil.stats import Estimate
 
@@ -96,7 +96,7 @@ def distances_table(distances: Distances, rows: ResultRows) -> Table:
     """KID with its interval, FID, and how many images of either side; the last row is the source against itself."""
     table = Table(
         f"Distances to {distances.source}, features of {distances.features}",
-        (Column("images", "shift"), Column("KID"), Column("FID"), Column("n of both")),
+        (TableColumn("images", "shift"), TableColumn("KID"), TableColumn("FID"), TableColumn("images of both")),
         tuple(_row(distances, one, rows) for one in distances.sets),
     )
     return table.first(_MOST_ROWS, "sets of images", _FILE)
@@ -166,31 +166,31 @@ def distances_csv(results: Results) -> str:
 def _row(distances: Distances, one: ImageSet, rows: ResultRows) -> Row:
     key = distances.key(one)
     name = text_cell(f"{one.name}, all of it" if one.what == "dataset" else one.name)
-    counts = Cell(f"{one.images:,} and {one.source_images:,}", sort=one.images)
+    counts = TableCell(f"{one.images:,} and {one.source_images:,}", sort=one.images)
     fid = rows.value(FID, **key)
     cells = (name, _kid_cell(rows.one(KID, **key)), _fid_cell(fid, one.fid_biased), counts)
     return Row(cells, "quiet" if one.what == "source" else "")
 
 
-def _kid_cell(row: ResultRow | None) -> Cell:
+def _kid_cell(row: ResultRow | None) -> TableCell:
     """With two digits of the interval's width; why there is none, where that is so."""
     estimate: Estimate | None = row.estimate if row else None
     if estimate is None:
-        return Cell(NOTHING, row.note if row else "")
+        return TableCell(NOTHING, row.note if row else "")
     if estimate.low is None or estimate.high is None:
-        return Cell(f"{estimate.value:.3g}", sort=estimate.value)
+        return TableCell(f"{estimate.value:.3g}", sort=estimate.value)
     width = estimate.high - estimate.low
     decimals = min(12, max(0, 1 - math.floor(math.log10(width)))) if width > 0 else 4
     low, high = (number(end, decimals) for end in (estimate.low, estimate.high))
-    return Cell(number(estimate.value, decimals), f"{low} to {high}", estimate.value)
+    return TableCell(number(estimate.value, decimals), f"{low} to {high}", estimate.value)
 
 
-def _fid_cell(value: float | None, biased: bool) -> Cell:
+def _fid_cell(value: float | None, biased: bool) -> TableCell:
     """With three digits, and a mark where it is too high for want of images."""
     if value is None:
-        return Cell(NOTHING)
+        return TableCell(NOTHING)
     decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
-    return Cell(number(value, min(12, decimals)) + (_BIASED if biased else ""), sort=value)
+    return TableCell(number(value, min(12, decimals)) + (_BIASED if biased else ""), sort=value)
 
 
 def _digits(value: float | None) -> str:

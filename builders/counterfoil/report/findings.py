@@ -15,8 +15,8 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
-from counterfoil.report.words import NOTHING, between, csv_interval, csv_percent, percent, points, spoken
+from counterfoil.report.tables import Row, Table, TableCell, TableColumn, text_cell
+from counterfoil.report.words import NOTHING, csv_interval, csv_percent, percent, points, spoken, with_interval
 
 if TYPE_CHECKING:
     from counterfoil.report.results import Results
@@ -110,11 +110,11 @@ def findings_table(results: Results, most_models: int) -> Table:
     return Table(
         "mined shifts: failures of all candidates that passed the screen (%), and of the base",
         (
-            Column("finding", "text"),
+            TableColumn("finding", "text"),
             *(
-                Column(short[name].short_name, note="near chance" if short[name].near_chance else "", named=True)
+                TableColumn(short[name].short_name, note="near chance" if short[name].near_chance else "", named=True)
                 if name in short
-                else Column(name, named=True)
+                else TableColumn(name, named=True)
                 for name in names
             ),
         ),
@@ -159,8 +159,7 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
         text = f"{who}: {percent(rate.value)} wrong ({model.failures:,} of {rate.n:,})"
         if difference is not None and base is not None:
             text += f", {percent(base.value)} of the base ({model.base_failures:,} of {base.n:,})"
-            interval = between(difference)
-            text += f"; difference {points(difference.value)} points" + (f" ({interval})" if interval else "")
+            text += f"; difference {with_interval(difference)}"
         told.append(f"{text}; {note}." if note else f"{text}.")
     return told + [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
 
@@ -206,17 +205,15 @@ def _line(results: Results, finding: MinedShiftResult, model: FindingModel, near
     }
 
 
-def _cell(results: Results, shift: str, model: str) -> Cell:
+def _cell(results: Results, shift: str, model: str) -> TableCell:
     key = {"model": model, "group": shift}
     rate, base = (results.rows.value(measure, **key) for measure in (RATE, BASE_RATE))
     difference = results.rows.estimate(DIFFERENCE, **key)
     if rate is None:
-        return Cell(NOTHING)
+        return TableCell(NOTHING)
     if difference is None:
-        return Cell(points(rate), sort=rate)
-    interval = between(difference)
-    below = f"{points(difference.value)} points" + (f" ({interval})" if interval else "")
-    return Cell(f"{points(rate)}, base {points(base)}", below, rate)
+        return TableCell(points(rate), sort=rate)
+    return TableCell(f"{points(rate)}, base {points(base)}", with_interval(difference), rate)
 
 
 def _names(names: Sequence[str]) -> str:

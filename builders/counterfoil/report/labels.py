@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import ConfigDict
 
 from counterfoil.documents import STRICT
-from counterfoil.report.tables import Cell, Column, Row, Table, text_cell
+from counterfoil.report.tables import Row, Table, TableCell, TableColumn, text_cell
 from counterfoil.report.words import counted, number, points
 from counterfoil.stats import Estimate
 
@@ -162,15 +162,19 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
                 (told.shift_selected, told.shift_kappa, told.shift_images) if told else (None, None, 0),
             ):
                 cells += [
-                    Cell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),
-                    Cell(number(kappa), sort="" if kappa is None else kappa),
+                    TableCell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),
+                    TableCell(number(kappa), sort="" if kappa is None else kappa),
                 ]
-        cells[0] = Cell(name, "" if one.checked else UNCHECKED, name)
+        cells[0] = TableCell(name, "" if one.checked else UNCHECKED, name)
         rows.append(Row(tuple(cells), "base" if place == 0 else ""))
-    columns = [Column("shift", "shift"), Column("judge disagrees (%)"), Column("estimated label error (%)")]
+    columns = [
+        TableColumn("shift", "shift"),
+        TableColumn("judge disagrees (%)"),
+        TableColumn("estimated label error (%)"),
+    ]
     if people:
-        columns += [Column("people: shows the class (%)"), Column("kappa")]
-        columns += [Column("people: shows the shift (%)"), Column("kappa")]
+        columns += [TableColumn("people: shows the class (%)"), TableColumn("kappa")]
+        columns += [TableColumn("people: shows the shift (%)"), TableColumn("kappa")]
     return Table("Checks of the labels by shift, in percent with 95 % intervals", tuple(columns), tuple(rows))
 
 
@@ -198,18 +202,18 @@ def share_words(share: CheckedShare) -> str:
     return f"{points(share.value)} ({points(share.low)} to {points(share.high)})"
 
 
-def _share(share: CheckedShare, below: str) -> Cell:
-    return Cell(share_words(share), below, share.value)
+def _share(share: CheckedShare, below: str) -> TableCell:
+    return TableCell(share_words(share), below, share.value)
 
 
-def _judge_cells(one: ShiftChecks) -> tuple[Cell, Cell]:
+def _judge_cells(one: ShiftChecks) -> tuple[TableCell, TableCell]:
     """How often the judge disagrees, and the label error that this tells."""
     if one.judge is None:
-        return Cell(UNCHECKED), Cell("–")
+        return TableCell(UNCHECKED), TableCell("–")
     picked = ", picked" if one.picked else ""
     below = f"{one.judge.disagreed:,} of {one.judge.images:,}{picked}"
     error = one.judge.label_error
-    return _share(one.judge.disagreement, below), Cell("not known") if error is None else _share(error, "")
+    return _share(one.judge.disagreement, below), TableCell("not known") if error is None else _share(error, "")
 
 
 def _spoken_judge(checks: LabelChecks) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Column, Row, Table, points_cell, text_cell
+from counterfoil.report.tables import Row, Table, TableColumn, points_cell, text_cell
 from counterfoil.report.words import counted, percent, points
 from counterfoil.stats import Estimate
 
@@ -60,11 +60,11 @@ def gaps_table(results: Results) -> Table | None:
         f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points, validation less base, with"
         " its 95 % interval.",
         (
-            Column("model", "name"),
-            Column("validation (%)"),
-            Column("base (%)"),
-            Column("gap (points)"),
-            Column("says", "text"),
+            TableColumn("model", "name"),
+            TableColumn("validation (%)"),
+            TableColumn("base (%)"),
+            TableColumn("gap (points)"),
+            TableColumn("says", "text"),
         ),
         tuple(
             Row(

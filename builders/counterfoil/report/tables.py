@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """Text, what is said below it in small print, the value that a page sorts by, and a drop (or gain, below 0) whose
     heat tints it."""
 
@@ -28,7 +28,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A heading. kind: how its cells are shown: a `name` that somebody gave, a shift's, plain words, or numbers.
 
     named: whether the heading itself is a name that somebody gave.
@@ -44,10 +44,10 @@ class Column:
 class Row:
     """Cells, the first of which heads the row. style: `base` stays first however a page sorts, `quiet` is beside."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
     style: Literal["", "base", "quiet"] = ""
 
-    def of(self, table: Table) -> list[tuple[Column, Cell]]:
+    def of(self, table: Table) -> list[tuple[TableColumn, TableCell]]:
         """Each cell with the column that it stands in."""
         return list(zip(table.columns, self.cells, strict=True))
 
@@ -57,7 +57,7 @@ class Table:
     """Rows under columns; `more` says what was cut off, and where it stands."""
 
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[Row, ...]
     more: str = ""
 
@@ -70,26 +70,26 @@ class Table:
         return replace(self, rows=(*own[:most], *beside), more=f"and {len(own) - most:,} more {what}, in {where}")
 
 
-def text_cell(text: str) -> Cell:
+def text_cell(text: str) -> TableCell:
     """Words, sorted as they are."""
-    return Cell(text, sort=text)
+    return TableCell(text, sort=text)
 
 
-def count_cell(count: int) -> Cell:
+def count_cell(count: int) -> TableCell:
     """A count with its thousands grouped."""
-    return Cell(f"{count:,}", sort=count)
+    return TableCell(f"{count:,}", sort=count)
 
 
-def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: bool = False) -> Cell:
+def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: bool = False) -> TableCell:
     """A fraction in percent or points without its unit, its interval below; a dash for None."""
     if value is None:
-        return Cell(NOTHING)
+        return TableCell(NOTHING)
     estimate = value if isinstance(value, Estimate) else Estimate(value)
     heat = -estimate.value if tint else None
-    return Cell(points(estimate.value, signed=signed), between(estimate), estimate.value, heat)
+    return TableCell(points(estimate.value, signed=signed), between(estimate), estimate.value, heat)
 
 
-def table_of(caption: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[Row]) -> Table:
     """A table without the columns that no row has anything in."""
     kept = [
         place
@@ -114,20 +114,20 @@ def measure_tables(results: Results, place: Literal["terminal", "report", "card"
         models = list(dict.fromkeys(one.model for one in own))
         cells = {(one.model, one.group): _measured(measure, one.estimate) for one in own}
         rows = [
-            Row((text_cell(group or "all"), *(cells.get((model, group), Cell(NOTHING)) for model in models)))
+            Row((text_cell(group or "all"), *(cells.get((model, group), TableCell(NOTHING)) for model in models)))
             for group in dict.fromkeys(one.group for one in own)
         ]
-        names = (Column(short.get(model, model) or "all models", named=True) for model in models)
-        found.append((measure, Table(measure.title, (Column("group", "shift"), *names), tuple(rows))))
+        names = (TableColumn(short.get(model, model) or "all models", named=True) for model in models)
+        found.append((measure, Table(measure.title, (TableColumn("group", "shift"), *names), tuple(rows))))
     return found
 
 
-def _measured(measure: MeasureFacts, estimate: Estimate | None) -> Cell:
+def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
     """The number in the measure's unit, and its interval."""
     if estimate is None:
-        return Cell(NOTHING)
+        return TableCell(NOTHING)
     if measure.unit == "plain":
         ends = f"{number(estimate.low)} to {number(estimate.high)}" if estimate.low is not None else ""
-        return Cell(number(estimate.value), ends, estimate.value)
+        return TableCell(number(estimate.value), ends, estimate.value)
     told = f"{points(estimate.value)} points" if measure.unit == "points" else percent(estimate.value)
-    return Cell(told, between(estimate), estimate.value)
+    return TableCell(told, between(estimate), estimate.value)

@@ -17,7 +17,7 @@ from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
 from counterfoil.keep.failure_names import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
-from counterfoil.report.tables import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.tables import Row, Table, TableCell, TableColumn, count_cell, points_cell, table_of, text_cell
 from counterfoil.report.words import counted, csv_interval, csv_percent, listed
 
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
     names = {one.name: called(one.name, results, short=short) for one in models}
     beside = _beside(transfer, rows)[:_MOST_BESIDE]
     columns = [
-        Column("model", "name"),
-        Column("family", "name"),
-        Column("to the judge", "text"),
-        *(Column(f"wrong, {_RULE_WORDS[rule]}") for rule in RULES),
-        *(Column(f"base, {_RULE_WORDS[rule]}") for rule in RULES),
-        *(Column(f"{name}, top-1", named=True) for name in beside),
+        TableColumn("model", "name"),
+        TableColumn("family", "name"),
+        TableColumn("to the judge", "text"),
+        *(TableColumn(f"wrong, {_RULE_WORDS[rule]}") for rule in RULES),
+        *(TableColumn(f"base, {_RULE_WORDS[rule]}") for rule in RULES),
+        *(TableColumn(f"{name}, top-1", named=True) for name in beside),
     ]
     shown = []
     for one in models:
@@ -117,9 +117,9 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         shown.append(
             Row(
                 (
-                    Cell(*names[one.name], sort=one.name),
+                    TableCell(*names[one.name], sort=one.name),
                     text_cell(one.family),
-                    Cell(RELATION_WORDS[one.relation], sort=RELATIONS.index(one.relation)),
+                    TableCell(RELATION_WORDS[one.relation], sort=RELATIONS.index(one.relation)),
                     *(_rate(transfer, one, rows, rule) for rule in RULES),
                     *(points_cell(rows.value(ON_BASE, at=rule, **key)) for rule in RULES),
                     *(points_cell(rows.value(BESIDE, at=f"{TOP1} {name}", **key)) for name in beside),
@@ -128,10 +128,10 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         )
     tables = [table_of(f"Wrong answers of each model on what {transfer.judge} got wrong (%)", columns, shown)]
     if len(transfer.shifts) > 1:
-        head = [Column("shift", "shift"), Column("images"), Column("captions")]
+        head = [TableColumn("shift", "shift"), TableColumn("images"), TableColumn("captions")]
         by_shift = Table(
             "Wrong answers under each shift, top-1 (%)",
-            (*head, *(Column(label, note=note, named=True) for label, note in names.values())),
+            (*head, *(TableColumn(label, note=note, named=True) for label, note in names.values())),
             tuple(_of_shift(transfer, shift.name, models, rows) for shift in transfer.shifts),
         )
         tables.append(by_shift.first(_MOST_SHIFTS, "shifts", _FILE))
@@ -224,10 +224,10 @@ def transfer_csv(results: Results) -> str:
 _RULE_WORDS = {TOP1: "top-1", TOP3: "top-3"}
 
 
-def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str) -> Cell:
+def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str) -> TableCell:
     found = rows.one(TRANSFER, model=model.name, against=transfer.judge, at=rule)
     if found is not None and found.note:
-        return Cell(points_cell(found.value).text, found.note, found.value or 0.0)
+        return TableCell(points_cell(found.value).text, found.note, found.value or 0.0)
     return points_cell(None if found is None else found.estimate)
 
 

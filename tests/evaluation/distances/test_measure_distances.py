@@ -22,10 +22,11 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.models.classifiers.of_timm import TimmClassifier
 from counterfoil.plan import Sample
 from counterfoil.report.distances import IMAGES_A_FEATURE, LARGEST_SUBSET, Distances, ImageSet
-from counterfoil.report.results import Results, results_from
+from counterfoil.report.results import Results
 from counterfoil.sources import LabelledImages
 from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
+from counterfoil.store.results import read_results
 
 EACH = 24
 LONE_RED = "prompts.shifts.lone={prompt: 'a photo of a {class} alone', caption: 'alone', classes: ['00'], kind: light}"
@@ -222,7 +223,8 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, 
     text = (dataset / "README.md").read_text()
     section = text.partition("## How near the source")[2].partition("\n## ")[0]
     kept = json.loads((dataset / "evaluation" / "results.json").read_text())
-    stored = results_from(json.dumps(kept), "results.json")
+    stored = read_results(dataset, found.results.content)
+    assert stored is not None
     kid = kid_of(found.results, found.distances[0], found.distances[0].sets[2])
     assert kid_of(stored, stored.distances[0], stored.distances[0].sets[2]).value == pytest.approx(kid.value, abs=1e-6)
     assert "\n| `dusk` | " in section and "\n| `colours, all of it` | " in section
