@@ -295,7 +295,7 @@ TABLES = {
         {"engine", "stack", "called_on", "fork_server", "lost_workers", "worker_process", "ray_cluster", "ray_worker"},
     ),
     "models/chat": ("CHAT_KINDS", {"chat", "chat_config"}),
-    "evaluation/metrics": ("METRICS", {"measurement"}),
+    "evaluation/measures": ("MEASURES", {"measure"}),
     "mining/methods": ("METHODS", set()),
 }
 

@@ -243,7 +243,7 @@ def test_a_file_of_predictions_is_not_asked_for_what_it_has_not_seen(
     lines = ["key,label", *(f"{row['key']},{names[row['label']]}" for row in table.to_pylist())]
     answers.write_text("\n".join(lines) + "\n")
     found = evaluate(picked, [f"predictions:{answers}"], device="cpu")
-    [score] = scores_of(found).values()
+    score = score_of(found, f"predictions:{answers}")
     assert score.rate is None and "a file of predictions has no answers" in score.note
 
 

@@ -276,10 +276,10 @@ def test_the_command_takes_them(photos: Path, named: str, tmp_path: Path) -> Non
     built = build_colours(tmp_path / "built")
     done = run_command(["evaluate", str(photos), "--models", named, "--out", str(tmp_path / "one"), "--device", "cpu"])
     assert done.returncode == 0, done.stderr
-    assert "accuracy, percent" in done.stdout and "left out: red/cut.png\n" in done.stdout
+    assert "accuracy over all images" in done.stdout and "left out: red/cut.png\n" in done.stdout
     words = ["evaluate", str(built), "--beside", f"photos={photos}", "--models", named, "--device", "cpu", "--json"]
     both = run_command(words)
     assert both.returncode == 0, both.stderr
-    assert [shift["name"] for shift in json.loads(both.stdout)["shifts"]] == ["dusk", "swap", "photos"]
+    assert [shift["name"] for shift in json.loads(both.stdout)["groups"]] == ["base", "dusk", "swap", "photos"]
     wrong = run_command(["evaluate", str(built), "--beside", "photos", "--models", named])
     assert wrong.returncode == 2 and "expected NAME=IMAGES" in wrong.stderr

@@ -19,7 +19,8 @@ from counterfoil.evaluation.figure_style import KINDS, _with_tips, new_figure, p
 from counterfoil.evaluation.report import between, heat, points, report_html, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe import Recipe
-from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks, label_rows
+from counterfoil.report.results import ClassFacts, ResultRows, Results, classes_of, row
 from counterfoil.report.templates import templates_folder
 from counterfoil.stats import Estimate
 
@@ -76,7 +77,7 @@ def test_the_page_shows_each_models_drops(html: str, evaluation: Evaluation) -> 
     for model in evaluation.models:
         assert model.short_name.replace("_", "") in text.replace("_", "").replace(" ", "")
     assert "33.3" in text and "Wilson" in text and "bootstrap" in text
-    assert html.count("<svg") == 2
+    assert html.count("<svg") == 3
 
 
 def test_points_of_the_figures_name_their_model_and_numbers(html: str, evaluation: Evaluation) -> None:
@@ -88,7 +89,7 @@ def test_points_of_the_figures_name_their_model_and_numbers(html: str, evaluatio
 
 
 def test_the_page_shows_each_classs_drop_and_lets_one_choose_a_model(html: str, evaluation: Evaluation) -> None:
-    for score in evaluation.class_scores:
+    for score in (one for shift in evaluation.shifts for one in classes_of(evaluation.results, shift.name)):
         assert score.impact is not None
         drops = " ".join(f"{drop:.4f}" for drop in score.drops)
         link = f"failures.html#shift={score.shift}&amp;class={score.class_id}"
@@ -119,19 +120,29 @@ def test_a_flipped_pair_shows_what_the_models_answer(html: str) -> None:
 
 def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: Evaluation) -> None:
     long = "a_shift_with_a_name_that_nobody_would_read_to_its_end"
-    shifts = tuple(replace(evaluation.shifts[1], name=f"{long}_{i}", kind=None) for i in range(45))
-    models = tuple(replace(evaluation.models[0], name=f"hf-hub:timm/{'very_' * 12}long.model-{i}") for i in range(50))
-    score, class_score = evaluation.scores[1], evaluation.class_scores[-1]
-    scores = tuple(replace(score, model=model.name, shift=shift.name) for shift in shifts for model in models)
-    class_scores = tuple(
-        replace(
-            class_score, shift=shift.name, class_id=f"c{i}", name=f"class {i // 2}",
-            base_accuracy=(1.0,) * 50, accuracy=(i / 100,) * 50,
-        )
+    results = evaluation.results
+    models = [replace(results.models[0], name=f"hf-hub:timm/{'very_' * 12}long.model-{i}") for i in range(50)]
+    shifts = [replace(results.shifts[1], name=f"{long}_{i}", kind=None) for i in range(45)]
+    rows = [
+        row(measure, value, model=model.name, group=shift.name)
+        for model in models
+        for shift in shifts
+        for measure, value in (("accuracy", 0.5), ("base_accuracy", 1.0), ("drop", Estimate(0.5, 0.4, 0.6)))
+    ]
+    rows += [row("impact", Estimate(0.5, 0.4, 0.6), group=shift.name) for shift in shifts]
+    rows += [
+        row(measure, value, model=model, group=shift.name, class_id=f"c{i}")
         for shift in shifts
         for i in range(60)
-    )  # fmt: skip
-    many = replace(evaluation, shifts=shifts, models=models, scores=scores, class_scores=class_scores)
+        for measure, value, of in (
+            ("accuracy", i / 100, models), ("base_accuracy", 1.0, models), ("drop", 1 - i / 100, models),
+            ("impact", Estimate(1 - i / 100, 0.0, 1.0), [None]),
+        )
+        for model in (one.name if one else "" for one in of)
+    ]  # fmt: skip
+    classes = tuple(ClassFacts(f"c{i}", f"class {i // 2}") for i in range(60))
+    groups = (results.groups[0], *shifts)
+    many = replace(results, models=tuple(models), groups=groups, classes=classes, rows=ResultRows(rows))
     html = report_html(many, [])
     page = Page(html)
     assert page.open == []
@@ -145,13 +156,13 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
 
 
 def test_impact_against_slope_is_drawn_from_ten_shifts_on(evaluation: Evaluation) -> None:
-    swap = next(shift for shift in evaluation.shifts if shift.name == "swap")
+    results = evaluation.results
+    base, _, swap = results.groups
     for count in (9, 10):
         shifts = tuple(replace(swap, name=f"swap{i}") for i in range(count))
-        scores = tuple(
-            replace(score, shift=shift.name) for shift in shifts for score in evaluation.scores if score.shift == "swap"
-        )
-        html = report_html(replace(evaluation, shifts=shifts, scores=scores, class_scores=()), [])
+        own = [one for one in results.rows if one.group == "swap" and not one.class_id]
+        rows = ResultRows(replace(one, group=shift.name) for shift in shifts for one in own)
+        html = report_html(replace(results, groups=(base, *shifts), rows=rows), [])
         assert ("Impact against slope" in html) == (count == 10)
         assert "mean slope" not in html  # one kind is no table of kinds
 
@@ -167,8 +178,9 @@ def test_people_read_points_and_one_base_number(html: str, evaluation: Evaluatio
     assert "percentage points" not in text and "pp" not in text.split()
     models = html[html.index(">Models</h2>") : html.index(">How each number is computed</h2>")]
     for model in evaluation.models:
-        assert model.base is not None
-        assert f">{points(model.base.value)} <" in models
+        base = evaluation.results.base_number(model.name)
+        assert base is not None
+        assert f">{points(base.value)} <" in models
     assert "top-1 (%)" not in models
 
 
@@ -230,16 +242,21 @@ def test_every_kind_of_shift_has_its_colour_on_a_light_and_on_a_dark_page() -> N
         assert len(set(colours)) == 2, kind
 
 
+def with_checks(evaluation: Evaluation, checks: LabelChecks) -> Results:
+    rows = ResultRows([*evaluation.results.rows, *label_rows(checks)])
+    return replace(evaluation.results, label_checks=checks, rows=rows)
+
+
 def test_an_estimate_of_label_error_stands_with_what_it_takes_for_granted(evaluation: Evaluation) -> None:
     share = CheckedShare(0.12, 0.08, 0.17)
     judge = JudgedLabels(100, 12, share, share)
     shifts = (ShiftChecks("base", judge), ShiftChecks("swap", JudgedLabels(100, 99, share, None), picked=True))
     checks = LabelChecks("lab:clip", 150, shifts)
-    told = " ".join(" ".join(Page(report_html(replace(evaluation, label_checks=checks), [])).text).split())
+    told = " ".join(" ".join(Page(report_html(with_checks(evaluation, checks), [])).text).split())
     assert "takes for granted that the judge errs here as on validation images" in told and "an upper" not in told
     assert "a keep rule chose the images by this judge’s own failures" in told and "99 of 100, picked" in told
     assert "its own drop" not in told
-    both = report_html(replace(evaluation, label_checks=replace(checks, also_scored=("lab:clip",))), [])
+    both = report_html(with_checks(evaluation, replace(checks, also_scored=("lab:clip",))), [])
     assert "This judge is also one of the models here: its own drop is part of this estimate." in both
 
 

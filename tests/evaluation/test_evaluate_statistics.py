@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from counterfoil.evaluation.metrics.measurement import ShiftMeasurement
-from counterfoil.evaluation.metrics.relative_drop import relative_drop
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 from counterfoil.evaluation import statistics
+from counterfoil.evaluation.measures.relative_drop import relative_drop
 from counterfoil.evaluation.statistics import (
     ClassUnits,
     averages,
@@ -210,19 +210,17 @@ def test_no_slope_from_few_models_or_equal_base_accuracies() -> None:
 def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
     found = drops(random_classes(7, classes=4, units=60), paired=True, seed=0, salt="s")
     for model in range(2):
-        base, lost = float(found.base_accuracy[model]), float(found.drop[model])
-        replicates = found.base_replicates[:, model], found.replicates[:, model]
-        before, after = np.array([base]), np.array([base - lost])
-        told = relative_drop(ShiftMeasurement(base, lost, *replicates, before, after, np.ones(3, dtype=bool)))
+        base = float(found.base_accuracy[model])
+        told = relative_drop(found, model)
         assert told is not None and told.low is not None and told.high is not None
         assert told.value == pytest.approx(1 - float(found.accuracy[model]) / base)
         assert told.low < told.value < told.high
-        assert np.nanmean(replicates[0]) == pytest.approx(base, abs=0.02)
+        assert np.nanmean(found.base_replicates[:, model]) == pytest.approx(base, abs=0.02)
 
 
 def test_nothing_can_be_lost_of_nothing() -> None:
-    none = np.zeros(5)
-    assert relative_drop(ShiftMeasurement(0.0, 0.0, none, none, none, none, np.zeros(3, dtype=bool))) is None
+    nothing = np.zeros(12)
+    assert relative_drop(drops([units(nothing, nothing)], paired=True, seed=0, salt="s"), 0) is None
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -287,13 +285,12 @@ def test_a_relative_drop_of_nothing_is_not_sure_either() -> None:
     right = np.ones(12)
     found = drops([units(right, right)], paired=True, seed=0, salt="s")
     agreed = (float(found.agreed[0][0]), float(found.agreed[1][0]))
-    replicates = found.base_replicates[:, 0], found.replicates[:, 0]
-    told = relative_drop(ShiftMeasurement(1.0, 0.0, *replicates, np.ones(1), np.ones(1), np.ones(12, bool), agreed))
+    told = relative_drop(found, 0)
     drop = found.interval(0)
     assert told is not None and told.high is not None and told.low is not None
     assert (told.low, told.high) == pytest.approx((drop.low, drop.high)) and told.low < 0 < told.high
-    ones, halved = np.ones(1), (0.5 * replicates[0], replicates[1])
-    half = relative_drop(ShiftMeasurement(0.5, 0.0, *halved, ones, ones, np.ones(12, bool), agreed))
+    halved = replace(found, base_accuracy=found.base_accuracy / 2, base_replicates=found.base_replicates / 2)
+    half = relative_drop(halved, 0)
     assert half is not None and half.low is not None and half.high is not None
     assert (half.low, half.high) == pytest.approx((2 * -agreed[0], 2 * agreed[1]))
 

@@ -29,7 +29,7 @@ from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.public_names import short_name, with_public_names
 from counterfoil.evaluation.reference import measure_reference, prepared_reference
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scores import Answered, Answers, base_floor
+from counterfoil.evaluation.scores import AllAnswers, Answers, base_floor
 from counterfoil.evaluation.subject import Subject
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.evaluation.transfer import measure_transfer
@@ -308,7 +308,7 @@ def _class_maps(
     return maps
 
 
-def _answered(subject: Subject, scored: Sequence[Scored], minimum: int, seed: int) -> Answered:
+def _answered(subject: Subject, scored: Sequence[Scored], minimum: int, seed: int) -> AllAnswers:
     """Every model's answers together, and what of them is near chance on the base."""
     answers = Answers(
         # An image decodes or not whatever the model.
@@ -323,7 +323,7 @@ def _answered(subject: Subject, scored: Sequence[Scored], minimum: int, seed: in
         raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
     chances = np.stack([one.class_map.chances for one in scored], axis=1)
     nothing = BaseFloor(np.zeros(len(scored), dtype=bool))
-    return Answered(
+    return AllAnswers(
         subject,
         answers,
         models=tuple(one.classifier.name for one in scored),
@@ -336,7 +336,7 @@ def _answered(subject: Subject, scored: Sequence[Scored], minimum: int, seed: in
 
 
 def _results(
-    answered: Answered, scored: Sequence[Scored], nested: Mapping[str, Any], more: Sequence[ResultRow]
+    answered: AllAnswers, scored: Sequence[Scored], nested: Mapping[str, Any], more: Sequence[ResultRow]
 ) -> Results:
     """The document: facts, and the rows of every measure; `nested` was measured beside them, `more` are its rows."""
     subject = answered.subject
@@ -392,7 +392,7 @@ def _tied(predictions: Predictions) -> int:
 
 def _write(
     evaluation: Evaluation,
-    answered: Answered,
+    answered: AllAnswers,
     maps: dict[str, ClassMap],
     folder: Path,
     dataset_id: str | None,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.answer_names import answer_names
-from counterfoil.evaluation.scores import Answered, Answers
+from counterfoil.evaluation.scores import AllAnswers, Answers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.results import ClassNumbers, Results, classes_of
@@ -67,7 +67,7 @@ class _Choice:
     models: NDArray[np.int64]
 
 
-def pick_examples(answered: Answered, results: Results) -> tuple[ShiftExamples, ...]:
+def pick_examples(answered: AllAnswers, results: Results) -> tuple[ShiftExamples, ...]:
     """For the shifts of the largest impact, the classes that drop most and pairs that flip for most models.
 
     Reads only the images shown.

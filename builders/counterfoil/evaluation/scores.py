@@ -87,7 +87,7 @@ def _units(
 
 
 @dataclass(frozen=True)
-class Answered:
+class AllAnswers:
     """What a measure is computed from: the images, what all models answered, and the drops that many measures share.
 
     models: names; maps: how each model's outputs mean the classes; confidence: (images, models) of the top answer. What

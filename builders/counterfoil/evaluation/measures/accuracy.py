@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.measures.measure import Measure
-from counterfoil.evaluation.scores import Answered
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import wilson_estimate
 
 
-def _over_images(answered: Answered, name: str, correct: NDArray[np.bool_]) -> Iterator[ResultRow]:
+def _over_images(answered: AllAnswers, name: str, correct: NDArray[np.bool_]) -> Iterator[ResultRow]:
     places = [(answered.group(place).name, answered.rows(place)) for place in range(len(answered.subject.groups))]
     if not answered.subject.base:
         places.append(("", np.flatnonzero(answered.answers.readable)))
@@ -26,15 +26,15 @@ def _over_images(answered: Answered, name: str, correct: NDArray[np.bool_]) -> I
                 yield row(name, found, model=model, group=group, at=at, n=len(rows))
 
 
-def _top1(answered: Answered) -> Iterator[ResultRow]:
+def _top1(answered: AllAnswers) -> Iterator[ResultRow]:
     return _over_images(answered, "top1", answered.answers.correct)
 
 
-def _top_k(answered: Answered) -> Iterator[ResultRow]:
+def _top_k(answered: AllAnswers) -> Iterator[ResultRow]:
     return _over_images(answered, "top_k", answered.answers.correct_top_k)
 
 
-def _accuracy(answered: Answered) -> Iterator[ResultRow]:
+def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     averages = answered.averages() if answered.subject.base else None
     for place in range(len(answered.subject.groups)):
         group, kept = answered.group(place).name, answered.kept(place)
@@ -59,7 +59,7 @@ def _accuracy(answered: Answered) -> Iterator[ResultRow]:
             )
 
 
-def _base_accuracy(answered: Answered) -> Iterator[ResultRow]:
+def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     if not answered.subject.base:
         return
     for place in answered.shifts:
@@ -84,7 +84,7 @@ def _base_accuracy(answered: Answered) -> Iterator[ResultRow]:
                 )
 
 
-def _chance(answered: Answered) -> Iterator[ResultRow]:
+def _chance(answered: AllAnswers) -> Iterator[ResultRow]:
     for name, own in zip(answered.models, answered.maps, strict=True):
         yield row("chance", float(own.chances.mean()), model=name)
 

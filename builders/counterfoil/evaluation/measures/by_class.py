@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation.answer_names import answer_names
 from counterfoil.evaluation.measures.measure import Measure
-from counterfoil.evaluation.scores import Answered
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate, wilson_interval
 
@@ -17,7 +17,7 @@ from counterfoil.stats import Estimate, wilson_interval
 MOST_MISTAKEN = 50_000
 
 
-def _answered_labels(answered: Answered, model: int) -> NDArray[np.int64]:
+def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
     """(images,) the class that an answer means, -1 for an output that is right for none.
 
     An output that is right for several classes means the image's own, where that is one of them.
@@ -29,20 +29,20 @@ def _answered_labels(answered: Answered, model: int) -> NDArray[np.int64]:
     return np.where(answered.answers.correct[:, model], answered.subject.labels, said)
 
 
-def _recall(answered: Answered) -> Iterator[ResultRow]:
+def _recall(answered: AllAnswers) -> Iterator[ResultRow]:
     for model, group, rows, _ in _each(answered):
         labels = answered.subject.labels[rows]
         right = answered.answers.correct[rows, model]
         yield from _shares(answered, "recall", model, group, labels, right)
 
 
-def _precision(answered: Answered) -> Iterator[ResultRow]:
+def _precision(answered: AllAnswers) -> Iterator[ResultRow]:
     for model, group, rows, said in _each(answered):
         right = answered.answers.correct[rows, model]
         yield from _shares(answered, "precision", model, group, said, right)
 
 
-def _confusion(answered: Answered) -> Iterator[ResultRow]:
+def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
     found: list[tuple[int, ResultRow]] = []
     for model, group, rows, said in _each(answered):
         called = answer_names(answered.subject.classes, answered.maps[model])
@@ -78,7 +78,7 @@ def _confusion(answered: Answered) -> Iterator[ResultRow]:
     yield from (one for one in rows if (one.n or 0) > least or least == 0)
 
 
-def _each(answered: Answered) -> Iterator[tuple[int, str, NDArray[np.int64], NDArray[np.int64]]]:
+def _each(answered: AllAnswers) -> Iterator[tuple[int, str, NDArray[np.int64], NDArray[np.int64]]]:
     """Every model in every group: its place, the group, its readable images, and which class each answer means."""
     for model in range(len(answered.models)):
         said = answered.once(("said", model), lambda model=model: _answered_labels(answered, model))
@@ -88,7 +88,7 @@ def _each(answered: Answered) -> Iterator[tuple[int, str, NDArray[np.int64], NDA
 
 
 def _shares(
-    answered: Answered, name: str, model: int, group: str, of: NDArray[np.int64], right: NDArray[np.bool_]
+    answered: AllAnswers, name: str, model: int, group: str, of: NDArray[np.int64], right: NDArray[np.bool_]
 ) -> Iterator[ResultRow]:
     """A share of right answers for every class that any image is of."""
     told = of >= 0

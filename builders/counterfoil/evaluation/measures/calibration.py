@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.measures.measure import Measure
-from counterfoil.evaluation.scores import Answered
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import CONFIDENCE, Estimate
 
 # Guo 2017, section 2: equal width, from 0 to 1.
 BINS = 15
+_DIGITS = 5
 _REPLICATES = 500
 _DRAWN_AT_ONCE = 1 << 23
 
@@ -30,32 +31,33 @@ def _binned(confidence: NDArray[np.floating]) -> NDArray[np.int64]:
     return np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
 
 
-def _groups(answered: Answered) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """Model, group and readable images; not of a model that tells no confidence (its answers count as certain)."""
+def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floating], NDArray[np.bool_]]]:
+    """Model, group, and how sure and how right it is of each readable image; not of answers that tell no confidence,
+    because they rank no second one. Batches of other sizes change the last bits of it, which are rounded away."""
     for model in range(len(answered.models)):
-        if (answered.confidence[answered.answers.readable, model] == 1).all():
+        if answered.maps[model].most_ranked == 1:
             continue
         for place in range(len(answered.subject.groups)):
             if len(rows := answered.rows(place)):
-                yield model, place, rows
+                sure = answered.confidence[rows, model].astype(np.float64).round(_DIGITS)
+                yield model, place, sure, answered.answers.correct[rows, model]
 
 
-def _error(answered: Answered) -> Iterator[ResultRow]:
-    for model, place, rows in _groups(answered):
-        confidence, right = answered.confidence[rows, model], answered.answers.correct[rows, model]
+def _error(answered: AllAnswers) -> Iterator[ResultRow]:
+    for model, place, confidence, right in _groups(answered):
         bins = _binned(confidence)
         value = float(calibration_error(confidence, right, bins))
         # All models of a group are drawn alike.
         rng = np.random.default_rng([answered.seed, place])
-        signed = np.zeros((len(rows), BINS))
-        signed[np.arange(len(rows)), bins] = right - confidence.astype(np.float64)
+        signed = np.zeros((len(right), BINS))
+        signed[np.arange(len(right)), bins] = right - confidence.astype(np.float64)
         signed = signed[:, np.unique(bins)]
-        drawn = np.concatenate([_drawn(rng, signed, size) for size in _blocks(len(rows))])
+        drawn = np.concatenate([_drawn(rng, signed, size) for size in _blocks(len(right))])
         low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
         # Draws are biased upward as the error itself is: the interval reaches to it at least.
         found = Estimate(value, min(low, value), max(high, value))
         yield row(
-            "calibration_error", found, model=answered.models[model], group=answered.group(place).name, n=len(rows)
+            "calibration_error", found, model=answered.models[model], group=answered.group(place).name, n=len(right)
         )
 
 
@@ -73,12 +75,11 @@ def _drawn(rng: np.random.Generator, signed: NDArray[np.float64], replicates: in
     return np.abs(times @ signed).sum(axis=1) / images
 
 
-def _bins(name: str) -> Callable[[Answered], Iterator[ResultRow]]:
+def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
     """A row a bin, told by its upper end: the accuracy of its answers, or their mean confidence."""
 
-    def rows_of(answered: Answered) -> Iterator[ResultRow]:
-        for model, place, rows in _groups(answered):
-            confidence, right = answered.confidence[rows, model], answered.answers.correct[rows, model]
+    def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
+        for model, place, confidence, right in _groups(answered):
             bins = _binned(confidence)
             for at in np.unique(bins).tolist():
                 own = bins == at

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from counterfoil.evaluation.measures.measure import Measure
-from counterfoil.evaluation.scores import Answered
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.statistics import Drops, accuracy_per_class
 from counterfoil.report.results import ResultRow, row
 
 
-def _found(answered: Answered) -> Iterator[tuple[int, str, Drops]]:
+def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
     """The shifts that measure a class: place, name and drops."""
     if answered.subject.base:
         for place in answered.shifts:
@@ -20,7 +20,7 @@ def _found(answered: Answered) -> Iterator[tuple[int, str, Drops]]:
                 yield place, answered.group(place).name, found
 
 
-def _drop(answered: Answered) -> Iterator[ResultRow]:
+def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for place, group, found in _found(answered):
         images = sum(one.counts[1] for one in answered.kept(place))
         for model, name in enumerate(answered.models):
@@ -40,7 +40,7 @@ def _drop(answered: Answered) -> Iterator[ResultRow]:
                 )
 
 
-def _pairs_drop(answered: Answered) -> Iterator[ResultRow]:
+def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for place, group, _ in _found(answered):
         found = answered.pairs_drops(place)
         pairs = sum(one.counts[1] for one in answered.pairs(place))
@@ -49,7 +49,7 @@ def _pairs_drop(answered: Answered) -> Iterator[ResultRow]:
                 yield row("pairs_drop", found.interval(model), model=name, group=group, n=pairs)
 
 
-def _average_drop(answered: Answered) -> Iterator[ResultRow]:
+def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     drops = [found.drop for _, _, found in _found(answered)]
     if drops:
         for model, name in enumerate(answered.models):
@@ -57,7 +57,7 @@ def _average_drop(answered: Answered) -> Iterator[ResultRow]:
             yield row("average_drop", float(np.mean(own)), model=name, n=len(own))
 
 
-def _impact(answered: Answered) -> Iterator[ResultRow]:
+def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
     models = int(answered.sound.sum())
     for place, group, found in _found(answered):
         if (whole := found.impact()) is not None:

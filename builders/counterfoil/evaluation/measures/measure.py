@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from counterfoil.evaluation.scores import Answered
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.report.results import MeasureFacts, ResultRow, Results
 
-Place = Literal["terminal", "report", "card"]
-EVERYWHERE: tuple[Place, ...] = ("terminal", "report", "card")
+ShownIn = Literal["terminal", "report", "card"]
+EVERYWHERE: tuple[ShownIn, ...] = ("terminal", "report", "card")
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Measure:
     measures.csv, and in pandas and robustness.csv where it is of a model and a group. figure: SVG for the report.
     """
 
-    rows: Callable[[Answered], Iterable[ResultRow]]
+    rows: Callable[[AllAnswers], Iterable[ResultRow]]
     title: str
     unit: Literal["percent", "points", "share", "plain"]
     reading: str
-    shown: tuple[Place, ...] = EVERYWHERE
+    shown: tuple[ShownIn, ...] = EVERYWHERE
     figure: Callable[[Results], str | None] | None = None
 
     def facts(self, name: str) -> MeasureFacts:

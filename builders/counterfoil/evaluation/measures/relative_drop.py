@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from counterfoil.evaluation.measures.measure import Measure
-from counterfoil.evaluation.scores import Answered
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.statistics import Drops
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate, percentile_interval
@@ -31,7 +31,7 @@ def relative_drop(found: Drops, model: int) -> Estimate | None:
     return percentile_interval(value, replicates, agreed, least=-np.inf)
 
 
-def _rows(answered: Answered) -> Iterator[ResultRow]:
+def _rows(answered: AllAnswers) -> Iterator[ResultRow]:
     for place in answered.shifts if answered.subject.base else ():
         found = answered.drops(place)
         for model, name in enumerate(answered.models):

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.measures.measure import Measure
-from counterfoil.evaluation.scores import Answered
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.statistics import Slope
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate
 
 
-def _rows(name: str, number: Callable[[Slope], Estimate | float]) -> Callable[[Answered], Iterator[ResultRow]]:
-    def rows(answered: Answered) -> Iterator[ResultRow]:
+def _rows(name: str, number: Callable[[Slope], Estimate | float]) -> Callable[[AllAnswers], Iterator[ResultRow]]:
+    def rows(answered: AllAnswers) -> Iterator[ResultRow]:
         for place in answered.shifts if answered.subject.base else ():
             found, sound = answered.drops(place), answered.sound
             if found is None:

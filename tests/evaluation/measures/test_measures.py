@@ -1,0 +1,119 @@
+"""A measure is a line in a table, and then stands in every output; those of classes and of confidence are right."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from colour_world import build_colours
+from counterfoil.cli.main import app
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.measures import MEASURES, Measure
+from counterfoil.evaluation.measures.calibration import calibration_error
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.report.results import ResultRow, results_from, row
+
+
+def answers_of(answered: AllAnswers) -> Iterator[ResultRow]:
+    for place in answered.shifts:
+        for model in answered.models:
+            images = len(answered.rows(place))
+            yield row("brightness", images / 100, model=model, group=answered.group(place).name, n=images)
+
+
+def test_a_measure_of_ones_own_is_in_every_output(
+    tmp_path: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Measure(answers_of, "Brightness of it all", "plain", "How bright a group is.")
+    monkeypatch.setitem(MEASURES, "brightness", own)  # type: ignore[arg-type]
+    dataset, out = build_colours(tmp_path / "d"), tmp_path / "out"
+    found = evaluate(dataset, [models["sharp"]], device="cpu", out=out, into_card=True, reference=False)
+    document = results_from((out / "results.json").read_bytes(), "results.json")
+    assert document.rows.value("brightness", model=models["sharp"], group="swap") == 0.36
+    with (out / "measures.csv").open(newline="") as file:
+        assert {line["value"] for line in csv.DictReader(file) if line["measure"] == "brightness"} == {"0.36"}
+    with (out / "robustness.csv").open(newline="") as file:
+        assert {line["brightness"] for line in csv.DictReader(file)} == {"36.000"}
+    assert found.to_pandas()["brightness"].tolist() == [0.36, 0.36]
+    assert found.scores[0].get("brightness") == found.number("brightness", model=models["sharp"], group="dusk")
+    for page in ((out / "report.html").read_text(), (dataset / "README.md").read_text()):
+        assert "Brightness of it all" in page and "How bright a group is." in page and "0.36" in page
+    words = ["evaluate", str(dataset), "--models", models["sharp"], "--device", "cpu", "--no-reference"]
+    shown = CliRunner().invoke(app, words)
+    assert "Brightness of it all" in " ".join(shown.stdout.split()) and "0.36" in shown.stdout
+    told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert [one["value"] for one in told["rows"] if one["measure"] == "brightness"] == [0.36, 0.36]
+
+
+def test_recall_precision_and_confusion_are_counts_of_answers(evaluation: Evaluation, models: dict[str, str]) -> None:
+    rows, key = evaluation.results.rows, {"model": models["sharp"], "group": "swap"}
+    # A third of each class is painted as the next: found in two thirds, and as much of its answers is another's.
+    for class_id, taken_for in (("00", "01"), ("01", "02"), ("02", "00")):
+        for measure in ("recall", "precision"):
+            one = rows.one(measure, class_id=class_id, **key)
+            assert one is not None and one.low is not None and one.high is not None
+            assert (one.value, one.n) == (pytest.approx(2 / 3), 12) and one.low < 2 / 3 < one.high
+        mixed = rows.one("confusion", class_id=class_id, against=taken_for, **key)
+        assert mixed is not None and (mixed.value, mixed.n) == (pytest.approx(1 / 3), 4)
+    for model in models.values():
+        for group in ("base", "dusk", "swap"):
+            counts = [one.n or 0 for one in rows.where("confusion", model=model, group=group)]
+            assert sum(counts) == 36
+
+
+def test_images_of_few_a_class_have_an_accuracy_with_its_interval(photos: Path, named: str, tmp_path: Path) -> None:
+    found = evaluate(photos, [named], device="cpu", out=tmp_path, min_images_per_class=100)
+    [score] = found.scores
+    assert score.accuracy is None and score.top1 is not None
+    assert score.top1.low is not None and score.top1.high is not None
+    assert score.top1.low < score.top1.value < score.top1.high
+    assert "fewer than 100 images" in (tmp_path / "report.html").read_text()
+
+
+def test_calibration_error_is_the_mean_distance_of_confidence_from_accuracy() -> None:
+    rng = np.random.default_rng(0)
+    confidence, right = rng.random(500).astype(np.float32), rng.random(500) < 0.7
+    bins = np.minimum((confidence * 15).astype(np.int64), 14)
+    naive = 0.0
+    for at in range(15):
+        own = bins == at
+        if own.any():
+            naive += own.mean() * abs(right[own].mean() - confidence[own].astype(np.float64).mean())
+    assert calibration_error(confidence, right, bins) == pytest.approx(naive)
+
+
+def test_bins_of_confidence_hold_all_images(evaluation: Evaluation, models: dict[str, str]) -> None:
+    rows = evaluation.results.rows
+    for name in models.values():
+        bins = rows.where("calibration", model=name, group="base")
+        assert sum(one.n or 0 for one in bins) == 36
+        error = rows.estimate("calibration_error", model=name, group="base")
+        distance = sum(
+            (one.n or 0)
+            / 36
+            * abs((one.value or 0) - (rows.value("confidence", model=name, group="base", at=one.at) or 0))
+            for one in bins
+        )
+        assert error is not None and error.low is not None and error.high is not None
+        assert error.value == pytest.approx(distance) and error.low <= error.value <= error.high
+
+
+def test_a_document_is_read_as_it_was_written_and_an_earlier_one_is_refused_in_words(evaluation: Evaluation) -> None:
+    text = evaluation.files["document"].read_text()
+    document: dict[str, Any] = json.loads(text)
+    assert results_from(text, "results.json").to_json() == document
+    assert not any("class_id" in one for one in document["rows"])
+    for version in (None, 2):
+        with pytest.raises(UserError, match="earlier version"):
+            results_from(json.dumps({**document, "version": version}), "results.json")
+    with pytest.raises(UserError, match=r"rows\.0"):
+        results_from(json.dumps({**document, "rows": [{"measure": "drop", "value": "much"}]}), "results.json")
