@@ -12,7 +12,7 @@ from counterfoil.report.reference import (
     reference_warnings,
 )
 from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
-from counterfoil.report.tables import Row, Table, TableCell, TableColumn, table_of, text_cell
+from counterfoil.report.tables import Table, TableCell, TableColumn, TableRow, table_of, text_cell
 from counterfoil.report.words import NOTHING, between, number, percent, points
 from counterfoil.stats import Estimate
 
@@ -65,10 +65,10 @@ def robustness_of(results: Results) -> Robustness:
     )
 
 
-def _model_row(results: Results, model: ModelFacts) -> Row:
+def _model_row(results: Results, model: ModelFacts) -> TableRow:
     validation, gap = (results.rows.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP))
     drop = results.rows.value("average_drop", model=model.name)
-    return Row(
+    return TableRow(
         (
             TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name),
             TableCell(percent(validation.value if validation else None)),
@@ -80,7 +80,7 @@ def _model_row(results: Results, model: ModelFacts) -> Row:
     )
 
 
-def _shift_row(results: Results, shift: GroupFacts, models: list[ModelFacts]) -> Row:
+def _shift_row(results: Results, shift: GroupFacts, models: list[ModelFacts]) -> TableRow:
     slope, left_out = results.rows.one("slope", group=shift.name), len(shift.left_out)
     classes = f"{shift.classes:,}" + (f" of {shift.classes + left_out:,}" if left_out else "")
     drops = []
@@ -89,7 +89,7 @@ def _shift_row(results: Results, shift: GroupFacts, models: list[ModelFacts]) ->
         drop, base = results.rows.estimate("drop", **key), results.rows.value("base_accuracy", **key)
         # A drop in points, beside the base accuracy that it is from.
         drops.append(_cell(drop if base is not None else None, f" points of {percent(base)}"))
-    return Row(
+    return TableRow(
         (
             text_cell(shift.name),
             _cell(results.rows.estimate("impact", group=shift.name), " points"),

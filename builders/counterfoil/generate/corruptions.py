@@ -20,7 +20,7 @@ from counterfoil.generate import corrupted_pixels as pixels_in_place
 from counterfoil.generate import corrupted_places as places
 from counterfoil.generate import corrupted_weather as weather
 
-Table = Literal["small", "large"]
+Levels = Literal["small", "large"]
 # Half-way between 32 and 224 pixels as ratios go: sqrt(32 * 224). What was published for 64 pixels (Tiny-ImageNet-C) is
 # nearer to the small table too, and the largest disk of the large one would be a third as wide as such a picture.
 SMALL_BELOW = 85
@@ -42,7 +42,7 @@ class Corruption:
     small: tuple[Any, ...]
     large: tuple[Any, ...]
     # (picture from 0 to 1, constants, *arrays): a picture, not yet clipped. The arrays are what `draw` gives.
-    apply: Mapping[Table, Callable[..., np.ndarray]]
+    apply: Mapping[Levels, Callable[..., np.ndarray]]
     draw: Callable[[np.random.Generator, np.ndarray, Any], tuple[np.ndarray, ...]]
 
 
@@ -77,7 +77,7 @@ def constants_of(name: str, severity: int, height: int, width: int) -> Any:
     return (corruption.small if table_of(height, width) == "small" else corruption.large)[severity - 1]
 
 
-def table_of(height: int, width: int) -> Table:
+def table_of(height: int, width: int) -> Levels:
     """Which table of constants a picture of this size gets, by its shorter side."""
     return "small" if min(height, width) < SMALL_BELOW else "large"
 
@@ -108,7 +108,7 @@ def _no_chance(rng: np.random.Generator, picture: np.ndarray, constant: Any) -> 
 def _entry(
     name: str,
     says: str,
-    apply: Callable[..., np.ndarray] | Mapping[Table, Callable[..., np.ndarray]],
+    apply: Callable[..., np.ndarray] | Mapping[Levels, Callable[..., np.ndarray]],
     large: tuple[Any, ...],
     small: tuple[Any, ...],
     draw: Callable[..., tuple[np.ndarray, ...]] = _no_chance,

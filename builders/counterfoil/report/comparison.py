@@ -15,7 +15,16 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT
-from counterfoil.report.tables import Row, Table, TableCell, TableColumn, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.tables import (
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    count_cell,
+    points_cell,
+    table_of,
+    text_cell,
+)
 from counterfoil.report.words import NOTHING, between, counted, csv_interval, csv_percent, listed, points
 from counterfoil.stats import CONFIDENCE, Estimate
 
@@ -111,7 +120,7 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
             _p_cell(gain.q if gain else None),
             text_cell(comparison.says(one.name, rows)),
         )
-        shown.append(Row(cells, "base" if one.is_base else ""))
+        shown.append(TableRow(cells, "base" if one.is_base else ""))
     return table_of(f"{comparison.mended} against {comparison.original}, paired by image", columns, shown)
 
 

@@ -14,7 +14,7 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Row, Table, TableCell, TableColumn, text_cell
+from counterfoil.report.tables import Table, TableCell, TableColumn, TableRow, text_cell
 from counterfoil.report.words import NOTHING, number
 from counterfoil.stats import Estimate
 
@@ -163,13 +163,13 @@ def distances_csv(results: Results) -> str:
     return csv_text(lines)
 
 
-def _row(distances: Distances, one: ImageSet, rows: ResultRows) -> Row:
+def _row(distances: Distances, one: ImageSet, rows: ResultRows) -> TableRow:
     key = distances.key(one)
     name = text_cell(f"{one.name}, all of it" if one.what == "dataset" else one.name)
     counts = TableCell(f"{one.images:,} and {one.source_images:,}", sort=one.images)
     fid = rows.value(FID, **key)
     cells = (name, _kid_cell(rows.one(KID, **key)), _fid_cell(fid, one.fid_biased), counts)
-    return Row(cells, "quiet" if one.what == "source" else "")
+    return TableRow(cells, "quiet" if one.what == "source" else "")
 
 
 def _kid_cell(row: ResultRow | None) -> TableCell:

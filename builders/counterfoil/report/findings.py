@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Row, Table, TableCell, TableColumn, text_cell
+from counterfoil.report.tables import Table, TableCell, TableColumn, TableRow, text_cell
 from counterfoil.report.words import NOTHING, csv_interval, csv_percent, percent, points, spoken, with_interval
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def findings_table(results: Results, most_models: int) -> Table:
             ),
         ),
         tuple(
-            Row((text_cell(finding.name), *(_cell(results, finding.shift, name) for name in names)))
+            TableRow((text_cell(finding.name), *(_cell(results, finding.shift, name) for name in names)))
             for finding in shown
         ),
         more=f"and {rest:,} more mined shifts, in {_FILE}" if rest > 0 else "",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import ConfigDict
 
 from counterfoil.documents import STRICT
-from counterfoil.report.tables import Row, Table, TableCell, TableColumn, text_cell
+from counterfoil.report.tables import Table, TableCell, TableColumn, TableRow, text_cell
 from counterfoil.report.words import counted, number, points
 from counterfoil.stats import Estimate
 
@@ -166,7 +166,7 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
                     TableCell(number(kappa), sort="" if kappa is None else kappa),
                 ]
         cells[0] = TableCell(name, "" if one.checked else UNCHECKED, name)
-        rows.append(Row(tuple(cells), "base" if place == 0 else ""))
+        rows.append(TableRow(tuple(cells), "base" if place == 0 else ""))
     columns = [
         TableColumn("shift", "shift"),
         TableColumn("judge disagrees (%)"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Row, Table, TableColumn, points_cell, text_cell
+from counterfoil.report.tables import Table, TableColumn, TableRow, points_cell, text_cell
 from counterfoil.report.words import counted, percent, points
 from counterfoil.stats import Estimate
 
@@ -67,7 +67,7 @@ def gaps_table(results: Results) -> Table | None:
             TableColumn("says", "text"),
         ),
         tuple(
-            Row(
+            TableRow(
                 (
                     text_cell(model.short_name),
                     *(

@@ -41,7 +41,7 @@ class TableColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """Cells, the first of which heads the row. style: `base` stays first however a page sorts, `quiet` is beside."""
 
     cells: tuple[TableCell, ...]
@@ -58,7 +58,7 @@ class Table:
 
     caption: str
     columns: tuple[TableColumn, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     more: str = ""
 
     def first(self, most: int, what: str, where: str) -> Table:
@@ -89,7 +89,7 @@ def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: b
     return TableCell(points(estimate.value, signed=signed), between(estimate), estimate.value, heat)
 
 
-def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[Row]) -> Table:
+def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> Table:
     """A table without the columns that no row has anything in."""
     kept = [
         place
@@ -114,7 +114,7 @@ def measure_tables(results: Results, place: Literal["terminal", "report", "card"
         models = list(dict.fromkeys(one.model for one in own))
         cells = {(one.model, one.group): _measured(measure, one.estimate) for one in own}
         rows = [
-            Row((text_cell(group or "all"), *(cells.get((model, group), TableCell(NOTHING)) for model in models)))
+            TableRow((text_cell(group or "all"), *(cells.get((model, group), TableCell(NOTHING)) for model in models)))
             for group in dict.fromkeys(one.group for one in own)
         ]
         names = (TableColumn(short.get(model, model) or "all models", named=True) for model in models)

@@ -17,7 +17,16 @@ from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
 from counterfoil.keep.failure_names import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
-from counterfoil.report.tables import Row, Table, TableCell, TableColumn, count_cell, points_cell, table_of, text_cell
+from counterfoil.report.tables import (
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    count_cell,
+    points_cell,
+    table_of,
+    text_cell,
+)
 from counterfoil.report.words import counted, csv_interval, csv_percent, listed
 
 if TYPE_CHECKING:
@@ -115,7 +124,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
     for one in models:
         key = {"model": one.name, "against": transfer.judge}
         shown.append(
-            Row(
+            TableRow(
                 (
                     TableCell(*names[one.name], sort=one.name),
                     text_cell(one.family),
@@ -231,11 +240,11 @@ def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str)
     return points_cell(None if found is None else found.estimate)
 
 
-def _of_shift(transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows) -> Row:
+def _of_shift(transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows) -> TableRow:
     found = [rows.one(TRANSFER, model=one.name, group=shift, against=transfer.judge, at=TOP1) for one in models]
     some = next((one for one in found if one is not None), None)
     counts = (count_cell((some.n or 0) if some else 0), count_cell((some.units or 0) if some else 0))
-    return Row((text_cell(shift), *counts, *(points_cell(one.estimate if one else None) for one in found)))
+    return TableRow((text_cell(shift), *counts, *(points_cell(one.estimate if one else None) for one in found)))
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
