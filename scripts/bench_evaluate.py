@@ -12,7 +12,7 @@ Three ways to the same answers, with the same models, transforms, batch size and
 - evaluate: the whole of it, with intervals, tables and the report.
 
 Two sets of pictures: of 64 x 64 pixels in PNG, and of 512 x 512 in JPEG, where decoding is the larger part. More models
-than the lab's eight are these with weights of their own.
+than the lab's eight are these with weights of their own. Libraries are imported before either side begins.
 """
 
 from __future__ import annotations
@@ -99,6 +99,8 @@ def loops(folder: Path, models: Sequence[Any], processes: int, threads: int) -> 
 
 def measure(images: int, side: int, suffix: str, count: int, workers: Sequence[int]) -> dict[str, float]:
     """Seconds of each way, by its name."""
+    import datasets  # noqa: F401 (the loops' libraries are imported before they begin, and so is this one)
+
     from counterfoil.evaluation.evaluate_dataset import evaluate
     from counterfoil.models.classifiers import load_classifier
     from counterfoil.progress import listening

@@ -39,7 +39,7 @@ HEAVY = (
     "datasets", "scipy.stats", "counterfoil.building.workers", "counterfoil.prediction.spread",
     "counterfoil.embedding.spread",
 )  # fmt: skip
-PRIVATE = ".counterfoil"
+PRIVATE = {".counterfoil", "index.html"}
 
 
 def tiny(out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildResult:
@@ -51,7 +51,7 @@ def published(directory: Path) -> dict[str, bytes]:
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and PRIVATE not in path.relative_to(directory).parts
+        if path.is_file() and path.relative_to(directory).parts[0] not in PRIVATE
     }
 
 

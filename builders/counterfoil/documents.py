@@ -87,7 +87,8 @@ def parse_document(
 
 def _problem(place: tuple[int | str, ...], what: str, found: Any) -> str:
     """A problem in a line, whatever a stranger called a key."""
-    words = f"{'.'.join(str(one)[:40] for one in place)[:80] or 'document'}: {what.removeprefix('Value error, ')}"
+    called = ".".join(str(one)[:40] for one in place)[:80] or "document"
+    words = f"{called}: {what.removeprefix('Value error, ').replace('Tuple should', 'List should')}"
     if isinstance(found, str):
         words += f", found {found[:_LONGEST_TOLD]!r:.40}"
     elif found is None or (isinstance(found, int | float) and abs(found) < 1e15):

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
@@ -99,12 +99,15 @@ def listening(listener: Listener) -> Iterator[None]:
 def renamed(words: str | Callable[[Any], object]) -> Iterator[None]:
     """Whatever is told within is told in other words: as the value of `words`, or as a stage of that name."""
     outer = _listener.get() or _line
-    told_as = words if callable(words) else lambda told: replace(told, name=words)
-    before = _listener.set(lambda told: outer(told_as(told)))
+    before = _listener.set(lambda told: outer(words(told) if callable(words) else _called(told, words)))
     try:
         yield
     finally:
         _listener.reset(before)
+
+
+def _called(told: Any, name: str) -> Any:
+    return replace(told, name=name) if isinstance(told, Stage) else told
 
 
 def disable_progress_bars() -> None:
@@ -117,7 +120,7 @@ def enable_progress_bars() -> None:
     _line.disabled = False
 
 
-def in_notebook() -> bool:
+def _in_notebook() -> bool:
     """Whether this process is a notebook's kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
@@ -135,7 +138,7 @@ class _Line:
     def __call__(self, told: Any) -> None:
         if self.disabled or threading.current_thread() is not threading.main_thread():
             return
-        if not (in_notebook() or sys.stderr.isatty()):
+        if not (_in_notebook() or (sys.stderr is not None and sys.stderr.isatty())):
             return
         said, now = _said(told), time.monotonic()
         if said is None:
@@ -143,15 +146,16 @@ class _Line:
         text, over = said
         if over and self.length:
             self._write("")
-            sys.stderr.write("\r")
+            self._write("")
         elif not over and (not self.length or now - self.written >= _EVERY):
             self.written = now
             self._write(text)
 
     def _write(self, line: str) -> None:
         line = line if len(line) <= _WIDTH else f"{line[: _WIDTH - 2]} …"
-        sys.stderr.write(f"\r{line.ljust(self.length)}")
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):  # no work fails for a terminal that is gone, or cannot spell a name
+            sys.stderr.write(f"\r{line.ljust(self.length)}")
+            sys.stderr.flush()
         self.length = len(line)
 
 

@@ -45,7 +45,7 @@ def irregularity(mode: int) -> str | None:
 
 
 @contextlib.contextmanager
-def open_regular(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
+def open_regular(path: str | Path, *, follow: bool = True) -> Iterator[BufferedReader]:
     """A regular file, open for reading; nothing else is waited for. `follow` says whether the last name may be a link.
 
     Raises OSError whose `strerror` is fit for people, UnfitFile for what is no regular file.
@@ -71,7 +71,7 @@ def open_regular(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]
         yield file
 
 
-def read_regular(path: Path, most_bytes: int, *, follow: bool = True) -> bytes:
+def read_regular(path: str | Path, most_bytes: int, *, follow: bool = True) -> bytes:
     """The content of a regular file of at most `most_bytes`. Raises as `open_regular`, UnfitFile for a larger one."""
     with open_regular(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size

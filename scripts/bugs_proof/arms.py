@@ -38,10 +38,10 @@ from counterfoil.mining.bugs.search import (
     search_bugs,
 )
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
-from counterfoil.mining.slices.domino import DominoSettings, fit_domino
 from counterfoil.models.captioners import Captioner
 from counterfoil.progress import Stage, listening
 from counterfoil.user_cache import user_cache
+from directions_proof.domino import DominoSettings, fit_domino
 
 _A_PHOTO = "a photo of a {}"
 _TELL_EVERY = 30.0

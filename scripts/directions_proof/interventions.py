@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from counterfoil.mining.captions import caption_scores
 from counterfoil.mining.directions.fitting import Direction, fit_direction
 from counterfoil.mining.interventions import FACTOR, hardest_rows
-from counterfoil.mining.slices import unsureness
 from directions_proof.captioned import captions_of
 from directions_proof.intervals import SHARE, mean_of
 from directions_proof.painting import painted
 from directions_proof.plan import kind_of
 from directions_proof.ranking import planted_labels
+from directions_proof.slices import unsureness
 from directions_proof.tuning import Lesson, accuracies, tuned
 from directions_proof.worlds import AuditedWorld, Rows
 

@@ -15,17 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_direction
-from counterfoil.mining.slices import (
-    AS_JAIN_SET,
-    DominoSettings,
-    fit_domino,
-    judged,
-    relative_difficulty,
-    unsureness,
-    with_complements,
-)
+from directions_proof.domino import AS_JAIN_SET, DominoSettings, fit_domino
 from directions_proof.intervals import POSITIVE, SHARE, Estimate, mean_of
 from directions_proof.plan import kind_of
+from directions_proof.slices import judged, relative_difficulty, unsureness, with_complements
 from directions_proof.worlds import AuditedWorld, Rows
 
 RANKINGS = 2

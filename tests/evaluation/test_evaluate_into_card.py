@@ -51,7 +51,7 @@ def tree(directory: Path) -> dict[str, bytes]:
     return {
         name: path.read_bytes()
         for path in paths
-        if not (name := path.relative_to(directory).as_posix()).startswith(".counterfoil/")
+        if not (name := path.relative_to(directory).as_posix()).startswith((".counterfoil/", "index.html"))
     }
 
 

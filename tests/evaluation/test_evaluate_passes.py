@@ -89,6 +89,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 from counted_pictures import register
+from counterfoil.evaluation import evaluate
 from counterfoil.prediction import parts, passes
 from counterfoil.progress import listening
 register()

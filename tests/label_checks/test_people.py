@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 
-from counterfoil.label_checks import people_of, with_people
+from counterfoil.label_checks import Selection, people_of, with_people
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 
 SHARE = {"value": 0.9, "low": 0.8, "high": 0.95}
 TASK = {"images": 40, "answers": 80, "selected": SHARE, "kappa": 0.4, "kappa_images": 40}
+PASSED = {"real": 8, "real_passed": 7, "without": 0, "without_passed": 0}
+RATER = {"grids": 2, "images": 40, "controls": PASSED, "failed_controls": False}
 DOCUMENT: dict[str, Any] = {
-    "raters": [{"rater": "rater-1"}, {"rater": "rater-2"}],
-    "controls": {"real_share": SHARE, "without_share": None},
+    "version": 1,
+    "files": {},
+    "content": "0" * 64,
+    "confidence": 0.95,
+    "raters": [{"rater": "rater-1", **RATER}, {"rater": "rater-2", **RATER}],
+    "controls": {**PASSED, "real_share": SHARE, "without_share": None},
+    "images": {"class": {"base_00_000000": {"shown": 2, "selected": 1}}, "shift": {}},
     "shifts": [
         {"name": "base", "class": TASK, "shift": None},
         {"name": "snow", "class": None, "shift": {**TASK, "kappa": None}},
@@ -24,13 +31,13 @@ DOCUMENT: dict[str, Any] = {
 
 
 def test_it_is_what_the_folder_holds() -> None:
-    people = people_of(DOCUMENT)
+    people = people_of(Selection.sealed(DOCUMENT))
     assert people is not None
     assert (people.raters, people.controls) == (2, CheckedShare(0.9, 0.8, 0.95))
     assert people.of("base").people == SelectedByPeople(40, CheckedShare(0.9, 0.8, 0.95), 0.4, 0, None, None)
     assert people.of("snow").people == SelectedByPeople(0, None, None, 40, CheckedShare(0.9, 0.8, 0.95), None)
     assert (people.of("base").checked, people.of("snow").checked) == (True, False)
-    assert people_of(None) is None
+    assert people_of(Selection.sealed(None)) is None
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -48,6 +55,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a count that is no whole number": lambda d: d["shifts"][0]["class"].update(images=4.5),
     "a name that is none": lambda d: d["shifts"][0].update(name=["base"]),
     "an endless name": lambda d: d["shifts"][0].update(name="x" * 256),
+    "a key that nobody writes": lambda d: d.update(rater="Anna"),
+    "an image that nobody was shown": lambda d: d["images"]["class"]["base_00_000000"].update(shown=0),
     "a shift twice": lambda d: d["shifts"].append(d["shifts"][0]),
     "a list for a shift": lambda d: d["shifts"].append([]),
 }
@@ -56,13 +65,13 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_nobody_wrote_is_not_believed(name: str) -> None:
     document = json.loads(json.dumps(DOCUMENT))
-    assert people_of(document) is not None
+    assert people_of(Selection.sealed(document)) is not None
     HOSTILE[name](document)
-    assert people_of(document) is None
+    assert people_of(Selection.sealed(document)) is None
 
 
 def test_people_and_a_judge_stand_beside_each_other() -> None:
-    people = people_of(DOCUMENT)
+    people = people_of(Selection.sealed(DOCUMENT))
     judged = JudgedLabels(10, 1, CheckedShare(0.1, 0.0, 0.4), None)
     checks = LabelChecks("lab:clip", 200, (ShiftChecks("snow", judged), ShiftChecks("rain", judged)))
     both = with_people(checks, people)

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.mending.document import HELPS
 from counterfoil.mending.gains import HeadsCompared, compare_heads, difference_of_gains, measure, verdict
+from counterfoil.stats import Estimate
 
 
 def rows(n: int, seed: int, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from counterfoil.recipe import load_recipe
 from counterfoil.recipe.method_settings import method_settings
 from shared_datasets import Once
 
-FILES = {"findings.json", "findings.csv", "vectors.safetensors", "report.html", "recipe.yaml"}
+FILES = {"findings.json", "findings.csv", "vectors.safetensors", "report.html", "recipe.yaml", "index.html"}
 CHANGES = ("mine.settings.contexts=wardrobe", "mine.settings.at_most_images=4", "mine.others=[]", "mine.train_rows=10")
 
 

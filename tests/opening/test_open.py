@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from findings_examples import example
 from typer.testing import CliRunner
 
 import warm
 from colour_world import build_colours
 from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.mining.findings import findings_json
+from counterfoil.mining.mined_files import write_files
 from counterfoil.opening import server as serving
 from counterfoil.opening.server import PageServer, open_directory
 from counterfoil.recipe import load_own_recipe
@@ -251,6 +254,25 @@ def test_a_strangers_card_and_picture(dataset: Path) -> None:
         assert ask(server, "figures/contact-sheet.webp").status == 409, "no picture: nothing of it goes out"
 
 
+def test_a_mined_folder_and_one_that_nothing_renders(tmp_path: Path) -> None:
+    folder = tmp_path / "mined"
+    write_files(
+        folder, {"report.html": b"<script>alert(1)</script>", "findings.json": findings_json(example()).encode()}
+    )
+    for server in running(folder):
+        page = ask(server, "findings")
+        assert page.status == 200 and "<script" not in page.text, "rendered from the document, never the file"
+        assert "script-src 'none'" in page.headers["Content-Security-Policy"]
+        assert ask(server, "report.html").status == 404 and not server.pages.saves
+        (folder / "findings.json").write_text("{}")
+        assert ask(server, "findings").status == 409
+    (folder / "findings.json").unlink()
+    for server in running(folder):
+        assert "Open the file: <code>report.html</code>" in ask(server, "").text
+        assert [*server.pages.pages] == [""]
+    assert not (folder / ".counterfoil").exists(), "nothing is written where nothing is saved"
+
+
 def test_what_is_refused(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for place in (tmp_path / "empty", tmp_path / "nothing", dataset / "lock.json"):
@@ -283,9 +305,10 @@ def test_the_command_tells_its_address_and_ends_by_ctrl_c(tmp_path: Path) -> Non
     with warm.start(words, environment, talking=True) as process:
         assert process.stdout is not None
         address = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")["address"]
-        host, token = re.fullmatch(r"http://(127\.0\.0\.1:\d+)(/[\w-]{32}/)", address).groups()
-        connection = http.client.HTTPConnection(host, timeout=60)
-        connection.request("GET", token)
+        told = re.fullmatch(r"http://(127\.0\.0\.1:\d+)(/[\w-]{32}/)", address)
+        assert told is not None
+        connection = http.client.HTTPConnection(told[1], timeout=60)
+        connection.request("GET", told[2])
         assert connection.getresponse().status == 200
         connection.close()
         os.kill(process.pid, signal.SIGINT)

@@ -10,7 +10,7 @@ from typing import Any
 
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_own_recipe
-from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl, accepted_images, known_ids
+from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
 from counterfoil.store import read_receipts
 from counterfoil.store.content import content_of_receipts
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.reviewing.agreement import agreement, mean_frequency, share_of
+from counterfoil.reviewing.agreement import agreement, mean_frequency
 from counterfoil.stats import fleiss_kappa
 
 Z = 1.959963984540054
@@ -105,4 +105,3 @@ def test_where_everything_was_selected_the_interval_still_has_a_width() -> None:
     assert (found.value, found.high) == (1.0, 1.0)
     assert found.low == pytest.approx(0.025 ** (1 / 12)), "exact, of images"
     assert mean_frequency([]) is None
-    assert share_of(0, 0) is None

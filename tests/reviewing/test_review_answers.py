@@ -20,12 +20,13 @@ from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.label_checks import read_people
+from counterfoil.label_checks import Task, read_people
+from counterfoil.label_checks.people import TaskResult
 from counterfoil.plan import Sample
 from counterfoil.publishing.contents import is_of_a_dataset
 from counterfoil.report.labels import spoken_labels
 from counterfoil.reviewing import Review, ReviewPage, review, review_answers
-from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
+from counterfoil.reviewing.grids import AcceptedImage, RealControl
 from counterfoil.store import read_receipts, verify_files
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.sealed_folder import REVIEWED
@@ -72,11 +73,14 @@ def copy(directory: Path, place: Path) -> Path:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    return {
-        name: path.read_bytes()
-        for path in directory.rglob("*")
-        if path.is_file() and not (name := path.relative_to(directory).as_posix()).startswith(".counterfoil/")
-    }
+    files = {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {str(name): file for name, file in files.items() if name.parts[0] not in (".counterfoil", "index.html")}
+
+
+def said(found: Review, shift: str, task: Task = "class") -> TaskResult:
+    result = found.selection.of(shift, task)
+    assert result is not None
+    return result
 
 
 def document_of(directory: Path) -> dict[str, Any]:
@@ -100,7 +104,7 @@ def test_frequencies_are_those_of_the_answers(reviewed: tuple[Path, Review]) -> 
     assert len(images) == 108 and len(document["images"]["shift"]) == 72
     assert images["swap_00_000000"] == {"shown": 3, "selected": 2}
     assert images["swap_00_000005"] == {"shown": 3, "selected": 3}
-    assert found.selection.shifts["swap"]["class"].images == 36
+    assert said(found, "swap", "class").images == 36
 
 
 def test_agreement_is_fleiss_over_the_images(reviewed: tuple[Path, Review]) -> None:
@@ -204,7 +208,7 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
     assert [shift.shift for shift in checks.shifts] == ["base", "dusk", "swap"]
     swap = checks.of("swap").people
     assert swap is not None and swap.class_selected is not None
-    assert swap.class_selected.value == pytest.approx(found.selection.shifts["swap"]["class"].selected.value, abs=1e-6)
+    assert swap.class_selected.value == pytest.approx(said(found, "swap", "class").selected.value, abs=1e-6)
     assert evaluation.to_json()["label_checks"]["shifts"][2]["people"]["shift_images"] == 36
     assert spoken_labels(checks) == (
         "labels: images selected as their class 100.0 % (90.3 to 100.0) under base, at least 88.9 %"
@@ -294,7 +298,7 @@ def test_who_answers_two_pages_is_one_person(
     (rater,) = found.selection.raters
     assert found.raters[0].name == "A." and str(second) in found.notes[0] and "rater-1" in found.notes[0]
     assert [one["more_files"] for one in found.to_json()["raters"]] == [[str(second)]]
-    swap, base = (found.selection.shifts[name]["class"] for name in ("swap", "base"))
+    swap, base = (said(found, name) for name in ("swap", "base"))
     assert (swap.images, swap.answers, swap.kappa) == (36, 36, None)
     assert swap.selected.value == pytest.approx(1 - SWAPPED / 36)  # the other page asks about one class
     assert (base.images, base.selected.value) == (36, 1.0)
@@ -304,7 +308,7 @@ def test_who_answers_two_pages_is_one_person(
              for page in (made, other)]  # fmt: skip
     assert found.raters[0].again == len(pages[0] & pages[1])
     backwards = review_answers(copied("again"), [second, first])
-    assert backwards.selection.shifts["swap"]["class"].selected.value == 1.0
+    assert said(backwards, "swap", "class").selected.value == 1.0
 
 
 def changed(document: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> Any:
@@ -319,27 +323,27 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a key more": (lambda d: d.update(evil=1), "holds 'evil', which no page writes"),
     "a key less": (lambda d: {key: value for key, value in d.items() if key != "rater"}, "lacks rater"),
     "another dataset": (lambda d: d.update(content="0" * 64), "is of another dataset"),
-    "content that is no text": (lambda d: d.update(content=[1]), "content: found"),
-    "a token of another form": (lambda d: d.update(token="../../x"), "token: found"),
-    "a long name": (lambda d: d.update(rater="x" * 61), "rater: found"),
-    "grids that are none": (lambda d: d.update(grids={}), "grids: found"),
-    "no finished grid": (lambda d: d.update(grids=[]), "holds no finished grid"),
-    "too many grids": (lambda d: d.update(grids=[{}] * 2001), "grids: found"),
-    "a grid that is none": (lambda d: d["grids"].append(3), "found 3, expected an object"),
-    "another task": (lambda d: d["grids"][0].update(task="beauty"), "task: found 'beauty'"),
-    "a task of no form": (lambda d: d["grids"][0].update(task=["class"]), "task: found"),
+    "content that is no text": (lambda d: d.update(content=[1]), "content: Input"),
+    "a token of another form": (lambda d: d.update(token="../../x"), "token: String"),
+    "a long name": (lambda d: d.update(rater="x" * 61), "rater: String should have at most 60"),
+    "grids that are none": (lambda d: d.update(grids={}), "grids: Input"),
+    "no finished grid": (lambda d: d.update(grids=[]), "grids: List should have at least 1 item"),
+    "too many grids": (lambda d: d.update(grids=[{}] * 2001), "grids"),
+    "a grid that is none": (lambda d: d["grids"].append(3), "Input should be an object"),
+    "another task": (lambda d: d["grids"][0].update(task="beauty"), "task: Input should be 'class' or 'shift'"),
+    "a task of no form": (lambda d: d["grids"][0].update(task=["class"]), "task: Input"),
     "a class that is not there": (
         lambda d: d["grids"][0].update(task="class", label="99"),
         "which the dataset does not",
     ),
-    "a label of no form": (lambda d: d["grids"][0].update(label={}), "which the dataset does not"),
+    "a label of no form": (lambda d: d["grids"][0].update(label={}), "label: Input"),
     "the base as a shift": (lambda d: d["grids"][0].update(task="shift", label="base"), "which the dataset does not"),
-    "an id of no form": (lambda d: d["grids"][0]["shown"].append("base_00_000000"), "shown: expected"),
-    "an id that is a number": (lambda d: d["grids"][0]["shown"].append(7), "shown: expected"),
+    "an id of no form": (lambda d: d["grids"][0]["shown"].append("base_00_000000"), "shown."),
+    "an id that is a number": (lambda d: d["grids"][0]["shown"].append(7), "shown."),
     "an unknown id": (lambda d: d["grids"][0]["shown"].append("0" * 20), "1 of 45 images are none that a page shows"),
     "an id twice": (lambda d: d["grids"][0]["shown"].append(d["grids"][0]["shown"][0]), "each once"),
-    "nothing shown": (lambda d: d["grids"][0].update(shown=[], selected=[]), "shows no image"),
-    "more than a grid": (lambda d: d["grids"][0].update(shown=[f"{n:020x}" for n in range(49)]), "at most 48 ids"),
+    "nothing shown": (lambda d: d["grids"][0].update(shown=[], selected=[]), "shown: List should have at least 1"),
+    "more than a grid": (lambda d: d["grids"][0].update(shown=[f"{n:020x}" for n in range(49)]), "at most 48 items"),
     "selected and not shown": (lambda d: d["grids"][0]["selected"].append("0" * 20), "selects images that it does not"),
     "a grid twice": (lambda d: d["grids"].append(d["grids"][0]), "images twice under the"),
 }
@@ -357,7 +361,7 @@ def test_a_strangers_answers_are_refused_and_change_nothing(
         review_answers(colours, [files[0], written(tmp_path / "bad.json", changed(bad, change))])
     assert told in str(refused.value)
     assert str(tmp_path / "bad.json") in str(refused.value)
-    assert max(map(len, refused.value.problems)) < 400
+    assert max(map(len, refused.value.problems)) < 2000
     assert tree(colours) == before
 
 
@@ -392,6 +396,10 @@ def test_many_problems_of_a_file_are_counted(colours: Path, files: list[Path], t
     bad["grids"] = [{}] * 500
     with pytest.raises(UserError) as refused:
         review_answers(colours, [written(tmp_path / "bad.json", bad)])
+    assert len(refused.value.problems) == 1 and "; and 1,990 more" in refused.value.problems[0]
+    bad["grids"] = [{"task": "shift", "label": "base", "shown": ["0" * 20], "selected": []}] * 500
+    with pytest.raises(UserError) as refused:
+        review_answers(colours, [written(tmp_path / "bad.json", bad)])
     assert len(refused.value.problems) == 11
     assert "490 more problems" in refused.value.problems[-1]
 
@@ -406,8 +414,8 @@ def test_a_part_of_the_grids_is_counted_for_what_it_is(
     paths = [written(tmp_path / "a.json", whole), written(tmp_path / "b.json", part)]
     found = review_answers(copied(), paths)
     assert [rater.grids for rater in found.selection.raters] == [5, 1]
-    assert found.selection.shifts["dusk"]["shift"].answers == 72
-    assert found.selection.shifts["swap"]["shift"].answers == 36
+    assert said(found, "dusk", "shift").answers == 72
+    assert said(found, "swap", "shift").answers == 36
     assert found.raters[1].name == "[31m x", "no control character reaches a terminal"
     own = [id for grid in part["grids"] for id in grid["shown"] if is_own("shift", "dusk", known[id])]
     assert len(own) == 36

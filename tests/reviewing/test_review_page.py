@@ -25,11 +25,15 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import load_own_recipe, load_recipe
 from counterfoil.reviewing import ReviewPage, review
-from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
-from counterfoil.reviewing.choosing import MOST_IMAGES, choose_images
-from counterfoil.reviewing.grids import class_grids, shift_grids
-from counterfoil.reviewing.thumbnails import thumbnail
-from counterfoil.reviewing.wording import asked_of_class, asked_of_shift
+from counterfoil.reviewing.grids import (
+    MOST_IMAGES,
+    AcceptedImage,
+    RealControl,
+    choose_images,
+    class_grids,
+    shift_grids,
+)
+from counterfoil.reviewing.page import asked_of_class, asked_of_shift, thumbnail
 from counterfoil.store import verify_files
 
 

@@ -132,10 +132,14 @@ def build(out: Path, plan: Plan, image: bytes | None = None) -> Path:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """Every file that is compared between two builds: all but `.counterfoil/`."""
+    """Every file that is compared between two builds: all but `.counterfoil/` and the page that leads to all."""
     paths = [path for path in directory.rglob("*") if path.is_file()]
     relative = {path.relative_to(directory): path for path in paths}
-    return {name.as_posix(): path.read_bytes() for name, path in relative.items() if name.parts[0] != ".counterfoil"}
+    return {
+        name.as_posix(): path.read_bytes()
+        for name, path in relative.items()
+        if name.parts[0] not in (".counterfoil", "index.html")
+    }
 
 
 def data_files(directory: Path, what: str, group: str) -> Sequence[str]:

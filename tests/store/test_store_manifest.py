@@ -68,11 +68,11 @@ def test_missing_unexpected_and_resized_files_are_told_apart(dataset: Path) -> N
 
 
 def test_what_is_not_published_is_not_compared(dataset: Path) -> None:
-    for name in (".counterfoil/timings.json", ".gitattributes", ".cache/huggingface/x"):
+    for name in (".counterfoil/timings.json", "index.html", ".gitattributes", ".cache/huggingface/x"):
         (dataset / name).parent.mkdir(parents=True, exist_ok=True)
         (dataset / name).write_text("")
     assert verify_files(dataset) == []
-    assert not any(name.startswith(".") for name in published_paths(dataset))
+    assert not any(name.startswith((".", "index")) for name in published_paths(dataset))
 
 
 def test_a_copy_of_the_hubs_client_whose_links_lead_to_its_blobs_is_whole_too(dataset: Path, tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from counterfoil.calibration.object_scores import object_groups, shown_groups
 from counterfoil.calibration.page import MOST_CANDIDATES, calibration_page
 from counterfoil.calibration.pictures import pictures_of
-from counterfoil.calibration.scores import scores_of
+from counterfoil.calibration.scores import object_groups, scores_of, shown_groups
 from counterfoil.card.index_page import write_index
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError

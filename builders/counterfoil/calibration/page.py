@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil import __version__
-from counterfoil.calibration.object_scores import ObjectGroup, ObjectScores, shown_groups
 from counterfoil.calibration.pictures import CANDIDATE_PERCENTILES, Picture
-from counterfoil.calibration.scores import ShiftScores
-from counterfoil.calibration.steps import DECIMALS, steps_of, thresholds_over
+from counterfoil.calibration.scores import (
+    DECIMALS,
+    ObjectGroup,
+    ObjectScores,
+    ShiftScores,
+    shown_groups,
+    steps_of,
+    thresholds_over,
+)
 from counterfoil.keep import KEEP_RULES
 from counterfoil.recipe.layer import layer_head
 from counterfoil.recipe.prompts import BASE

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterfoil.calibration.object_scores import ObjectGroup
-from counterfoil.calibration.scores import ShiftScores
+from counterfoil.calibration.scores import ObjectGroup, ShiftScores
 from counterfoil.card.pictures import encoded_images, reduced
 from counterfoil.plan import sample_key
 

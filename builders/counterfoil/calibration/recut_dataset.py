@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import thresholds_of
-from counterfoil.calibration.cut_losses import CutLosses
 from counterfoil.card.index_page import write_index
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure, UserError
@@ -31,6 +30,7 @@ from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.cut import load_cut
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
+from counterfoil.report.words import counted
 from counterfoil.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts
 from counterfoil.screen.thresholds import needs_validation
 from counterfoil.sources.pins import SourcePin, loadable_pin
@@ -74,7 +74,47 @@ _SCORED = (
 )  # fmt: skip
 # Folders of what was measured on the images as they were: a cut leaves them behind.
 _RESULTS = tuple(folder.name for folder in SEALED_FOLDERS)
+_MOST_SHIFTS = 8  # that are named where images are lost
 _PLACES = "Give --out NEW (in Python out=…) for a new directory, or --in-place (in_place=True) to change this one."
+
+
+@dataclass(frozen=True, slots=True)
+class CutLosses:
+    """What no later cut, and no command, brings back where a cut takes a dataset's place: images by shift that are no
+    longer kept, candidates whose rows go, columns, and files of results by folder.
+
+    Empty, and false, where everything that is dropped can be had again by another cut.
+    """
+
+    images: Mapping[str, int]
+    candidates: int
+    columns: tuple[str, ...]
+    results: Mapping[str, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.images or self.candidates or self.columns or self.results)
+
+    def lines(self) -> list[str]:
+        """In words, a line for each kind."""
+        said = []
+        if self.images:
+            shown = [f"{count:,} of {name}" for name, count in list(self.images.items())[:_MOST_SHIFTS]]
+            more = f" and {len(self.images) - _MOST_SHIFTS} more shifts" if len(self.images) > _MOST_SHIFTS else ""
+            said.append(
+                f"{counted(sum(self.images.values()), 'image')} that fall out are not kept, so no later, looser cut can"
+                f" take them back: {', '.join(shown)}{more}"
+            )
+        if self.candidates:
+            said.append(
+                f"{counted(self.candidates, 'candidate')} behind what fills a quota sooner, with their scores, go"
+            )
+        if self.columns:
+            said.append(f"columns that no rule asks for any more go: {', '.join(self.columns)}")
+        said += [
+            f"results in {folder}/ are dropped, for they are of the images as they are now: {counted(files, 'file')}"
+            for folder, files in self.results.items()
+        ]
+        return said
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""The scores of a built dataset's candidates, shift by shift, as arrays."""
+"""The scores of a built dataset's candidates as arrays, by shift and by class, and what each step of a slider does."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,26 @@ import numpy as np
 
 from counterfoil.errors import RunFailure
 from counterfoil.keep import ACCEPTED, SOURCE_SIMILARITY, keeps_image
+from counterfoil.recipe.prompts import object_caption_for
 from counterfoil.screen import percentile_of
 from counterfoil.store.reading import read_shard
 from counterfoil.store.rows import TableForm
 
 if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe, Shift
+    from counterfoil.recipe import Recipe, RecipeClass, Shift
     from counterfoil.store import Receipt
 
 _VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
 _MEASURED = ("contrast", "black", "white", SOURCE_SIMILARITY)
 _TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64, np.float32, bool)
+# Round steps, so that a chosen threshold reads like those of Vendrow 2023, Table 1 (three decimals), and at most
+# as many as a slider of a screen's width can show.
+_STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01)
+MOST_STEPS = 300
+DECIMALS = 4
+# A page has so many sliders of objects, so that every one can have pictures.
+MOST_OBJECTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +177,118 @@ def _least_similarity(shift: Shift) -> np.float32 | None:
 
 def _is_other(similarity: float | None, least: np.float32 | None) -> bool:
     return similarity is not None and least is not None and bool(similarity < least)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectScores:
+    """All scored candidates of a class under one caption, by ascending object score; arrays of one length n.
+
+    `units` are positions among the shifts' scores, `ranks` positions in their arrays.
+    """
+
+    cls: RecipeClass
+    caption: str
+    threshold: float
+    units: np.ndarray
+    ranks: np.ndarray
+    scores: np.ndarray
+    has_image: np.ndarray
+
+    @property
+    def rejected(self) -> int:
+        """Candidates whose object is below the threshold that they were cut by."""
+        return int((self.scores < np.float32(self.threshold)).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectGroup:
+    """Shifts whose objects are screened by one caption and one threshold spec: what one slider a class can set."""
+
+    place: int
+    caption: str
+    units: tuple[int, ...]
+    objects: tuple[ObjectScores, ...]
+
+
+def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[ObjectGroup, ...]:
+    """The groups in the recipe's order; classes in label order, those without a scored candidate left out."""
+    members: dict[tuple[str, str], list[int]] = {}
+    for unit, each in enumerate(scores):
+        spec = json.dumps(each.shift.object_threshold.model_dump(exclude_none=True), sort_keys=True)
+        members.setdefault((each.shift.object_caption, spec), []).append(unit)
+    return tuple(
+        ObjectGroup(place, caption, tuple(units), tuple(_objects(recipe, scores, units)))
+        for place, ((caption, _), units) in enumerate(members.items())
+    )
+
+
+def shown_groups(groups: Sequence[ObjectGroup], most: int = MOST_OBJECTS) -> tuple[ObjectGroup, ...]:
+    """The groups with at most so many objects in all: those that reject most candidates."""
+    every = [(one.rejected, -group.place, -at) for group in groups for at, one in enumerate(group.objects)]
+    chosen = {(-place, -at) for _, place, at in sorted(every, reverse=True)[:most]}
+    return tuple(
+        replace(group, objects=tuple(one for at, one in enumerate(group.objects) if (group.place, at) in chosen))
+        for group in groups
+    )
+
+
+def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]) -> list[ObjectScores]:
+    of_unit = np.concatenate([np.full(scores[unit].scores.size, unit) for unit in units])
+    ranks = np.concatenate([np.arange(scores[unit].scores.size) for unit in units])
+    labels, values, least, kept = (
+        np.concatenate([getattr(scores[unit], name) for unit in units])
+        for name in ("labels", "object_scores", "object_thresholds", "has_image")
+    )
+    found = []
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        own = own[np.argsort(values[own], kind="stable")]
+        cls = recipe.classes[int(label)]
+        caption = object_caption_for(scores[units[0]].shift, cls)
+        threshold = shortest(float(least[own[0]]))
+        found.append(ObjectScores(cls, caption, threshold, of_unit[own], ranks[own], values[own], kept[own]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Thresholds at equal steps, ascending, and the candidates at or above each: all, accepted, and without image.
+
+    `at_or_above` counts all candidates, `accepted` those whose object passes too, and `missing` those of the
+    accepted whose image was not kept. At the first threshold every candidate passes, at the last none.
+    """
+
+    thresholds: tuple[float, ...]
+    at_or_above: tuple[int, ...]
+    accepted: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
+    """Round thresholds at equal steps over scores [n, float32]: every score reaches the first, none the last."""
+    if scores.size == 0:
+        return (0.0,)
+    low, high = float(scores.min()), float(scores.max())
+    # Rounding outwards adds up to two steps, the two ends two more, and there is one threshold more than steps.
+    step = next((s for s in _STEPS if (high - low) / s <= MOST_STEPS - 5), _STEPS[-1])
+    first, last = int(np.floor(low / step)) - 1, int(np.ceil(high / step)) + 1
+    return tuple(round(number * step, DECIMALS) for number in range(first, last + 1))
+
+
+def steps_of(scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray) -> Steps:
+    """Steps over scores [n, float32]; compared as a build compares: score >= threshold, both float32."""
+    if scores.size == 0:
+        return Steps((0.0,), (0,), (0,), (0,))
+    thresholds = thresholds_over(scores)
+    edges = np.array(thresholds, np.float32)
+    return Steps(
+        thresholds,
+        _at_or_above(scores, edges),
+        _at_or_above(scores[object_passes], edges),
+        _at_or_above(scores[object_passes & ~has_image], edges),
+    )
+
+
+def _at_or_above(scores: np.ndarray, edges: np.ndarray) -> tuple[int, ...]:
+    ordered = np.sort(scores.astype(np.float32))
+    return tuple(int(count) for count in ordered.size - np.searchsorted(ordered, edges, side="left"))

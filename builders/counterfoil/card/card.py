@@ -24,7 +24,6 @@ from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
 from counterfoil.card.mined import mined_of
 from counterfoil.card.provenance import hash_rows, stack_lines
-from counterfoil.card.reviewed import reviewed_of
 from counterfoil.card.robustness import robustness_of
 from counterfoil.card.statements import screened_shifts, statements_of
 from counterfoil.card.tables import (
@@ -39,6 +38,7 @@ from counterfoil.card.tables import (
 from counterfoil.card.tally import tally_of
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
+from counterfoil.label_checks import Selection
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
@@ -46,6 +46,7 @@ from counterfoil.report.results import Results
 from counterfoil.report.tables import Table, measure_tables
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
+from counterfoil.report.words import points
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.differences import differences
@@ -101,9 +102,11 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     candidates = sum(row.candidates for row in rows)
     content = content_of_receipts(receipts)
     results, unread = _results(directory, content)
-    reviewed = reviewed_of(REVIEWED.read(directory, content), [shift.name for shift in recipe.all_shifts()])
+    reviewed = Selection.of_dataset(directory, content)
+    known_shifts = {shift.name for shift in recipe.all_shifts()}
+    looked_at = [one for one in reviewed.shifts if one.name in known_shifts] if reviewed else []
     known, doubts = known_of(recipe, resolved)
-    statements = statements_of(recipe, inputs, images, candidates, doubts, looked_at=reviewed is not None)
+    statements = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
     citation = dataset_entry(recipe, plan.hash, __version__)
     text = (
         _environment()
@@ -152,6 +155,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             measures=measure_tables(results, "card") if results is not None else (),
             results_folder=EVALUATION,
             reviewed=reviewed,
+            looked_at=looked_at,
             review_folder=REVIEW,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),
             overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
@@ -170,7 +174,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
         )
     )
     shown = f"{EVALUATION}/{RESULTS}" if results is not None else None
-    said = REVIEWED.path if reviewed else None
+    said = REVIEWED.path if looked_at else None
     return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown, said))
 
 
@@ -218,6 +222,7 @@ def _environment():
         "license": license_for_people,
         "table": markdown.table,
         "number": lambda count: f"{count:,}",
+        "points": points,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "spoken": lambda name: name.replace("_", " "),
     }

@@ -74,16 +74,16 @@ def index_html(
     directory: Path,
     entries: Sequence[IndexEntry],
     served: Mapping[str, str] | None = None,
-    notes: Sequence[str] = (),
+    saved: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The page as text. served: path of a page → the address at which it is served, where `open` does that; pages that
-    are not served are named by their files then. notes: lines above the list."""
+    """The page as text. served: path of a page → its address, where pages are served; others are then named by their
+    files. saved: what is saved there, and the command that takes it."""
     environment = template_environment(TEMPLATE, {"quoted": quote})
     return environment.get_template(TEMPLATE).render(
         name=directory.resolve().name.encode(errors="replace").decode(),
         entries=entries,
         served=served,
-        notes=notes,
+        saved=saved,
         version=__version__,
     )
 

@@ -14,8 +14,7 @@ from counterfoil.cli.terminal import say
 
 if TYPE_CHECKING:
     from counterfoil.calibration import Calibration
-    from counterfoil.calibration.cut_losses import CutLosses
-    from counterfoil.calibration.recut_dataset import RecutResult
+    from counterfoil.calibration.recut_dataset import CutLosses, RecutResult
 
 Directory = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
 Apply = Annotated[

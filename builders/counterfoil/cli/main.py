@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from counterfoil import __version__
 from counterfoil.cli.errors_shown import show_error, show_interrupted
 from counterfoil.cli.help_panels import arranged
+from counterfoil.progress import listening
 
 # In the order of `counterfoil --help`. Each names a module of this folder with `register(app)`; the modules
 # import what is heavy inside their commands, so that --help stays fast.
@@ -64,7 +65,8 @@ for _name in COMMANDS:
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
-        app()
+        with listening(lambda told: None):  # a command that shows how far it is listens itself
+            app()
     except Exception as error:
         sys.exit(show_error(error))
 

@@ -11,10 +11,9 @@ from typer.core import TyperCommand
 from counterfoil.cli.lists import spread
 from counterfoil.cli.options import JsonOption, OpenOption, open_page, print_json
 from counterfoil.cli.terminal import say, terminal
-from counterfoil.spoken_counts import counted
+from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
-    from counterfoil.report.labels import CheckedShare
     from counterfoil.reviewing import Review, ReviewPage
 
 _MOST_ROWS = 60  # review/selection.json holds every one
@@ -146,7 +145,7 @@ def _show_answers(result: Review, json: bool) -> None:
         )
         note(
             f"{who}: {counted(rater.grids, 'grid')}, {passed}."
-            f"{' FAILED the controls, and counts all the same.' if controls.failed else ''}"
+            f"{' FAILED the controls, and counts all the same.' if rater.failed_controls else ''}"
         )
     for line in result.notes:
         note(f"Note: {line}.")
@@ -158,27 +157,27 @@ def _show_answers(result: Review, json: bool) -> None:
 def _print_table(result: Review) -> None:
     from rich.table import Table
 
+    from counterfoil.report.words import number, points
+
     table = Table(
         "shift", title="Selection frequency in percent, with 95 % intervals over images", title_justify="left"
     )
     for task in ("class", "shift"):
         for name in (f"shows its {task}", "images", "kappa"):
             table.add_column(name, justify="right")
-    shifts = list(result.selection.shifts.items())
-    for shift, by_task in shifts[:_MOST_ROWS]:
+    shifts = result.selection.shifts
+    for shift in shifts[:_MOST_ROWS]:
         cells: list[str] = []
-        for task in ("class", "shift"):
-            found = by_task.get(task)
-            kappa = "–" if found is None or found.kappa is None else f"{found.kappa:.2f}"
-            cells += ["–", "–", "–"] if found is None else [_percent(found.selected), str(found.images), kappa]
-        table.add_row(shift, *cells)
+        for one in (shift.by_class, shift.by_shift):
+            if one is None:
+                cells += ["–", "–", "–"]
+                continue
+            selected, low, high = (points(getattr(one.selected, name)) for name in ("value", "low", "high"))
+            cells += [f"{selected} ({low} to {high})", str(one.images), number(one.kappa)]
+        table.add_row(shift.name, *cells)
     terminal(120).print(table)
     if len(shifts) > _MOST_ROWS:
         say(f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}")
-
-
-def _percent(share: CheckedShare) -> str:
-    return f"{100 * share.value:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})"
 
 
 def _page_as_json(made: ReviewPage) -> dict[str, Any]:

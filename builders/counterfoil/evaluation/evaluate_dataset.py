@@ -204,14 +204,14 @@ def evaluate(
         nested["comparison"] = replace(comparison, note=note)
         rows += more
     results = _results(answered, ordered, nested, rows)
-    unreadable = np.flatnonzero(~answers.readable).tolist()
+    unreadable, paths = np.flatnonzero(~answers.readable).tolist(), subject.paths
     evaluation = Evaluation(
         results,
         dataset=subject.source,
         directory=subject.directory,
         unreadable=tuple(subject.keys[row] for row in unreadable),
         files={},
-        unreadable_paths=() if subject.paths is None else tuple(subject.paths[row] for row in unreadable),
+        unreadable_paths=() if paths is None else tuple(paths[row] for row in unreadable),
     )
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
     written = _write(evaluation, answered, maps, folder, dataset_id)

@@ -18,7 +18,7 @@ from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers
-from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
+from counterfoil.evaluation.statistics import ClassUnits, Drops
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
 from counterfoil.label_checks.validation_answers import without_validation
@@ -26,6 +26,7 @@ from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
 from counterfoil.report.results import ResultRow, row
+from counterfoil.stats import Estimate
 
 _FILE = "cannot be measured: a file of predictions has no answers to candidates that were not accepted"
 _NOT_SCORED = "as recorded in the build; it was not scored here, so its rate on the base is not known"

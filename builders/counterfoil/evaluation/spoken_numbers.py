@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterfoil.evaluation.statistics import Estimate
+from counterfoil.stats import Estimate
 
 
 def points(value: float | None, signed: bool = False) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.mending.arms import RETRAINED, Arm
 from counterfoil.mending.choosing import ChosenLambda, choose_lambda, worst_accuracy
 from counterfoil.mending.debug_images import Context
@@ -28,6 +27,7 @@ from counterfoil.mending.document import (
 from counterfoil.mending.gains import compare_heads, measure
 from counterfoil.mending.seen import JudgedRows
 from counterfoil.models.classifiers.head import LinearHead
+from counterfoil.stats import Estimate
 
 # What controls are compared on; the verdict is about held-out failures and about test.
 COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED)

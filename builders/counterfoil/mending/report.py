@@ -40,13 +40,12 @@ def mend_report(mended: Mended) -> str:
         "control": control_words,
     }
     environment = template_environment(TEMPLATE, filters)
-    environment.globals |= {
-        "gains_figure": lambda *about: Markup(gains_figure(*about)),
-        "curve_figure": lambda *about: Markup(curve_figure(*about)),
-        "overlap_figure": lambda *about: Markup(overlap_figure(*about)),
-    }
     return environment.get_template(TEMPLATE).render(
         mended=mended,
+        figure=lambda draw, *about: Markup(draw(*about)),
+        gains_figure=gains_figure,
+        curve_figure=curve_figure,
+        overlap_figure=overlap_figure,
         set_notes=SET_NOTES,
         compared={name: TITLES[name] for name in COMPARED},
         fewest_listed=FEWEST_LISTED,

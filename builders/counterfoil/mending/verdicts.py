@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.mending.arms import CONTROL_WORDS, RETRAINED, Arm
 from counterfoil.mending.debug_images import CLASS_NAME, CONTEXTS, RANDOM
 from counterfoil.mending.document import (
@@ -17,6 +16,7 @@ from counterfoil.mending.document import (
     GainDifference,
 )
 from counterfoil.mending.gains import HeadsCompared, MendVerdict, verdict
+from counterfoil.stats import Estimate
 
 BY_TEST = (
     "The confirm half confirmed the failures that these images show, so that it does not judge them; the failures of"

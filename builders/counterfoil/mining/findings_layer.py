@@ -12,6 +12,7 @@ from typing import Any
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import ClassAudit, CountedPairs, Finding, Findings, Rate
 from counterfoil.mining.method import Found, Hypothesis
+from counterfoil.mining.mined_files import VECTORS
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.bundled import bundled_recipes, find_recipe
 from counterfoil.recipe.known_classes import same_classes
@@ -25,7 +26,6 @@ from counterfoil.sources.resolved_classes import resolve_classes
 
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
 DECODED = "decoded"
-VECTORS = "vectors.safetensors"
 # What findings say of their words in `about`: what of them is no class; whether they are of another kind of picture.
 SHIFT_CAPTION, STYLED = "shift_caption", "styled"
 _A_PHOTO = "a photo"

@@ -17,21 +17,20 @@ from counterfoil.mining import interventions
 from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv, find_without_words
 from counterfoil.mining.audited import Audited, WithoutClip, audit_target, clip_doubts, unreadable_note
 from counterfoil.mining.collected import collect_findings
-from counterfoil.mining.findings import Findings, findings_csv, findings_json
-from counterfoil.mining.findings_layer import HARD, VECTORS, laid_over, layer_of, origin_of
+from counterfoil.mining.findings import Findings
+from counterfoil.mining.findings_layer import HARD, laid_over, layer_of, origin_of
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.mined_files import (
-    FINDINGS,
     LAYER,
     RELABEL,
-    REPORT,
     ROWS,
-    TABLE,
+    VECTORS,
+    WEIGHTS,
     MineResult,
+    leave,
     refuse_others,
     what_is_odd,
-    write_files,
     written_recipe,
 )
 from counterfoil.mining.opened_images import labelled_images
@@ -39,7 +38,7 @@ from counterfoil.mining.other_classifiers import other_failures, other_models
 from counterfoil.mining.pools import asked_pool, filter_pool
 from counterfoil.mining.relabelling import with_checked_labels
 from counterfoil.mining.rendered_round import refuse_unrendered, render_round
-from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
+from counterfoil.mining.report import pictures_wanted, thumbnails
 from counterfoil.mining.train_weights import need_train_split, weigh_train_rows
 from counterfoil.models.classifiers.of_callable import Transform
 from counterfoil.models.classifiers.of_python import HandedOver, handed_over
@@ -53,10 +52,9 @@ from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.resolved_classes import resolve_classes
-from counterfoil.store.atomic import make_folder, remove_stale, try_folder
+from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
 
-WEIGHTS = "weights.parquet"
 _POOLED = "Their failures choose contexts beside the target's; name others, or none: --set 'mine.settings.pooled=[]'"
 _MOST_TEXT_STEPS = 500
 # As `evaluate` takes models, one of them.
@@ -164,7 +162,8 @@ def _mined(
                 raise
             refuse_others(folder, loaded, mined, [part.content for part in error.parts])
             wordless, told = find_without_words(error, loaded, mined, settings)
-            return _left(folder, wordless, pictures_of(wordless, error.parts), told, loaded)
+            rows = {ROWS: failing_rows_csv(told, loaded, {}).encode()}
+            return leave(folder, wordless, pictures_of(wordless, error.parts), rows)
         refuse_others(folder, loaded, mined, [part.content for part in audits[0].parts])
         vectors = _encoded(texts, clip.embed_texts)
         captions = CandidateCaptions(texts, vectors, references, candidates)
@@ -202,7 +201,6 @@ def _mined(
             **({} if relabel is None else {RELABEL: relabel.encode()}),
             **({} if layer is None else {LAYER: layer.encode()}),
         }
-        inside = sets_of(findings, found.hypotheses, audits[0])
         filtered, pool_layer = None, None
         if wanted_pool is not None:
             filtered = filter_pool(*wanted_pool, loaded, mined, audits, found, embedder, used_device)
@@ -216,47 +214,9 @@ def _mined(
         more: list[Callable[[], object]] = [] if pool_layer is None else [partial(pool_layer.write, folder)]
         if of_rows is not None:
             more.append(partial(of_rows.write, folder / WEIGHTS, findings))
-        result = _left(folder, findings, pictures, told, loaded, files, inside, more)
-    there = dict(result.files)
-    if pool_layer is not None:
-        there["pool"] = (folder / interventions.LAYER).resolve()
-    if weights:
-        there["weights"] = (folder / WEIGHTS).resolve()
-    return MineResult(folder, findings, there, filtered)
-
-
-def _left(
-    folder: Path,
-    findings: Findings,
-    pictures: Mapping[str, bytes],
-    rows: AnsweredRows | None,
-    recipe: Recipe,
-    files: Mapping[str, bytes] | None = None,
-    inside: Mapping[str, NDArray[np.bool_]] | None = None,
-    more: Sequence[Callable[[], object]] = (),
-) -> MineResult:
-    """Write what was found, with other `files` and what `more` writes; where no recipe is among these, failing rows."""
-    whole = dict(files or {})
-    if rows is not None and LAYER not in whole:
-        whole[ROWS] = failing_rows_csv(rows, recipe, inside or {}).encode()
-    whole |= {
-        FINDINGS: findings_json(findings).encode(),
-        TABLE: findings_csv(findings).encode(),
-        REPORT: report_html(findings, pictures, has_recipe=LAYER in whole).encode(),
-    }
-    # What an earlier run left would lie beside findings that are not its own.
-    pools = (interventions.LAYER, interventions.TABLE, WEIGHTS)
-    remove_stale(folder, (FINDINGS, LAYER, RELABEL, ROWS, VECTORS, *pools))
-    for write in more:
-        write()
-    write_files(folder, whole)
-    named = {
-        "findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "relabel": RELABEL, "rows": ROWS,
-        "recipe": LAYER,
-    }  # fmt: skip
-    return MineResult(
-        folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in whole}
-    )
+        if told is not None and layer is None:
+            files[ROWS] = failing_rows_csv(told, loaded, sets_of(findings, found.hypotheses, audits[0])).encode()
+        return leave(folder, findings, pictures, files, more, filtered)
 
 
 def pictures_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING
 from counterfoil.card.index_page import write_index
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
-from counterfoil.mining.findings import Findings
+from counterfoil.mining import interventions
+from counterfoil.mining.findings import Findings, findings_csv, findings_json
+from counterfoil.mining.report import report_html
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 
 if TYPE_CHECKING:
     from counterfoil.mining.pools import FilteredPool
 
 FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
-RELABEL, ROWS = "relabel.csv", "rows.csv"
+RELABEL, ROWS, VECTORS = "relabel.csv", "rows.csv", "vectors.safetensors"
+ADVERSARIAL, WEIGHTS = "adversarial.yaml", "weights.parquet"
+_NAMED = {
+    "findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "relabel": RELABEL, "rows": ROWS,
+    "recipe": LAYER, "adversarial": ADVERSARIAL, "pool": interventions.LAYER, "weights": WEIGHTS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,31 @@ def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[s
             f"{folder} holds findings of another {' and '.join(other)} ({known.recipe.name}, {known.target.name})",
             "Name another folder with --out, or remove that one.",
         )
+
+
+def leave(
+    folder: Path,
+    findings: Findings,
+    pictures: Mapping[str, bytes],
+    files: Mapping[str, bytes],
+    more: Sequence[Callable[[], object]] = (),
+    pool: FilteredPool | None = None,
+) -> MineResult:
+    """Write what was found, its table, its page and other `files`, by name, and what `more` writes before these.
+
+    What an earlier run left goes first: it would lie beside findings that are not its own.
+    """
+    whole = dict(files) | {
+        TABLE: findings_csv(findings).encode(),
+        REPORT: report_html(findings, pictures, has_recipe=LAYER in files).encode(),
+        FINDINGS: findings_json(findings).encode(),
+    }
+    remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT)), interventions.TABLE))
+    for write in more:
+        write()
+    write_files(folder, whole)
+    there = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}
+    return MineResult(folder, findings, there, pool)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -67,7 +67,7 @@ _MOST_POWERS = 7
 _CURVE_HEIGHT = 120
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A number of a table, its interval, and the counts behind it; what there is none of is empty."""
 
     text: str
@@ -128,7 +128,7 @@ def unseen(findings: Findings) -> str:
     )
 
 
-def table(findings: Findings, some: Iterable[Finding]) -> tuple[list[str], list[tuple[Finding, list[Cell]]]]:
+def table(findings: Findings, some: Iterable[Finding]) -> tuple[list[str], list[tuple[Finding, list[TableCell]]]]:
     """Columns and rows of findings, for terminal and page alike."""
     drawn, some = is_drawn(findings), list(some)
     ended = drawn and not all(one.confirmed for one in some)
@@ -152,24 +152,24 @@ def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
     return ["class", "wrong", "all others", "images", "most taken for"], rows
 
 
-def _cells(one: Finding, *, drawn: bool, ended: bool) -> Iterator[Cell]:
+def _cells(one: Finding, *, drawn: bool, ended: bool) -> Iterator[TableCell]:
     def percent(value: float | None) -> str:
         return share(value).removesuffix(" %")
 
     for rate in (one.set, one.rest):
-        yield Cell(percent(rate.rate), _bounds(rate.interval, percent), f"{rate.failures:,} of {rate.rows:,}")
+        yield TableCell(percent(rate.rate), _bounds(rate.interval, percent), f"{rate.failures:,} of {rate.rows:,}")
     interval = one.difference.reported_interval or one.difference.interval
-    yield Cell(points(one.difference.value, decimals=0), _bounds(interval, lambda end: points(end, decimals=0)))
+    yield TableCell(points(one.difference.value, decimals=0), _bounds(interval, lambda end: points(end, decimals=0)))
     if not drawn:
-        yield Cell(f"{one.p:.2g}")
+        yield TableCell(f"{one.p:.2g}")
     elif one.pairs is None:
-        yield from (Cell(NOTHING), Cell(NOTHING))
+        yield from (TableCell(NOTHING), TableCell(NOTHING))
     else:
-        yield Cell(f"{one.pairs.pairs:,}", "", f"{one.pairs.failing:,} : {one.pairs.rescued:,}")
-        yield Cell(_bare(e_value(one.last_log_e)))
-    yield Cell(f"{one.q:.2g}")
+        yield TableCell(f"{one.pairs.pairs:,}", "", f"{one.pairs.failing:,} : {one.pairs.rescued:,}")
+        yield TableCell(_bare(e_value(one.last_log_e)))
+    yield TableCell(f"{one.q:.2g}")
     if ended:
-        yield Cell(NOTHING if one.pairs is None else one.pairs.state.replace("_", " "))
+        yield TableCell(NOTHING if one.pairs is None else one.pairs.state.replace("_", " "))
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:

@@ -22,10 +22,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from counterfoil.calibration import calibrate
-from counterfoil.card.index_page import ANSWER, CALIBRATE, FINDINGS, index_entries, index_html
+from counterfoil.card.index_page import ANSWER, CALIBRATE, FINDINGS, MENDED, index_entries, index_html
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.documents import read_document
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.mending.document import Mended
+from counterfoil.mending.report import mend_report
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.report import report_html
 from counterfoil.recipe.cut import load_cut
@@ -99,7 +101,10 @@ class DirectoryPages:
                 f"{directory} holds none of the pages that Counterfoil writes",
                 "Name a dataset, or a folder that evaluate, mine or mend wrote.",
             )
-        if (self.directory / FINDINGS).is_file():
+        # The page of a folder that has both is mending's.
+        if (self.directory / MENDED).is_file():
+            self._add("report.html", "mended", self._mended)
+        elif (self.directory / FINDINGS).is_file():
             self._add("report.html", "findings", self._findings)
 
     def _add(self, path: str, name: str, render: Callable[[], Page]) -> None:
@@ -121,10 +126,10 @@ class DirectoryPages:
         return read_dataset(self.directory, "receipts").finished()
 
     def _index(self) -> Page:
-        notes = [self._cut_saved()] if (self.directory / _SAVED_CUT).is_file() else []
-        notes += [self._answers_saved()] if self._saved_answers() else []
+        saved = [self._cut_saved()] if (self.directory / _SAVED_CUT).is_file() else []
+        saved += [self._answers_saved()] if self._saved_answers() else []
         entries = index_entries(self.directory, self._served)
-        return _html(index_html(self.directory, entries, self._served, notes))
+        return _html(index_html(self.directory, entries, self._served, saved))
 
     def _card(self) -> Page:
         from markdown_it import MarkdownIt
@@ -156,15 +161,20 @@ class DirectoryPages:
         findings = Findings.from_json(read_document(path), str(path))
         return _html(report_html(findings, {}, has_recipe=(self.directory / "recipe.yaml").is_file()))
 
+    def _mended(self) -> Page:
+        path = self.directory / MENDED
+        return _html(mend_report(Mended.from_json(read_document(path), str(path))))
+
     def _save_cut(self, content: bytes) -> str:
         with _given(content, "cut.yaml") as given:
             load_cut(self.directory / RECIPE, given)
         write_atomically(self.directory / _SAVED_CUT, content)
-        return self._cut_saved()
+        return " Next: ".join(self._cut_saved())
 
-    def _cut_saved(self) -> str:
+    def _cut_saved(self) -> tuple[str, str]:
+        """What is saved, and the command that takes it."""
         saved, cut = self.directory / _SAVED_CUT, self.directory.with_name(f"{self.directory.resolve().name}-cut")
-        return f"Thresholds are saved. Next: {_command('calibrate', self.directory, '--apply', saved, '--out', cut)}"
+        return "Thresholds are saved.", _command("calibrate", self.directory, "--apply", saved, "--out", cut)
 
     def _save_answers(self, content: bytes) -> str:
         with _given(content, "answers.json") as given:
@@ -175,7 +185,7 @@ class DirectoryPages:
             if not place.exists():
                 break
         write_atomically(place, content)
-        return self._answers_saved()
+        return " Next: ".join(self._answers_saved())
 
     def _saved_answers(self) -> list[Path]:
         """What each person saved last of each page, as far as it is of the dataset as it is now."""
@@ -196,10 +206,10 @@ class DirectoryPages:
             found.append(path)
         return found
 
-    def _answers_saved(self) -> str:
+    def _answers_saved(self) -> tuple[str, str]:
         files = self._saved_answers()
-        said = f"{counted(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved"
-        return f"{said}. Next: {_command('review', self.directory, '--answers', *files)}"
+        said = f"{counted(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved."
+        return said, _command("review", self.directory, "--answers", *files)
 
 
 @contextlib.contextmanager
@@ -215,13 +225,13 @@ def _given(content: bytes, name: str) -> Iterator[Path]:
 
 
 def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
-    """A page with the policy that runs its own script and no other.
+    """A page with the policy that runs its own script and no other; those that save nothing have none.
 
     Its own style is the first and its own script the last: what else would stand between them came from data.
     """
-    text = _STATIC_POLICY.sub("", text, count=1)
-    scripts = _SCRIPT.findall(text)[-1:]
+    text, scripts = _STATIC_POLICY.sub("", text, count=1), []
     if saves is not None:
+        scripts += _SCRIPT.findall(text)[-1:]
         script = _SAVING.replace("NAME", saves).replace("KIND", kind)
         text = text.replace("<head>", f"<head><script>{script}</script>", 1)
         scripts.append(script)

@@ -6,9 +6,9 @@ decode them; neither changes what is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +34,7 @@ def prepared_batches(
     batch_size: int,
     device: str,
     decode: Decode = readable_image,
-) -> Iterator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]]]:
+) -> Generator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]], None, None]:
     """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
 
     Instead of a tensor stands why an image could not be brought into a model's form; other models go on.
@@ -117,8 +117,8 @@ def answer_columns(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap
     import torch
 
     right = torch.zeros(len(labels), class_map.num_classes, dtype=torch.bool)
-    for row, label in enumerate(labels):
-        right[row, list(class_map.targets[label])] = True
+    targets = [class_map.targets[label] for label in labels]
+    right[np.repeat(np.arange(len(labels)), [len(one) for one in targets]), list(chain.from_iterable(targets))] = True
     shares = logits.softmax(dim=1)
     # By the logits, not their softmax, which rounds near ties together; of equal ones the first output comes first.
     best = logits.sort(dim=1, descending=True, stable=True).indices[:, :ranked]

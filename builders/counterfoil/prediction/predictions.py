@@ -7,6 +7,7 @@ is ever overwritten by something else, and a run over many models resumes at the
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Sequence
@@ -114,9 +115,14 @@ def cache_key(
         "logits": logits,
         # Floats differ in the last bits between kinds of device and versions of torch.
         "device": torch.device(device).type,
-        "versions": {name: version(name) for name in ("torch", "timm", "pillow", "torchvision")},
+        "versions": _versions(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache  # of every model of a run, and each is searched for among all that is installed
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("torch", "timm", "pillow", "torchvision")}
 
 
 def cache_path(folder: Path, name: str, key: str) -> Path:

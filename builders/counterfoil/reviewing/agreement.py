@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from counterfoil.report.labels import CheckedShare
-from counterfoil.stats import clustered_interval, fleiss_kappa, wilson_interval
+from counterfoil.stats import clustered_interval, fleiss_kappa
 
 
 def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
     """The mean of images' selection frequencies with its 95 % interval over images; None for no image.
 
     answers: of each image, how many raters selected it, of how many asked. The interval is that of rows that share
-    units (`stats.py`), an image's answers being its rows: of one rater it is Wilson's of the images.
+    units (`clustered_interval`), an image's answers being its rows: of one rater it is Wilson's of the images.
     """
     import numpy as np
 
@@ -21,15 +21,6 @@ def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
     selected, asked = np.asarray(answers, np.float64).T
     low, high = clustered_interval(selected, asked)
     share = float(np.mean(selected / asked))
-    return CheckedShare(share, min(low, share), max(high, share))
-
-
-def share_of(selected: float, shown: float) -> CheckedShare | None:
-    """A share with its Wilson interval; None of nothing."""
-    if shown <= 0:
-        return None
-    share = min(1.0, max(0.0, selected / shown))
-    low, high = wilson_interval(share * shown, shown)
     return CheckedShare(share, min(low, share), max(high, share))
 
 

@@ -1,31 +1,75 @@
-"""answers.json, as the page writes it and strangers may: of bounded size, of one form, and every problem told."""
+"""answers.json, as the page writes it and strangers may: a strict document of bounded size, and every problem told."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import AfterValidator, ConfigDict, Field
+
+from counterfoil.documents import STRICT, parse_document
 from counterfoil.errors import UserError
+from counterfoil.label_checks import Task
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
-from counterfoil.reviewing.grids import GRID, TASKS, Task
-from counterfoil.store.documents import parse_document
+from counterfoil.report.words import counted
+from counterfoil.reviewing.grids import GRID, RealControl, ShownPicture
 
+VERSION = 1
 # What tells such a file from any other.
-FORM = {"form": "counterfoil-review", "version": 1}
+FORM = {"form": "counterfoil-review", "version": VERSION}
 MOST_NAME = 60  # characters of a rater's name
 MOST_RATERS = 1000
 _MOST_BYTES = 4_000_000  # a grid takes 2 kB
 _MOST_GRIDS = 2_000
 _MOST_TOLD = 10  # problems of one file
+_LONGEST_LABEL = 255
+_HINT = (
+    "answers.json comes from the button of the page that `counterfoil review` writes; a page belongs to the dataset as"
+    " it was then."
+)
 
-_KEYS = {*FORM, "content", "sheet", "rater", "token", "grids"}
-_GRID_KEYS = {"task", "label", "shown", "selected"}
-_ID = re.compile(r"[0-9a-f]{20}")
-_TOKEN = re.compile(r"[0-9a-f]{16}")
+
+_CALLED = f"the answers of a review ({FORM['form']}, version {VERSION})"
+
+
+def _each_once(ids: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"expected at most {GRID} ids of images, each once")
+    return ids
+
+
+_Ids = Annotated[
+    tuple[Annotated[str, Field(pattern="^[0-9a-f]{20}$")], ...],
+    Field(max_length=GRID),
+    AfterValidator(_each_once),
+]
+_Token = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredGrid:
+    """A grid in the file: which pictures were shown under a label, and which of them were selected."""
+
+    task: Task
+    label: Annotated[str, Field(max_length=_LONGEST_LABEL)]
+    shown: Annotated[_Ids, Field(min_length=1)]
+    selected: _Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The file of one person and page (`sheet`). token: tells people apart; rater: what they typed, if anything."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    form: Literal["counterfoil-review"]
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+    content: Annotated[str, Field(max_length=_LONGEST_LABEL)]
+    sheet: _Token
+    rater: Annotated[str, Field(max_length=MOST_NAME)]
+    token: _Token
+    grids: Annotated[tuple[AnsweredGrid, ...], Field(min_length=1, max_length=_MOST_GRIDS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +78,7 @@ class FinishedGrid:
 
     task: Task
     label: str
-    shown: Mapping[str, AcceptedImage | RealControl]
+    shown: Mapping[str, ShownPicture]
     selected: frozenset[str]
 
 
@@ -75,9 +119,16 @@ class Asked:
     """What a dataset's pages can ask: its content, what ids stand for, its class ids and its shifts, the base first."""
 
     content: str
-    known: Mapping[str, AcceptedImage | RealControl]
+    known: Mapping[str, ShownPicture]
     classes: Sequence[str]
     shifts: Sequence[str]
+
+    def can_show(self, task: Task, label: str, id: str) -> bool:
+        """Whether a page of the dataset can show a picture under a label: of it, or as a control."""
+        picture = self.known.get(id)
+        if isinstance(picture, RealControl):
+            return task == "class" and self.classes[picture.label] == label
+        return picture is not None and (task == "class" or picture.shift in (label, self.shifts[0]))
 
 
 def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers]:
@@ -93,163 +144,63 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
     problems: list[str] = []
     pages: dict[tuple[str, str], Path] = {}
     for path in map(named_path, paths):
-        file = _File(path, asked)
-        rater = file.read()
-        problems += file.told()
-        if rater is None:
+        try:
+            text = read_regular(path, _MOST_BYTES)
+            found = parse_document(Answers, text, str(path), version=VERSION, hint=_HINT, called=_CALLED)
+        except FileNotFoundError:
+            problems.append(f"{path} is not there")
             continue
-        first = pages.setdefault((file.token, file.sheet), path)
+        except OSError as error:
+            problems.append(f"{path} cannot be read: it {error.strerror or error}")
+            continue
+        except UserError as error:
+            problems += error.problems
+            continue
+        wrong = [f"{path}: {line}" for line in _problems(found, asked)]
+        problems += wrong[:_MOST_TOLD]
+        if len(wrong) > _MOST_TOLD:
+            problems.append(f"{path}: … and {len(wrong) - _MOST_TOLD} more problems")
+        first = pages.setdefault((found.token, found.sheet), path)
         if first is not path:
             problems.append(f"{path} is of the same person as {first}, and of the same page: give the later one alone")
-        else:
-            raters[file.token] = raters[file.token].with_later(rater) if file.token in raters else rater
+        elif not wrong:
+            grids = tuple(
+                FinishedGrid(one.task, one.label, {id: asked.known[id] for id in one.shown}, frozenset(one.selected))
+                for one in found.grids
+            )
+            name = " ".join("".join(letter if letter.isprintable() else " " for letter in found.rater).split())
+            rater = RaterAnswers(path, name, grids)
+            raters[found.token] = raters[found.token].with_later(rater) if found.token in raters else rater
     if problems:
-        raise UserError(
-            problems,
-            "answers.json comes from the button of the page that `counterfoil review` writes; a page belongs to the"
-            " dataset as it was then.",
-        )
+        raise UserError(problems, _HINT)
     return list(raters.values())
 
 
-def _grids(count: int) -> str:
-    return "its grid" if count == 1 else f"any of its {count:,} grids"
-
-
-class _File:
-    """One file under inspection: problems are collected, and nothing is believed before it was looked at."""
-
-    def __init__(self, path: Path, asked: Asked) -> None:
-        self._path = path
-        self._asked = asked
-        self._problems: list[str] = []
-        self.token = ""
-        self.sheet = ""
-
-    def told(self) -> Iterator[str]:
-        yield from self._problems[:_MOST_TOLD]
-        if len(self._problems) > _MOST_TOLD:
-            yield f"{self._path}: … and {len(self._problems) - _MOST_TOLD} more problems"
-
-    def read(self) -> RaterAnswers | None:
-        """The answers; None where there is a problem."""
-        document = self._document()
-        if document is None:
-            return None
-        if document["content"] != self._asked.content:
-            self._add(
-                f"is of another dataset, or of this one before it changed: content {_shown(document['content'])},"
-                f" expected {self._asked.content[:12]}…"
-            )
-            return None
-        grids = [grid for number, value in enumerate(document["grids"], 1) if (grid := self._grid(number, value))]
-        if not document["grids"]:
-            self._add("holds no finished grid")
-        self._refuse_twice(grids)
-        real = any(isinstance(one, RealControl) for grid in grids for one in grid.shown.values())
-        if real and not any(grid.selected for grid in grids):
-            # Real images are in it: who looked would have selected some.
-            self._add(f"holds no answers: no image is selected in {_grids(len(grids))}, not one of the real ones")
-        if self._problems:
-            return None
-        name = " ".join("".join(letter if letter.isprintable() else " " for letter in document["rater"]).split())
-        return RaterAnswers(self._path, name, tuple(grids))
-
-    def _document(self) -> dict[str, Any] | None:
-        try:
-            document = parse_document(read_regular(self._path, _MOST_BYTES))
-        except FileNotFoundError:
-            return self._add("is not there")
-        except OSError as error:
-            return self._add(f"cannot be read: {error.strerror}")
-        except ValueError as error:
-            return self._add(f"is no JSON: {str(error)[:120]}")
-        if not isinstance(document, dict) or any(document.get(key) != value for key, value in FORM.items()):
-            return self._add(f"holds no answers of a review ({FORM['form']}, version {FORM['version']})")
-        if not self._has_keys("", document, _KEYS):
-            return None
-        wrong = [
-            f"{key}: found {_shown(document[key])}, expected {what}"
-            for key, what, right in (
-                ("content", "text", isinstance(document["content"], str)),
-                ("sheet", "16 hexadecimal digits", _is_text(document["sheet"], _TOKEN)),
-                ("token", "16 hexadecimal digits", _is_text(document["token"], _TOKEN)),
-                ("rater", f"at most {MOST_NAME} characters", _is_name(document["rater"])),
-                ("grids", f"a list of at most {_MOST_GRIDS:,}", _is_list(document["grids"], _MOST_GRIDS)),
-            )
-            if not right
-        ]
-        if wrong:
-            self._problems += [f"{self._path}: {line}" for line in wrong]
-            return None
-        self.token, self.sheet = document["token"], document["sheet"]
-        return document
-
-    def _grid(self, number: int, value: Any) -> FinishedGrid | None:
-        place = f"grid {number}"
-        if not isinstance(value, dict):
-            return self._add(f"{place}: found {_shown(value)}, expected an object")
-        if not self._has_keys(f"{place}: ", value, _GRID_KEYS):
-            return None
-        task, label, shown, selected = (value[key] for key in ("task", "label", "shown", "selected"))
-        if task not in TASKS:
-            return self._add(f"{place}: task: found {_shown(task)}, expected one of {', '.join(TASKS)}")
+def _problems(found: Answers, asked: Asked) -> Iterator[str]:
+    """What the dataset says of answers that are of the form."""
+    if found.content != asked.content:
+        yield (
+            f"is of another dataset, or of this one before it changed: content {found.content!r:.40}, expected"
+            f" {asked.content[:12]}…"
+        )
+        return
+    answered: set[tuple[str, str, str]] = set()
+    for number, grid in enumerate(found.grids, 1):
         # The base shows no shift.
-        labels = self._asked.classes if task == "class" else self._asked.shifts[1:]
-        if label not in labels:
-            return self._add(f"{place}: found the {task} {_shown(label)}, which the dataset does not have")
-        for name, ids in (("shown", shown), ("selected", selected)):
-            if not _is_list(ids, GRID) or not all(_is_text(each, _ID) for each in ids) or len(set(ids)) < len(ids):
-                return self._add(f"{place}: {name}: expected at most {GRID} ids of images, each once")
-        if not shown:
-            return self._add(f"{place} shows no image")
-        strange = [each for each in shown if not self._can_show(task, label, each)]
-        if strange:
-            return self._add(f"{place}: {len(strange)} of {len(shown)} images are none that a page shows there")
-        if not set(selected) <= set(shown):
-            return self._add(f"{place}: selects images that it does not show")
-        return FinishedGrid(task, label, {each: self._asked.known[each] for each in shown}, frozenset(selected))
-
-    def _can_show(self, task: Task, label: str, id: str) -> bool:
-        """Whether a page of the dataset can show a picture under a label: of it, or as a control."""
-        picture = self._asked.known.get(id)
-        if isinstance(picture, RealControl):
-            return task == "class" and self._asked.classes[picture.label] == label
-        return picture is not None and (task == "class" or picture.shift in (label, self._asked.shifts[0]))
-
-    def _refuse_twice(self, grids: Sequence[FinishedGrid]) -> None:
-        seen: set[tuple[str, str, str]] = set()
-        for grid in grids:
-            answered = {(grid.task, grid.label, each) for each in grid.shown}
-            if again := answered & seen:
-                self._add(f"answers {len(again)} images twice under the {grid.task} {_shown(grid.label)}")
-            seen |= answered
-
-    def _has_keys(self, place: str, value: Mapping[str, Any], keys: set[str]) -> bool:
-        missing, other = sorted(keys - value.keys()), sorted(value.keys() - keys)
-        if missing:
-            self._add(f"{place}lacks {', '.join(missing)}")
-        if other:
-            self._add(f"{place}holds {', '.join(map(_shown, other[:5]))}, which no page writes")
-        return not missing and not other
-
-    def _add(self, what: str) -> None:
-        self._problems.append(f"{self._path} {what}" if what[0].islower() else f"{self._path}: {what}")
-
-
-def _is_text(value: Any, form: re.Pattern[str]) -> bool:
-    return isinstance(value, str) and form.fullmatch(value) is not None
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MOST_NAME
-
-
-def _is_list(value: Any, most: int) -> bool:
-    return isinstance(value, list) and len(value) <= most
-
-
-def _shown(value: Any) -> str:
-    """A stranger's value, short and in one line."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"
+        labels = asked.classes if grid.task == "class" else asked.shifts[1:]
+        if grid.label not in labels:
+            yield f"grid {number}: found the {grid.task} {grid.label!r:.40}, which the dataset does not have"
+            continue
+        if strange := [id for id in grid.shown if not asked.can_show(grid.task, grid.label, id)]:
+            yield f"grid {number}: {len(strange)} of {len(grid.shown)} images are none that a page shows there"
+        if not set(grid.selected) <= set(grid.shown):
+            yield f"grid {number}: selects images that it does not show"
+        own = {(grid.task, grid.label, id) for id in grid.shown}
+        if again := own & answered:
+            yield f"answers {len(again)} images twice under the {grid.task} {grid.label!r:.40}"
+        answered |= own
+    real = any(isinstance(asked.known.get(id), RealControl) for grid in found.grids for id in grid.shown)
+    if real and not any(grid.selected for grid in found.grids):
+        # Real images are in it: who looked would have selected some.
+        grids = "its grid" if len(found.grids) == 1 else f"any of its {counted(len(found.grids), 'grid')}"
+        yield f"holds no answers: no image is selected in {grids}, not one of the real ones"

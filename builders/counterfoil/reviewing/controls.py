@@ -11,8 +11,8 @@ import numpy as np
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.regular_files import named_path
-from counterfoil.reviewing.accepted_images import rank
-from counterfoil.reviewing.thumbnails import SIDE
+from counterfoil.reviewing.grids import rank
+from counterfoil.reviewing.page import SIDE
 from counterfoil.sources import labelled_split
 from counterfoil.sources.known_folders import placed
 from counterfoil.sources.pins import SourcePin, loadable_pin

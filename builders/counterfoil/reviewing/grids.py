@@ -1,23 +1,161 @@
-"""Grids of at most 48 images with one label each, controls mixed in, in an order that tells nothing."""
+"""What people are asked about: the accepted images, those of them that a page has, and grids of one label each.
+
+Grids have at most 48 images, controls mixed in, in an order that tells nothing; ids say nothing of an image either.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl, rank
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.label_checks import Task
+from counterfoil.store.planned_rows import IDENTITY, PlannedRows
+from counterfoil.store.reading import read_shard
+from counterfoil.store.receipts import remake_hint
 
 if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe
-
-Task = Literal["class", "shift"]
-TASKS: tuple[Task, ...] = ("class", "shift")
+    from counterfoil.plan import Plan
+    from counterfoil.recipe import Recipe, RecipeClass
+    from counterfoil.store import Receipt
 
 GRID = 48  # Vendrow et al. 2023, appendix A.4
 CONTROLS = 8  # of them: real images of the class and images without the label, half and half where there are both
 
+# A shift's images fill one grid beside the controls.
+IMAGES_A_SHIFT = 40
+# Images of a page. With its controls it has at most 1,050 pictures of at most 8 kB (`thumbnails.py`), which base64
+# makes a third more: 11 MB.
+MOST_IMAGES = 850
+# A class is asked about where so many images can be; of a dataset with more classes, some are taken.
+FEWEST_A_CLASS = 24
+# Real images of a class that a page may mix in. Their ids are of class and number alone, so that whoever counts answers
+# needs no input dataset.
+MOST_CONTROLS = 64
+_ID_LENGTH = 20
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedImage:
+    """An accepted image: its key, shift and label, and at which receipt it is."""
+
+    key: str
+    shift: str
+    label: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RealControl:
+    """A real image of a class, from the source's validation split, by its number in the class."""
+
+    label: int
+    number: int
+
+
 ShownPicture = AcceptedImage | RealControl
+
+
+def accepted_images(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> list[AcceptedImage]:
+    """The accepted images of a finished dataset in the plan's order; no image is read.
+
+    RunFailure, with the file, for rows that are no samples of the recipe, or that are there twice.
+    """
+    images: list[AcceptedImage] = []
+    for at, (shard, receipt) in enumerate(zip(plan.shards, receipts, strict=True)):
+        planned = PlannedRows(directory, receipt, "data", plan, shard)
+        seen: set[str] = set()
+        for row in read_shard(directory, receipt, IDENTITY, "data"):
+            planned.refuse_other(*(row[name] for name in IDENTITY))
+            if row["key"] in seen:
+                path = directory / (receipt.file("data") or receipt).path
+                raise RunFailure(f"{path} has the row {row['key']} twice", remake_hint(directory, receipt.path))
+            seen.add(row["key"])
+            images.append(AcceptedImage(row["key"], row["shift"], row["label"], at))
+    return images
+
+
+def image_id(content: str, image: AcceptedImage) -> str:
+    """The id of an image in a dataset with this content."""
+    return _opaque(content, "image", image.key)
+
+
+def control_id(content: str, class_id: str, number: int) -> str:
+    """The id of a real image that is mixed in."""
+    return _opaque(content, "control", class_id, str(number))
+
+
+def known_ids(
+    content: str, images: Sequence[AcceptedImage], classes: Sequence[RecipeClass]
+) -> Mapping[str, ShownPicture]:
+    """What every id stands for that a page of the dataset can hold."""
+    known: dict[str, ShownPicture] = {image_id(content, image): image for image in images}
+    for cls in classes:
+        for number in range(MOST_CONTROLS):
+            known[control_id(content, cls.id, number)] = RealControl(cls.label, number)
+    return known
+
+
+def rank(seed: int, *words: str) -> bytes:
+    """What things are ordered by where chance decides: the same on every machine, and for more images than before."""
+    return hashlib.sha256("\0".join((str(seed), *words)).encode()).digest()
+
+
+def _opaque(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:_ID_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """images: those to ask about. classes: labels that they are of. each: how many a shift were wanted."""
+
+    images: tuple[AcceptedImage, ...]
+    classes: tuple[int, ...]
+    each: int
+
+
+def choose_images(
+    images: Sequence[AcceptedImage], shifts: Sequence[str], each: int | None, seed: int, *, whole_classes: bool
+) -> Chosen:
+    """At most `each` images of every shift; without a number as many as a page holds, 40 at most.
+
+    A smaller number chooses a part of what a larger one does, as long as they take the same classes. `whole_classes`:
+    classes are asked about, so that few images are of few classes and each fills a grid. UserError where there is no
+    image, or where a page cannot hold them.
+    """
+    of_shift = {shift: [image for image in images if image.shift == shift] for shift in shifts}
+    if not any(of_shift.values()):
+        raise UserError("no image of these shifts was accepted, so there is nothing to look at")
+    wanted = min(IMAGES_A_SHIFT, max(1, MOST_IMAGES // len(shifts))) if each is None else each
+    total = sum(min(wanted, len(own)) for own in of_shift.values())
+    if total > MOST_IMAGES:
+        fits = MOST_IMAGES // len(shifts)
+        hint = f"At most {fits} a shift fit; or " if fits else ""
+        raise UserError(
+            f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of {len(shifts):,} shifts are"
+            f" {total:,}",
+            f"{hint}name fewer shifts with --shift.",
+        )
+    labels = sorted(
+        {image.label for own in of_shift.values() for image in own}, key=lambda n: rank(seed, "class", f"{n}")
+    )
+    taken = labels[: max(1, total // FEWEST_A_CLASS)] if whole_classes else labels
+    chosen = [image for shift in shifts for image in _evenly(of_shift[shift], taken, wanted, seed)]
+    return Chosen(tuple(chosen), tuple(sorted({image.label for image in chosen})), wanted)
+
+
+def _evenly(images: Sequence[AcceptedImage], labels: Sequence[int], most: int, seed: int) -> list[AcceptedImage]:
+    """At most so many images of these labels, in turn one of each."""
+    by_label = {label: [image for image in images if image.label == label] for label in labels}
+    turns = [
+        (turn, place, image)
+        for place, label in enumerate(labels)
+        for turn, image in enumerate(sorted(by_label[label], key=lambda image: rank(seed, "image", image.key)))
+    ]
+    return [image for *_, image in sorted(turns, key=lambda turn: turn[:2])[:most]]
 
 
 @dataclass(frozen=True, slots=True)

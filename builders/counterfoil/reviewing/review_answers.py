@@ -14,10 +14,11 @@ from typing import Any
 from counterfoil.building.closing import close_again
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure
+from counterfoil.label_checks import Selection
 from counterfoil.regular_files import named_path
-from counterfoil.reviewing.accepted_images import accepted_images, known_ids
 from counterfoil.reviewing.answers import Asked, RaterAnswers, read_answers
-from counterfoil.reviewing.selection import Selection, selection_csv, selection_document, selection_of
+from counterfoil.reviewing.grids import accepted_images, known_ids
+from counterfoil.reviewing.selection import selection_csv, selection_of
 from counterfoil.store.content import changed_data, content_of_receipts
 from counterfoil.store.layout import MANIFEST
 from counterfoil.store.sealed_folder import REVIEWED
@@ -52,7 +53,7 @@ class Review:
 
     def to_json(self) -> dict[str, Any]:
         """The stored numbers, with the files and names that raters stand for."""
-        document = selection_document(self.selection)
+        document = self.selection.to_json()
         named = zip(document["raters"], self.raters, strict=True)
         document["raters"] = [
             {**one, "file": str(rater.path), "more_files": [str(path) for path in rater.others], "name": rater.name}
@@ -80,17 +81,11 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
             f"`counterfoil verify {directory}` names all that is damaged, and how each is repaired.",
         )
     selection = selection_of(raters, asked)
-    before = REVIEWED.read(directory, content)
-    table = selection_csv(selection, asked.classes).encode()
-    close_again(directory, REVIEWED.files(selection_document(selection), {TABLE: table}), content, REVIEWED)
-    replaced = before.get("raters") if before else None
-    return Review(
-        directory,
-        directory / REVIEWED.name,
-        selection,
-        tuple(raters),
-        len(replaced) if isinstance(replaced, list) else 0,
-    )
+    before = Selection.of_dataset(directory, content)
+    table = selection_csv(selection, asked).encode()
+    close_again(directory, REVIEWED.files(selection.to_json(), {TABLE: table}), content, REVIEWED)
+    replaced = len(before.raters) if before else 0
+    return Review(directory, directory / REVIEWED.name, selection, tuple(raters), replaced)
 
 
 def asked_of(dataset: SoundDataset) -> Asked:

@@ -9,15 +9,27 @@ from pathlib import Path
 from counterfoil.card.index_page import write_index
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import UserError
+from counterfoil.label_checks import TASKS, Task
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
-from counterfoil.reviewing.accepted_images import MOST_CONTROLS, AcceptedImage, RealControl, accepted_images, rank
-from counterfoil.reviewing.choosing import IMAGES_A_SHIFT, Chosen, choose_images
 from counterfoil.reviewing.controls import RealImages, real_images
-from counterfoil.reviewing.grids import CONTROLS, TASKS, Grid, ShownPicture, Task, class_grids, shift_grids
-from counterfoil.reviewing.page import page_of_review
-from counterfoil.reviewing.thumbnails import thumbnail, thumbnails
+from counterfoil.reviewing.grids import (
+    CONTROLS,
+    IMAGES_A_SHIFT,
+    MOST_CONTROLS,
+    AcceptedImage,
+    Chosen,
+    Grid,
+    RealControl,
+    ShownPicture,
+    accepted_images,
+    choose_images,
+    class_grids,
+    rank,
+    shift_grids,
+)
+from counterfoil.reviewing.page import page_of_review, thumbnail, thumbnails
 from counterfoil.screen import open_shifts
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.content import content_of_receipts

@@ -3,90 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
 from counterfoil.csv_text import csv_text
+from counterfoil.label_checks import TASKS, Selection, Task
+from counterfoil.label_checks.people import (
+    AllControls,
+    ControlsPassed,
+    RaterResult,
+    Selected,
+    ShiftSelected,
+    TaskResult,
+)
+from counterfoil.label_checks.rogan_gladen import share_of
 from counterfoil.report.labels import CheckedShare
-from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
-from counterfoil.reviewing.agreement import agreement, mean_frequency, share_of
+from counterfoil.reviewing.agreement import agreement, mean_frequency
 from counterfoil.reviewing.answers import Asked, FinishedGrid, RaterAnswers
-from counterfoil.reviewing.grids import TASKS, Task
+from counterfoil.reviewing.grids import AcceptedImage, RealControl
 from counterfoil.stats import CONFIDENCE
 
-# A rater who gets fewer of either kind of controls right is told, and counted all the same.
-FEWEST_PASSED = 0.75
 _COLUMNS = ("task", "key", "shift", "class_id", "shown", "selected", "frequency")
 _DIGITS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class ControlsPassed:
-    """Controls that were shown and answered rightly. real: images of the class, selected; without: images without the
-    label, left alone."""
-
-    real: int = 0
-    real_passed: int = 0
-    without: int = 0
-    without_passed: int = 0
-
-    def __add__(self, other: ControlsPassed) -> ControlsPassed:
-        return ControlsPassed(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
-
-    @property
-    def failed(self) -> bool:
-        """Whether fewer than three in four of a kind were right."""
-        kinds = ((self.real_passed, self.real), (self.without_passed, self.without))
-        return any(shown > 0 and passed < FEWEST_PASSED * shown for passed, shown in kinds)
-
-
-@dataclass(frozen=True, slots=True)
-class RaterResult:
-    """One person: `rater-1` and so on, by the order of the files; what they finished, and the controls in it."""
-
-    rater: str
-    grids: int
-    images: int
-    controls: ControlsPassed
-
-
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """A shift under one task. images: that anybody was shown; answers: by all; selected: the mean selection frequency;
-    kappa: Fleiss', over `kappa_images` of them, None where it is undefined."""
-
-    images: int
-    answers: int
-    selected: CheckedShare
-    kappa: float | None
-    kappa_images: int
-
-
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """How often an image was shown and selected under a task."""
-
-    shown: int
-    selected: int
-
-    @property
-    def frequency(self) -> float:
-        return self.selected / self.shown
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Everything that the answers say. shifts: shift → task → result, where anybody was asked; images: task → image →
-    how often it was selected, controls left out."""
-
-    content: str
-    raters: tuple[RaterResult, ...]
-    shifts: Mapping[str, Mapping[Task, TaskResult]]
-    images: Mapping[Task, Mapping[AcceptedImage, Selected]]
-
-    @property
-    def controls(self) -> ControlsPassed:
-        return sum((rater.controls for rater in self.raters), ControlsPassed())
 
 
 def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
@@ -97,22 +34,29 @@ def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
         for grid in rater.grids:
             for id, image in _own(grid, asked).items():
                 answers[grid.task].setdefault(image, {})[place] = id in grid.selected
-    shifts: dict[str, dict[Task, TaskResult]] = {}
-    for shift in asked.shifts:
-        for task in TASKS:
-            own = {image.key: by for image, by in answers[task].items() if image.shift == shift}
-            if (result := _task_result(own)) is not None:
-                shifts.setdefault(shift, {})[task] = result
-    order = {shift: place for place, shift in enumerate(asked.shifts)}
+    results = {
+        (shift, task): _task_result({image.key: by for image, by in answers[task].items() if image.shift == shift})
+        for shift in asked.shifts
+        for task in TASKS
+    }
+    people = tuple(_rater_result(f"rater-{place}", rater, asked) for place, rater in enumerate(raters, 1))
+    controls = sum((rater.controls for rater in people), ControlsPassed())
     return Selection(
         content=asked.content,
-        raters=tuple(_rater_result(f"rater-{place}", rater, asked) for place, rater in enumerate(raters, 1)),
-        shifts=shifts,
+        confidence=CONFIDENCE,
+        raters=people,
+        controls=AllControls(
+            **asdict(controls),
+            real_share=_rounded(share_of(controls.real_passed, controls.real)),
+            without_share=_rounded(share_of(controls.without_passed, controls.without)),
+        ),
+        shifts=tuple(
+            ShiftSelected(shift, results[shift, "class"], results[shift, "shift"])
+            for shift in asked.shifts
+            if results[shift, "class"] or results[shift, "shift"]
+        ),
         images={
-            task: {
-                image: Selected(len(by), sum(by.values()))
-                for image, by in sorted(answers[task].items(), key=lambda each: (order[each[0].shift], each[0].key))
-            }
+            task: {image.key: Selected(len(by), sum(by.values())) for image, by in answers[task].items()}
             for task in TASKS
         },
     )
@@ -134,75 +78,32 @@ def _rater_result(name: str, rater: RaterAnswers, asked: Asked) -> RaterResult:
         own = _own(grid, asked)
         real = {id for id, picture in grid.shown.items() if isinstance(picture, RealControl)}
         without = grid.shown.keys() - own.keys() - real
-        passed = (len(real & grid.selected), len(without - grid.selected))
-        controls += ControlsPassed(len(real), passed[0], len(without), passed[1])
+        controls += ControlsPassed(len(real), len(real & grid.selected), len(without), len(without - grid.selected))
         images += len(own)
-    return RaterResult(name, len(rater.grids), images, controls)
+    return RaterResult(name, len(rater.grids), images, controls, controls.failed)
 
 
 def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None:
     asked = [(sum(by.values()), len(by)) for by in answers.values()]
-    given = sum(count for _, count in asked)
-    selected = mean_frequency(asked)
+    selected = _rounded(mean_frequency(asked))
     if selected is None:
         return None
     kappa, compared = agreement(answers)
-    return TaskResult(len(answers), given, selected, kappa, compared)
+    kappa = None if kappa is None else round(kappa, _DIGITS)
+    return TaskResult(len(answers), sum(count for _, count in asked), selected, kappa, compared)
 
 
-def selection_document(selection: Selection) -> dict[str, Any]:
-    """What is stored of it: plain numbers, and nobody's name."""
-    controls = selection.controls
-    return {
-        "content": selection.content,
-        "confidence": CONFIDENCE,
-        "raters": [
-            {
-                "rater": rater.rater,
-                "grids": rater.grids,
-                "images": rater.images,
-                "controls": asdict(rater.controls),
-                "failed_controls": rater.controls.failed,
-            }
-            for rater in selection.raters
-        ],
-        "controls": {
-            **asdict(controls),
-            "real_share": _share(share_of(controls.real_passed, controls.real)),
-            "without_share": _share(share_of(controls.without_passed, controls.without)),
-        },
-        "shifts": [
-            {"name": shift, **{task: _result(by_task.get(task)) for task in TASKS}}
-            for shift, by_task in selection.shifts.items()
-        ],
-        "images": {
-            task: {image.key: asdict(each) for image, each in images.items()}
-            for task, images in selection.images.items()
-        },
-    }
+def _rounded(share: CheckedShare | None) -> CheckedShare | None:
+    return None if share is None else CheckedShare(*(round(value, _DIGITS) for value in asdict(share).values()))
 
 
-def selection_csv(selection: Selection, class_ids: Sequence[str]) -> str:
-    """A row an image and task: how often it was shown and selected."""
-    rows = [
-        (task, image.key, image.shift, class_ids[image.label], each.shown, each.selected, f"{each.frequency:.6g}")
-        for task, images in selection.images.items()
-        for image, each in images.items()
-    ]
-    return csv_text((dict(zip(_COLUMNS, row, strict=True)) for row in rows), _COLUMNS)
-
-
-def _result(result: TaskResult | None) -> dict[str, Any] | None:
-    if result is None:
-        return None
-    return {
-        "images": result.images,
-        "answers": result.answers,
-        "selected": _share(result.selected),
-        "kappa": None if result.kappa is None else round(result.kappa, _DIGITS),
-        "kappa_images": result.kappa_images,
-    }
-
-
-def _share(share: CheckedShare | None) -> dict[str, float] | None:
-    return None if share is None else {name: round(value, _DIGITS) for name, value in asdict(share).items()}
+def selection_csv(selection: Selection, asked: Asked) -> str:
+    """A row an image and task, by shift: how often it was shown and selected."""
+    shifts, rows = list(asked.shifts), []
+    images = [image for image in asked.known.values() if isinstance(image, AcceptedImage)]
+    for task, found in selection.images.items():
+        for image in sorted(images, key=lambda image: (shifts.index(image.shift), image.key)):
+            if one := found.get(image.key):
+                row = (task, image.key, image.shift, asked.classes[image.label], one.shown, one.selected)
+                rows.append(dict(zip(_COLUMNS, (*row, f"{one.selected / one.shown:.6g}"), strict=True)))
+    return csv_text(rows, _COLUMNS)

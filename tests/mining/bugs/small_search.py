@@ -17,6 +17,7 @@ from counterfoil.mining.findings import Findings
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.store.layout import INDEX
 
 RECIPE, TARGET = "wardrobe-bugs", "lab:resnet10t"
 T_SHIRT, SANDAL = "00", "05"
@@ -50,8 +51,8 @@ def findings_of(folder: Path) -> Findings:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """What mining wrote in its folder, by name, beside the rounds."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    """What mining wrote in its folder, by name, beside the rounds, and beside the page that names the folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != INDEX}
 
 
 def round_recipes(folder: Path) -> Mapping[str, Recipe]:

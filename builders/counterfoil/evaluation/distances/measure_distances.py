@@ -24,7 +24,6 @@ from counterfoil.evaluation.distances.frechet import (
 )
 from counterfoil.evaluation.distances.kernel import FEWEST_IMAGES, SUBSETS, kernel_distance
 from counterfoil.evaluation.distances.source_images import OpenSource, open_source
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.spread import Spread
 from counterfoil.progress import renamed, report
@@ -32,6 +31,7 @@ from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfIma
 from counterfoil.report.results import ResultRow, row
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.halves import deal_halves
+from counterfoil.stats import Estimate
 from counterfoil.user_cache import user_cache
 
 _FOLDER = "embeddings"

@@ -57,7 +57,7 @@ def failures_data(
     group_rank = np.array([rank[group.name] for group in subject.groups])
     listed = np.lexsort((chosen.rows, subject.labels[chosen.rows], group_rank[subject.shifts[chosen.rows]]))
     names: dict[str, int] = {}
-    told = []
+    told, paths = [], subject.paths
     for number, (_, called, _) in enumerate(models):
         outputs, inverse = np.unique(answers.prediction[images, number], return_inverse=True)
         own = np.array([names.setdefault(called(int(output)), len(names)) for output in outputs], dtype=np.int64)
@@ -76,7 +76,7 @@ def failures_data(
         "classes": [{"id": one.id, "name": one.name} for one in subject.classes],
         "names": list(names),
         "keys": [subject.keys[row] for row in images],
-        "paths": None if subject.paths is None else [subject.paths[row] for row in images],
+        "paths": None if paths is None else [paths[row] for row in images],
         "shift": group_rank[subject.shifts[images]].tolist(),
         "class": subject.labels[images].tolist(),
         "failures": [place[int(row)] for row in chosen.rows[listed]],

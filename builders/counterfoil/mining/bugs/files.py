@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +20,19 @@ from counterfoil.mining.bugs.drawing import Draw, DrawnRound, RoundAsked
 from counterfoil.mining.bugs.family import tried_of
 from counterfoil.mining.bugs.rounds import base_prompt
 from counterfoil.mining.bugs.search import Features
-from counterfoil.mining.findings import Findings, RoundDrawn, findings_csv, findings_json
+from counterfoil.mining.findings import Findings, RoundDrawn, findings_json
 from counterfoil.mining.findings_layer import layer_of
-from counterfoil.mining.mined_files import FINDINGS, LAYER, RELABEL, REPORT, TABLE, MineResult, write_files
-from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
+from counterfoil.mining.mined_files import ADVERSARIAL, LAYER, RELABEL, MineResult, leave, write_files
+from counterfoil.mining.report import pictures_wanted, thumbnails
 from counterfoil.mining.round_dataset import DATASET, round_doubts
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages, rows_of
-from counterfoil.store.atomic import remove_stale
 from counterfoil.store.decoding import readable_image
 
-ASKED, ADVERSARIAL, TRIES = "mine.yaml", "adversarial.yaml", "tries.json"
+ASKED, TRIES = "mine.yaml", "tries.json"
 _PREDICTIONS = "predictions:"
 
 
@@ -90,40 +90,34 @@ def written(
         # The first round shows every class.
         findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
     pictures = thumbnails(images_of(frozenset(pictures_wanted(findings))), readable_image)
-    files = {
-        FINDINGS: findings_json(findings).encode(),
-        TABLE: findings_csv(findings).encode(),
-        REPORT: report_html(findings, pictures).encode(),
-        **{name: text.encode() for name, text in ((ASKED, asked), (RELABEL, relabel)) if text is not None},
-    }
+    files = {name: text.encode() for name, text in ((ASKED, asked), (RELABEL, relabel)) if text is not None}
     # Of images that exist there is nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, recipe, source, overrides, folder)
-    tried = tried_of(findings)
+    tried, more = tried_of(findings), []
     if tried.rounds:
         # Beside the findings, which every run writes anew: what was tried by hand nobody else can find again.
         write_files(folder, {TRIES: findings_json(tried).encode()})
-    remove_stale(folder, (FINDINGS, LAYER, RELABEL, ADVERSARIAL))
     if layer is not None:
-        # The second layer is over the first, which has to lie there.
         files[LAYER] = layer.encode()
-        write_files(folder, {LAYER: files[LAYER]})
         if settings.adversarial:
-            files[ADVERSARIAL] = adversarial_layer(
-                folder / LAYER,
-                [findings.target.name],
-                folder,
-                accepted=settings.adversarial,
-                at_most=settings.at_most,
-                method=findings.method.name,
-                seed=findings.run_seed,
-                failure=findings.failure,
-            ).encode()
-    write_files(folder, files)
-    named = {"findings": FINDINGS, "table": TABLE, "report": REPORT, "relabel": RELABEL, "recipe": LAYER}
-    named |= {"adversarial": ADVERSARIAL}
-    return MineResult(
-        folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in files}
+            more.append(partial(_write_adversarial, folder, findings, files[LAYER], settings))
+    return leave(folder, findings, pictures, files, more)
+
+
+def _write_adversarial(folder: Path, findings: Findings, layer: bytes, settings: BugsSettings) -> None:
+    """The recipe of a benchmark. It is over the findings' own, which has to lie there."""
+    write_files(folder, {LAYER: layer})
+    text = adversarial_layer(
+        folder / LAYER,
+        [findings.target.name],
+        folder,
+        accepted=settings.adversarial,
+        at_most=settings.at_most,
+        method=findings.method.name,
+        seed=findings.run_seed,
+        failure=findings.failure,
     )
+    write_files(folder, {ADVERSARIAL: text.encode()})
 
 
 def kept_tries(folder: Path, recipe: Recipe, mine: Mine, settings: BugsSettings) -> Findings | None:

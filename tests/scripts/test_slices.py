@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from counterfoil.mining.slices import judged, match, quality, relative_difficulty, unsureness, with_complements
-from counterfoil.mining.slices.ranking import FOUND, precisions
+from directions_proof.slices import (
+    FOUND,
+    judged,
+    match,
+    precisions,
+    quality,
+    relative_difficulty,
+    unsureness,
+    with_complements,
+)
 
 
 def plain_average_precision(scores: np.ndarray, members: np.ndarray) -> float:

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
-from counterfoil.mining.slices import AS_JAIN_SET, DominoSettings, fit_domino, judged
-from counterfoil.mining.slices.domino import _log_gaussian
+from directions_proof.domino import AS_JAIN_SET, DominoSettings, _log_gaussian, fit_domino
+from directions_proof.slices import judged
 
 
 def planted(seed: int, rows: int = 600, width: int = 12) -> tuple[np.ndarray, ...]:
