@@ -55,8 +55,8 @@ def test_a_model_mended_on_other_images_is_measured(dataset: Path, mended: Path,
 def test_the_dataset_itself_is_refused(
     dataset: Path, evaluation: Evaluation, mended: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    with_it = MendedWith("colours-built", evaluation.content, "contexts", 3, "colours")
-    for note in ({"datasets": (with_it,)}, {"on": (MendedOn("colours-built", evaluation.content),)}):
+    with_it = MendedWith("colours-built", evaluation.results.content, "contexts", 3, "colours")
+    for note in ({"datasets": (with_it,)}, {"on": (MendedOn("colours-built", evaluation.results.content),)}):
         with pytest.raises(UserError, match=r"mended on colours-built, which is .* the same images") as told:
             evaluate(dataset, [models["sharp"], noted(mended, **note)], out=tmp_path, device="cpu")
         assert len(told.value.problems) == 1 and "another" in str(told.value.hint)
@@ -105,7 +105,7 @@ def _copied(images: list[bytes], root: Path) -> Path:
 
 
 def test_a_given_name_hides_nothing(dataset: Path, evaluation: Evaluation, mended: Path, tmp_path: Path) -> None:
-    name = noted(mended, on=(MendedOn("colours-built", evaluation.content),))
+    name = noted(mended, on=(MendedOn("colours-built", evaluation.results.content),))
     with pytest.raises(UserError, match="model 'mine' was mended on"):
         evaluate(dataset, {"mine": name}, out=tmp_path, device="cpu")
 
