@@ -18,7 +18,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.compare import compare_models
 from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.scores import ModelAnswers
 from counterfoil.evaluation.subject import Subject, labelled_subject
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_table, verdict
@@ -102,7 +102,7 @@ def compared(
     subject: Subject, correct: NDArray[np.bool_], min_images: int = 1, floor: BaseFloor | None = None
 ) -> Compared:
     """`correct`: (images, 2), mended and original."""
-    answers = Answers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
+    answers = ModelAnswers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
     comparison, rows = compare_models(subject, answers, PAIR, PAIR, min_images=min_images, seed=0, floor=floor)
     return Compared(comparison, ResultRows(rows))
 

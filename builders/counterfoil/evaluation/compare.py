@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.scores import Answers, class_units
+from counterfoil.evaluation.scores import ModelAnswers, class_units
 from counterfoil.evaluation.subject import Subject
 from counterfoil.report.comparison import (
     ACCURACY,
@@ -32,7 +32,7 @@ from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, per
 
 def compare_models(
     subject: Subject,
-    answers: Answers,
+    answers: ModelAnswers,
     names: Sequence[str],
     pair: tuple[str, str],
     *,
@@ -47,7 +47,7 @@ def compare_models(
     """
     near = frozenset(floor.classes) if floor else frozenset()
     places = [names.index(name) for name in pair]
-    own = Answers(
+    own = ModelAnswers(
         answers.readable, answers.prediction[:, places], answers.correct[:, places], answers.correct_top_k[:, places]
     )
     measured = [_measured_rows(subject, own.readable, group, min_images) for group in range(len(subject.groups))]
@@ -88,7 +88,7 @@ def _measured_rows(subject: Subject, readable: NDArray[np.bool_], group: int, mi
 
 def _compared(
     subject: Subject,
-    answers: Answers,
+    answers: ModelAnswers,
     group: int,
     rows: NDArray[np.int64],
     replicates: NDArray[np.float64],
@@ -122,7 +122,7 @@ def _compared(
 
 
 def _drop_gain(
-    subject: Subject, answers: Answers, group: int, min_images: int, seed: int, near: frozenset[str]
+    subject: Subject, answers: ModelAnswers, group: int, min_images: int, seed: int, near: frozenset[str]
 ) -> Estimate | None:
     """The original's drop less the mended model's, in the same bootstrap draws; not over the classes `near` chance."""
     described = subject.groups[group]

@@ -29,7 +29,7 @@ from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.public_names import short_name, with_public_names
 from counterfoil.evaluation.reference import measure_reference, prepared_reference
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scores import AllAnswers, Answers, base_floor
+from counterfoil.evaluation.scores import AllAnswers, ModelAnswers, base_floor
 from counterfoil.evaluation.subject import Subject
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.evaluation.transfer import measure_transfer
@@ -310,7 +310,7 @@ def _class_maps(
 
 def _answered(subject: Subject, scored: Sequence[Scored], minimum: int, seed: int) -> AllAnswers:
     """Every model's answers together, and what of them is near chance on the base."""
-    answers = Answers(
+    answers = ModelAnswers(
         # An image decodes or not whatever the model.
         readable=np.all([one.predictions.readable for one in scored], axis=0),
         prediction=np.stack([one.predictions.prediction for one in scored], axis=1),

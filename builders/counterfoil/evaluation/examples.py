@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.answer_names import answer_names
-from counterfoil.evaluation.scores import AllAnswers, Answers
+from counterfoil.evaluation.scores import AllAnswers, ModelAnswers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.results import ClassNumbers, Results, classes_of
@@ -108,7 +108,7 @@ def pick_examples(answered: AllAnswers, results: Results) -> tuple[ShiftExamples
 
 
 def _choose(
-    subject: Subject, answers: Answers, shift: int, scores: Sequence[ClassNumbers]
+    subject: Subject, answers: ModelAnswers, shift: int, scores: Sequence[ClassNumbers]
 ) -> list[tuple[int, float, list[_Choice]]]:
     """(label, drop averaged over models, pairs) of the classes that drop most and have a flipped pair."""
     labels = {one.id: one.label for one in subject.classes}
@@ -123,7 +123,7 @@ def _choose(
     return chosen
 
 
-def _flipped(subject: Subject, answers: Answers, shift: int, label: int) -> list[_Choice]:
+def _flipped(subject: Subject, answers: ModelAnswers, shift: int, label: int) -> list[_Choice]:
     here = (subject.labels == label) & answers.readable
     base = {int(subject.indices[row]): int(row) for row in np.flatnonzero(here & (subject.shifts == 0))}
     choices = []
@@ -138,7 +138,7 @@ def _flipped(subject: Subject, answers: Answers, shift: int, label: int) -> list
 
 
 def _common_answer(
-    subject: Subject, answers: Answers, maps: Sequence[ClassMap]
+    subject: Subject, answers: ModelAnswers, maps: Sequence[ClassMap]
 ) -> Callable[[_Choice], tuple[str, int]]:
     """A function from a choice to the wrong answer that most of its flipped models give, and how many do."""
     called = [answer_names(subject.classes, own) for own in maps]

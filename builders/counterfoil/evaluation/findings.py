@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
 from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.scores import ModelAnswers
 from counterfoil.evaluation.statistics import ClassUnits, Drops
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
@@ -57,7 +57,7 @@ class _Side:
 
 def measure_findings(
     subject: Subject,
-    answers: Answers,
+    answers: ModelAnswers,
     unpicked: UnpickedAnswers,
     models: Sequence[Answerer],
     *,
@@ -81,7 +81,7 @@ class _Measuring:
     def __init__(
         self,
         subject: Subject,
-        answers: Answers,
+        answers: ModelAnswers,
         unpicked: UnpickedAnswers,
         models: tuple[Answerer, ...],
         min_images: int,

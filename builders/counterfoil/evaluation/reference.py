@@ -16,7 +16,7 @@ from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.distances.source_images import pinned_source, shown_source, with_source_placed
 from counterfoil.evaluation.floor import BaseFloor, near_chance
-from counterfoil.evaluation.scores import Answers, class_units
+from counterfoil.evaluation.scores import ModelAnswers, class_units
 from counterfoil.evaluation.statistics import ClassUnits
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.classifiers import Classifier
@@ -90,7 +90,7 @@ def prepared_reference(
 def measure_reference(
     subject: Subject,
     prepared: PreparedReference,
-    answers: Answers,
+    answers: ModelAnswers,
     names: Sequence[str],
     maps: Mapping[str, ClassMap],
     load: Callable[[str], Classifier],
@@ -150,7 +150,7 @@ def _told(error: CounterfoilError) -> str:
 def _measured(
     subject: Subject,
     prepared: PreparedReference,
-    answers: Answers,
+    answers: ModelAnswers,
     names: Sequence[str],
     scored: Mapping[str, Scored],
     floor: BaseFloor,

@@ -23,7 +23,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
-class Answers:
+class ModelAnswers:
     """What all models answered to all images: (images, models) each, and (images,) readable."""
 
     readable: NDArray[np.bool_]
@@ -32,7 +32,7 @@ class Answers:
     correct_top_k: NDArray[np.bool_]
 
 
-def base_floor(subject: Subject, answers: Answers, chances: NDArray[np.float64], min_images: int) -> BaseFloor:
+def base_floor(subject: Subject, answers: ModelAnswers, chances: NDArray[np.float64], min_images: int) -> BaseFloor:
     """Which models and classes with enough images are near chance on the base; `chances` (labels, models)."""
     kept = statistics.surviving(class_units(subject, answers, 0), min_images)
     if not kept:
@@ -49,7 +49,7 @@ def base_floor(subject: Subject, answers: Answers, chances: NDArray[np.float64],
     )
 
 
-def class_units(subject: Subject, answers: Answers, shift: int, base: int = 0) -> list[ClassUnits]:
+def class_units(subject: Subject, answers: ModelAnswers, shift: int, base: int = 0) -> list[ClassUnits]:
     """The planned classes of a shift, each with its base and shifted images aligned by candidate index."""
     planned = subject.groups[shift].class_labels
     sides = [_positions_by_label(subject, answers.readable, place) for place in (base, shift)]
@@ -70,7 +70,7 @@ def _positions_by_label(subject: Subject, readable: NDArray[np.bool_], shift: in
 
 
 def _units(
-    subject: Subject, answers: Answers, class_id: str, base: NDArray[np.int64], shift: NDArray[np.int64]
+    subject: Subject, answers: ModelAnswers, class_id: str, base: NDArray[np.int64], shift: NDArray[np.int64]
 ) -> ClassUnits:
     indices = np.union1d(subject.indices[base], subject.indices[shift])
     models = answers.correct.shape[1]
@@ -96,7 +96,7 @@ class AllAnswers:
     """
 
     subject: Subject
-    answers: Answers
+    answers: ModelAnswers
     models: tuple[str, ...]
     maps: tuple[ClassMap, ...]
     confidence: NDArray[np.float32]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from counterfoil.evaluation.scores import Answers
+    from counterfoil.evaluation.scores import ModelAnswers
     from counterfoil.evaluation.subject import Subject
     from counterfoil.prediction.class_map import ClassMap
 
@@ -133,7 +133,7 @@ def classes_csv(results: Results) -> str:
 
 
 def predictions_parquet(
-    subject: Subject, answers: Answers, confidence: NDArray[np.float32], maps: Mapping[str, ClassMap]
+    subject: Subject, answers: ModelAnswers, confidence: NDArray[np.float32], maps: Mapping[str, ClassMap]
 ) -> bytes:
     """One row an image: key, label, class_id, shift, class, and path where images were read from a folder of them; then
     `answer.MODEL`, `answered.MODEL`, `confidence.MODEL` and `right.MODEL` each, of `maps` by model.

@@ -19,7 +19,7 @@ from counterfoil.evaluation.failures.choose_failures import base_partners, choos
 from counterfoil.evaluation.failures.failures_page import failures_data, failures_html, sheet_file
 from counterfoil.evaluation.failures.sprite_sheets import sprite_sheets
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.scores import ModelAnswers
 from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.sources import LabelledImages
 
@@ -246,7 +246,7 @@ def many_failures(folder: Path) -> int:
     subject = labelled_subject("many", images, None, "base")
     prediction = np.stack([(labels + shifts) % classes, (labels + 1) % classes], axis=1).astype(np.int32)
     correct = prediction == labels[:, None]
-    answers = Answers(np.ones(n, dtype=bool), prediction, correct, correct)
+    answers = ModelAnswers(np.ones(n, dtype=bool), prediction, correct, correct)
     partners = base_partners(labels, shifts, subject.indices, answers.readable, [1])
     chosen = choose_failures(correct, answers.readable, labels, shifts, partners, THOUSANDS)
     models = [(name, lambda output: NAMES[output], "") for name in ("one", "other")]

@@ -13,7 +13,7 @@ from counterfoil import __version__
 from counterfoil.evaluation.failures.choose_failures import ChosenFailures
 from counterfoil.evaluation.failures.sprite_sheets import COLUMNS, IMAGES_A_SHEET, sheet_rows
 from counterfoil.evaluation.figure_style import spoken
-from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.scores import ModelAnswers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.report.templates import template_environment
 
@@ -41,7 +41,7 @@ def image_link(key: str) -> str:
 
 def failures_data(
     subject: Subject,
-    answers: Answers,
+    answers: ModelAnswers,
     confidence: NDArray[np.float32],
     chosen: ChosenFailures,
     models: Sequence[tuple[str, Callable[[int], str], str]],

@@ -19,7 +19,7 @@ from counterfoil.evaluation.failures.choose_failures import (
 )
 from counterfoil.evaluation.failures.failures_page import FOLDER, PAGE, failures_data, failures_html, sheet_file
 from counterfoil.evaluation.failures.sprite_sheets import sheet_rows, sprite_sheets
-from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.scores import ModelAnswers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import report
@@ -35,7 +35,7 @@ _OWN = re.compile(r"\d{4,}\.webp")
 def write_failures(
     results: Results,
     subject: Subject,
-    answers: Answers,
+    answers: ModelAnswers,
     confidence: NDArray[np.float32],
     maps: Sequence[ClassMap],
     folder: Path,
