@@ -68,8 +68,8 @@ def test_json_is_all_that_stdout_holds(dataset: Path, models: dict[str, str], tm
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["files"]["report"] == str(tmp_path / "report.html")
-    swap = next(one for one in document["scores"] if one["shift"] == "swap")
-    assert swap["drop"]["value"] == pytest.approx(1 / 3)
+    swap = next(one for one in document["rows"] if (one["measure"], one["group"]) == ("drop", "swap"))
+    assert swap["value"] == pytest.approx(1 / 3, abs=1e-6)
 
 
 def test_a_list_of_models_is_a_file_beside_names(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_list_of_models_is_a_file_beside_names(dataset: Path, models: dict[str
     document = json.loads(result.stdout)
     assert [one["name"] for one in document["models"]] == [models[name] for name in ("sharp", "no_red", "no_blue")]
     assert document["files"]["classes"] == str(tmp_path / "out" / "classes.csv")
-    assert "class_scores" not in document
+    assert not any("class_id" in one for one in document["rows"])
 
 
 def test_a_mistake_reaches_the_caller_as_an_error_for_people(dataset: Path) -> None:

@@ -93,7 +93,7 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
 def reliability_figure(results: Results) -> str | None:
     """Accuracy against confidence, a line a model, on the base or on the first group; None where nobody tells any."""
-    from counterfoil.evaluation.figure_style import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure
+    from counterfoil.evaluation.figure_style import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
 
     if not results.groups:
         return None
@@ -103,7 +103,7 @@ def reliability_figure(results: Results) -> str | None:
         return None
     figure, axes = new_figure(5.2, 4.6)
     axes.plot([0, 100], [0, 100], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
-    colours, tips = list(KIND_COLOURS.values()), {}
+    colours = list(KIND_COLOURS.values())
     for place, model in enumerate(told[:_MOST_LINES]):
         rows = results.rows.where("calibration", model=model.name, group=group)
         sure = [results.rows.value("confidence", model=model.name, group=group, at=one.at) or 0.0 for one in rows]
@@ -111,18 +111,22 @@ def reliability_figure(results: Results) -> str | None:
         x, y = [100 * share for share, _, _ in points], [100 * value for _, value, _ in points]
         colour = colours[place % len(colours)]
         axes.plot(x, y, color=colour, linewidth=1.4, zorder=2)
-        axes.scatter(x, y, s=18, color=colour, zorder=3, linewidths=0, gid=f"sure{place}", clip_on=False)
-        tips[f"sure{place}"] = [
-            f"{model.short_name}: {said:.1f} % sure, {value:.1f} % right ({of[2]:,} images)"
-            for said, value, of in zip(x, y, points, strict=True)
-        ]
+        axes.scatter(x, y, s=18, color=colour, zorder=3, linewidths=0, clip_on=False)
+        axes.annotate(
+            short(model.short_name, 18),
+            (x[-1], y[-1]),
+            xytext=(4, -3),
+            textcoords="offset points",
+            fontsize=8.5,
+            color=INK,
+        )
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_aspect("equal")
     axes.grid(color=RULE, linewidth=0.6, zorder=0)
     axes.set_xlabel(f"how sure of its answer on {group.replace('_', ' ')} (%)", color=MUTED, parse_math=False)
     axes.set_ylabel("how often right (%)", color=INK)
-    return as_svg(figure, "reliability", "How often models are right against how sure they are", tips)
+    return as_svg(figure, "reliability", "How often models are right against how sure they are")
 
 
 _MOST_LINES = 8
