@@ -169,6 +169,11 @@ def evaluate(
         subject.mined.images, ordered, maps, subject.workplace / "predictions", used_device, batch_size, load, spread
     )
     answered = _answered(subject, ordered, minimum, seed)
+    # The bootstraps of drops are what takes long, and many measures share them.
+    for done, place in enumerate(answered.shifts, start=1):
+        if subject.base:
+            answered.drops(place)
+        report("measuring", done, len(answered.shifts))
     answers, floor = answered.answers, answered.floor if subject.base else None
     answerers = [
         Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
@@ -340,11 +345,6 @@ def _results(
 ) -> Results:
     """The document: facts, and the rows of every measure; `nested` was measured beside them, `more` are its rows."""
     subject = answered.subject
-    # The bootstraps of drops are what takes long, and many measures share them.
-    for done, place in enumerate(answered.shifts, start=1):
-        if subject.base:
-            answered.drops(place)
-        report("measuring", done, len(answered.shifts))
     return Results(
         content=subject.content,
         dataset=subject.name,

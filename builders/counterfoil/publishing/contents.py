@@ -48,7 +48,8 @@ _BELOW = {
     FIGURES: re.compile(r"(contact-sheet|shift-[^/]+)\.webp"),
     TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
     EVALUATION: re.compile(
-        r"results\.json|(results|robustness|shifts|classes|findings|transfer|distances)\.csv|eval_results/[^/]+\.yaml"
+        r"results\.json|eval_results/[^/]+\.yaml"
+        r"|(results|robustness|shifts|classes|measures|findings|transfer|distances)\.csv"
     ),
     REVIEW: re.compile(r"selection\.(json|csv)"),
 }
