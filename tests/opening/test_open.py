@@ -158,6 +158,7 @@ def test_who_may_ask(server: PageServer) -> None:
     assert ask(server, "", path=f"/{'x' * 32}/").status == 404
     assert ask(server, "", path=f"/{server.token}").status == 404
     assert ask(server, "", path=server.address).status == 404, "a proxy's form of an address"
+    assert [ask(server, "", path=path).status for path in ("*", server.token)] == [404, 404], "no path at all"
     # A name that somebody else has lead to this machine.
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"localhost:{port}", f"127.0.0.1:{port + 1}", ""):
         assert ask(server, "", Host=host).status == 403, host

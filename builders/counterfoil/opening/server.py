@@ -152,10 +152,11 @@ class _Request(BaseHTTPRequestHandler):
         elif any(one != origin for one in headers.get_all("Origin", [])):
             self._say(HTTPStatus.FORBIDDEN, "Unknown origin.")
         else:
-            first, token, *rest = f"{self.path.partition('?')[0]}".split("/", 2)
-            known = secrets.compare_digest(token.encode(), self.server.token.encode()) if token else False
-            if not first and known and rest:
-                return rest[0]
+            first, _, below = self.path.partition("?")[0].partition("/")
+            token, slash, name = below.partition("/")
+            known = secrets.compare_digest(token.encode(), self.server.token.encode())
+            if not first and known and slash:
+                return name
             self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         return None
 
