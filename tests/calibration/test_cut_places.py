@@ -77,7 +77,8 @@ def test_what_is_lost_in_place_is_told_and_refused_where_nobody_answers(place: P
     done = run(str(place), "--apply", cut(STRICT), "--in-place", "--yes", "--json")
     assert f"{lost} of rain" in done.stderr
     assert json.loads(done.stdout)["images_dropped"] == lost
-    assert not (place / "evaluation").exists()
+    assert (place / "evaluation" / "results.csv").read_bytes() == table
+    assert "results of an earlier version of Counterfoil" in (place / "README.md").read_text()
     assert verify_files(place) == []
 
 
@@ -119,8 +120,8 @@ def test_on_a_terminal_it_asks(place: Path, cut: Callable[[str], str], answer: s
     assert ("Nothing was changed." in done.stderr) is (answer == "n")
 
 
-def test_results_of_an_earlier_form_are_no_results(place: Path) -> None:
-    """Whoever closes the dataset removes them, so that no folder is listed that the card cannot tell of."""
+def test_results_of_an_earlier_form_stay_and_the_card_says_so(place: Path) -> None:
+    """Whoever closes the dataset keeps what somebody measured; the card tells no number of it, and what to do."""
     with_results(place)
     assert (place / "evaluation" / "results.json").is_file()
     content, table = content_of_files(place), (place / "evaluation" / "results.csv").read_bytes()

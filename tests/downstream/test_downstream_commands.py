@@ -78,6 +78,6 @@ def test_a_published_dataset_is_evaluated_by_name_as_the_folder_is(
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     here = evaluate(datasets[format], [MODEL], out=tmp_path / "here", device="cpu").to_json()
-    assert told["shifts"] == json.loads(json.dumps(here))["shifts"]
-    assert told["scores"] == json.loads(json.dumps(here))["scores"]
-    assert any(score["drop"] for score in told["scores"])
+    assert told["groups"] == json.loads(json.dumps(here))["groups"]
+    assert told["rows"] == json.loads(json.dumps(here))["rows"]
+    assert any(row["measure"] == "drop" and row["value"] for row in told["rows"])

@@ -90,7 +90,8 @@ def test_classes_that_clip_does_not_know_are_told_as_a_build_tells_them(tmp_path
     document = json.loads(done.stdout)
     assert document["doubts"][0].startswith("CLIP does not know these classes")
     assert all(one["words_untrusted"] for one in document["findings"])
-    assert "Warning: <bdi>CLIP does not know these classes" in (tmp_path / "mined" / "report.html").read_text()
+    page = (tmp_path / "mined" / "report.html").read_text()
+    assert '<a class="warn" href="#doubts"><bdi>CLIP does not know these classes' in page
 
 
 def test_classes_that_clip_knows_are_told_of_without_a_warning(result: MineResult) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import warm
+from counterfoil.store.layout import INDEX
 from loopback_hub import LoopbackHub, Reader, client_environment
 
 HERE = Path(__file__).parent
@@ -85,7 +86,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     """What a directory publishes."""
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     relative = {path.relative_to(directory).as_posix(): path for path in files}
-    return {name: path.read_bytes() for name, path in relative.items() if not name.startswith(".")}
+    return {name: path.read_bytes() for name, path in relative.items() if not name.startswith(".") and name != INDEX}
 
 
 def published(hub: LoopbackHub, revision: str = "main", repo: str = REPO) -> dict[str, bytes]:

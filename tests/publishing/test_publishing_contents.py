@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.evaluation import stored
+from counterfoil.evaluation import tables
 from counterfoil.publishing.contents import Changes, changes_between, hash_file, is_of_a_dataset
 from counterfoil.publishing.files import LocalFile, RemoteFile
 from counterfoil.publishing.remote import first_of
@@ -84,8 +84,8 @@ def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[s
 
 
 def test_what_dataset_commands_store_is_of_a_dataset() -> None:
-    """Old tables of results and of answers go when new ones lack them: those that `evaluation/stored.py` can write."""
-    written = re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(stored)).read_text())
+    """Old tables of results and of answers go when new ones lack them: those that `evaluation/tables.py` can write."""
+    written = re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(tables)).read_text())
     assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= set(written)
     paths = [f"{EVALUATED.name}/{name}" for name in (*written, EVALUATED.document)]
     paths += [f"{REVIEWED.name}/{name}" for name in (TABLE, REVIEWED.document)]

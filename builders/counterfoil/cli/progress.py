@@ -106,7 +106,8 @@ class BuildDisplay:
 
             self.live.update(Text(line))
         elif now - self.printed >= _PLAIN_EVERY or stage.done == stage.total:
-            self.printed = now
+            # The line of what comes next is not held back by a stage that ended.
+            self.printed = 0.0 if stage.done == stage.total else now
             note(line)
 
     def _mark(self, now: float, images: int) -> None:

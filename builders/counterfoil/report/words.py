@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from counterfoil.stats import Estimate
+if TYPE_CHECKING:
+    from counterfoil.stats import Estimate
 
 # What stands where a number could not be measured.
 NOTHING = "–"
