@@ -17,6 +17,7 @@ from publishing_cases import Publisher, call, contents, published
 
 from counterfoil.recipe import load_own_recipe
 from counterfoil.store.documents import document_bytes
+from counterfoil.store.layout import INDEX
 from counterfoil.store.manifest import Entry, hash_files, manifest_document
 from loopback_hub import LoopbackHub
 
@@ -55,7 +56,8 @@ def ask(loopback: LoopbackHub, start_publisher: Start) -> Callable[[Path], dict[
 
 def relist(directory: Path, *more: Entry) -> None:
     """A manifest of everything that is there, links followed, as whoever wants a file sent would write it."""
-    paths = [path.relative_to(directory).as_posix() for path in sorted(directory.rglob("*")) if path.is_file()]
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != INDEX)
+    paths = [path.relative_to(directory).as_posix() for path in files]
     inside = [path for path in paths if not path.startswith(".") and path != "manifest.json"]
     entries = [Entry(path, (directory / path).stat().st_size, sha256_of(directory / path)) for path in inside]
     (directory / "manifest.json").write_bytes(document_bytes(manifest_document([*entries, *more])))
