@@ -214,9 +214,8 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
     base = found.of("base").judge
     assert base is not None
     section = card.split("## Are the labels true?")[1].split("\n## ")[0]
-    said = next(line for line in section.splitlines() if line.startswith("| `base` | "))
-    assert said.startswith(f"| `base` | {100 * base.disagreement.value:.1f}")
-    assert f"{base.disagreed} of {base.images}" in said
+    said = next(line for line in section.splitlines() if line.startswith("| `base` "))
+    assert f"| {100 * base.disagreement.value:.1f} (" in said and f"({base.disagreed} of {base.images})" in said
     assert "12 validation images" in card and "takes for granted that the judge errs here" in section
     assert "disagrees by construction" in card
 
