@@ -21,7 +21,6 @@ FLOORS: dict[str, int] = {
     "paired_stats": 1,
     "section": 0,
     "progress": 0,
-    "spoken_counts": 0,
     "user_cache": 0,
     "csv_text": 1,
     "keep": 1,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.cli.terminal import terminal
-from counterfoil.spoken_counts import counted
+from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult

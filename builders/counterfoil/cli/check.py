@@ -12,7 +12,7 @@ from counterfoil.cli.errors_shown import fit
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
 from counterfoil.cli.terminal import say, terminal
 from counterfoil.errors import UserError
-from counterfoil.spoken_counts import counted
+from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.plan import Cost, JudgedQuota, Plan, RenderedBudget

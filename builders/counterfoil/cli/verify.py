@@ -9,7 +9,7 @@ import typer
 from counterfoil.cli.errors_shown import fit
 from counterfoil.cli.options import JsonOption, SetOption, print_json
 from counterfoil.cli.terminal import say
-from counterfoil.spoken_counts import counted
+from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.verification import Problem, Rerendered, Verification

@@ -94,9 +94,10 @@ def evaluate(
     is the group that the others are compared with, and without one plain accuracies are reported. `beside` is a mapping
     from names to such images, which stand beside the dataset as groups of their own: natural test sets.
 
-    `out` receives results.csv, robustness.csv, shifts.csv, classes.csv, report.html and predictions.parquet (an image a
-    row: key, label, shift, of a folder of images path, each model's answer, confidence and whether it is right), which
-    `failures()` of the result reads as a DataFrame; by default it is `.counterfoil/evaluation/` inside the dataset,
+    `out` receives results.json and measures.csv (all numbers in one table), results.csv, robustness.csv, shifts.csv,
+    classes.csv, report.html and predictions.parquet (an image a row: key, label, shift, of a folder of images path,
+    each model's answer, confidence and whether it is right), which `failures()` of the result reads as a DataFrame; by
+    default it is `.counterfoil/evaluation/` inside the dataset,
     which is neither published nor compared, or the user's cache for other images. Each model's predictions are cached
     by content and used again, and a killed run goes on where each model stood. `seed` is the bootstrap's. A dataset
     with mined shifts also has findings.csv, and `findings` in the result: each model's failure rate over all candidates

@@ -13,6 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, get_args
 
 from counterfoil.recipe.schema_prompts import Kind
+from counterfoil.report.words import spoken
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,11 +33,6 @@ KIND_COLOURS = {kind: f"#010a{0x10 + place:02x}" for place, kind in enumerate(KI
 _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
     colour: f"--kind-{kind}" for kind, colour in KIND_COLOURS.items()
 }
-
-
-def spoken(name: str) -> str:
-    """A shift's name for reading: underscores are spaces."""
-    return name.replace("_", " ")
 
 
 def short(name: str, longest: int = _LONGEST_NAME) -> str:

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from counterfoil.evaluation.figure_style import spoken
 from counterfoil.report.reference import averaged
 from counterfoil.report.results import ClassNumbers, Results, classes_of
-from counterfoil.report.words import between, percent, points
+from counterfoil.report.words import between, percent, points, spoken
 
 MOST_ROWS = 40
 # Every cell carries every model's drop for the page's choice of model, which more models would bloat.

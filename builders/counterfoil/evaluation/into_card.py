@@ -12,11 +12,15 @@ from pathlib import Path
 from counterfoil.building.closing import close_again
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
+from counterfoil.evaluation.hub_entries import FOLDER, entry_files
+from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.stored import stored_files
+from counterfoil.evaluation.tables import result_tables
 from counterfoil.hub import DatasetReference
 from counterfoil.regular_files import named_path
+from counterfoil.report.results import Results
 from counterfoil.store.layout import EVALUATION, MANIFEST
+from counterfoil.store.sealed_folder import EVALUATED
 
 
 def make_ready(source: str | Path) -> None:
@@ -44,5 +48,14 @@ def make_ready(source: str | Path) -> None:
 def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:
     """Write the results into the dataset and close it again; the folder that holds them."""
     assert evaluation.directory is not None  # only a built dataset takes results
-    close_again(evaluation.directory, stored_files(evaluation.results, dataset_id), evaluation.results.content)
+    close_again(evaluation.directory, _stored_files(evaluation.results, dataset_id), evaluation.results.content)
     return evaluation.directory / EVALUATION
+
+
+def _stored_files(results: Results, dataset_id: str | None) -> dict[str, bytes]:
+    """Path below `evaluation/` → content. No clock, host or path is in them; entries for the Hub with `dataset_id`."""
+    public = with_public_names(results)
+    files = {name: text.encode() for name, text in result_tables(public).values()}
+    if dataset_id is not None:
+        files |= {f"{FOLDER}/{name}": content for name, content in entry_files(public, dataset_id).items()}
+    return EVALUATED.files(public.to_json(), files)

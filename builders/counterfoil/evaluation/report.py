@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil import __version__
 from counterfoil.evaluation.examples import ShiftExamples
 from counterfoil.evaluation.failures.failures_page import failures_link, image_link
-from counterfoil.evaluation.figure_style import KINDS, spoken
+from counterfoil.evaluation.figure_style import KINDS
 from counterfoil.evaluation.figures import (
     MOST_BARS,
     MOST_PANELS,
@@ -47,7 +47,7 @@ from counterfoil.report.results import GroupFacts, ModelFacts, Results
 from counterfoil.report.tables import measure_tables
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
-from counterfoil.report.words import between, counted, listed, percent, points
+from counterfoil.report.words import between, counted, listed, percent, points, spoken
 from counterfoil.stats import CONFIDENCE, Estimate
 
 if TYPE_CHECKING:

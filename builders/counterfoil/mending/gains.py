@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.spoken_numbers import between, points
 from counterfoil.mending.choosing import MOST_LOSS
 from counterfoil.mending.document import HELPS, Helped
+from counterfoil.report.words import between, points
 from counterfoil.stats import Estimate, mean_over_units, seeded, sign_test
 
 # At this level, two-sided, one head is said to gain more than another on held-out failures.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.evaluation.floor import find_floor
 from counterfoil.mending.given import told_names
-from counterfoil.spoken_counts import counted
+from counterfoil.report.words import counted
 
 _MOST_PROBLEMS = 20
 _MOST_NAMES = 8

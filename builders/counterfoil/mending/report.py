@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from counterfoil import __version__
-from counterfoil.evaluation.figure_style import spoken
 from counterfoil.mending.document import (
     BALANCED_ROLES,
     CONFIRM,
@@ -19,7 +18,7 @@ from counterfoil.mending.document import (
 from counterfoil.mending.figures import curve_figure, gains_figure, overlap_figure
 from counterfoil.mending.verdicts import control_words
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import counted, named, number, percent, points
+from counterfoil.report.words import counted, named, number, percent, points, spoken
 
 TEMPLATE = "mend-report.html.j2"
 MOST_LISTED = 60

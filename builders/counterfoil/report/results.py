@@ -203,7 +203,7 @@ class MeasureFacts:
     """What a measure says of itself: its name in rows and columns, its unit, how it is read, and where it is shown.
 
     unit: `percent` of an accuracy or a rate, `points` of a difference of two, `share` of a ratio, `plain` of any other
-    number. figure: SVG that the report shows below its table; it is in no file of results.
+    number.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -223,7 +223,7 @@ class ClassFacts:
     name: str
 
 
-# The JSON of a document has at most so many rows: those of single classes and bins stand in the table of all rows.
+# The JSON of a document has at most so many rows; all of them stand in measures.csv.
 MOST_ROWS = 100_000
 VERSION = 3
 # A millionth is finer than any interval, and coarser than what another library's sums differ by.
@@ -237,7 +237,8 @@ class Results:
 
     content: sha256 of the images. base: the group that the others are compared with, the first; None where there is
     none. unreadable: images that could not be decoded. image_side: how many pixels the shorter side of the images, or
-    of the source's, usually has. What nests is there where it was measured.
+    of the source's, usually has. rows_left_out: how many rows the JSON has no room for, beside those of single classes,
+    which it never has. What nests is there where it was measured.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -262,6 +263,7 @@ class Results:
     comparison: ModelComparison | None = None
     reference: ReferenceResult | None = None
     label_checks: LabelChecks | None = None
+    rows_left_out: Count = 0
     version: Literal[3] = VERSION
 
     @property
@@ -307,15 +309,20 @@ class Results:
 
     def to_json(self) -> dict[str, Any]:
         """The document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""
-        document = plain(replace(self, rows=ResultRows(())))
+        told = [one for one in self.rows if not one.class_id]
+        if len(told) > MOST_ROWS:  # bins and rules go first
+            told.sort(key=lambda one: bool(one.at))
+        left_out = self.rows_left_out + max(0, len(told) - MOST_ROWS)
+        document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
         document = _rounded({name: value for name, value in document.items() if name not in _NESTED or value})
-        rows = [rounded_row(one) for one in self.rows if not one.class_id][:MOST_ROWS]
+        rows = map(rounded_row, told[:MOST_ROWS])
         document["rows"] = [{name: value for name, value in one.items() if value not in ("", None)} for one in rows]
         return document
 
 
 _PROBABILITIES = ("p", "q", "p_adjusted")
-_NESTED = ("findings", "transfer", "distances", "comparison", "reference", "label_checks")
+# What a document has where there is something to tell.
+_NESTED = ("findings", "transfer", "distances", "comparison", "reference", "label_checks", "rows_left_out")
 
 
 @dataclass(frozen=True)

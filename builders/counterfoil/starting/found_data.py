@@ -14,6 +14,7 @@ from pathlib import Path
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe.layering import is_local
+from counterfoil.report.words import counted
 from counterfoil.screen.thresholds import images_needed
 from counterfoil.sources import Reference
 from counterfoil.sources.class_matching import labels_of
@@ -21,7 +22,6 @@ from counterfoil.sources.input_datasets import read_rows_by_split, source_outlin
 from counterfoil.sources.label_names import label_names
 from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.sources.tables import Outline
-from counterfoil.spoken_counts import counted
 from counterfoil.starting.class_names import spoken_names, wordless
 from counterfoil.starting.image_files import ImageFiles, image_files, look_at_files
 

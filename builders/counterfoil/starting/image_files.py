@@ -14,8 +14,8 @@ from statistics import median_low
 
 from counterfoil.progress import report
 from counterfoil.regular_files import read_regular
+from counterfoil.report.words import counted
 from counterfoil.sources.folder_content import folder_listing
-from counterfoil.spoken_counts import counted
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 MOST_DECODED = 1000

@@ -20,6 +20,7 @@ from counterfoil.evaluation.measures import MEASURES, Measure
 from counterfoil.evaluation.measures.calibration import calibration_error
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.report import results
 from counterfoil.report.results import ResultRow, results_from, row
 
 
@@ -117,3 +118,15 @@ def test_a_document_is_read_as_it_was_written_and_an_earlier_one_is_refused_in_w
             results_from(json.dumps({**document, "version": version}), "results.json")
     with pytest.raises(UserError, match=r"rows\.0"):
         results_from(json.dumps({**document, "rows": [{"measure": "drop", "value": "much"}]}), "results.json")
+
+
+def test_a_document_without_room_for_every_row_says_how_many_it_leaves_out(
+    evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = evaluation.results.to_json()["rows"]
+    without_at = [one for one in whole if "at" not in one]
+    monkeypatch.setattr(results, "MOST_ROWS", len(without_at))
+    document = evaluation.results.to_json()
+    assert document["rows"] == without_at, "bins and rules go first"
+    assert document["rows_left_out"] == len(whole) - len(without_at) > 0
+    assert results_from(json.dumps(document), "results.json").to_json() == document

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from counterfoil import __version__
 from counterfoil.evaluation.failures.choose_failures import ChosenFailures
 from counterfoil.evaluation.failures.sprite_sheets import COLUMNS, IMAGES_A_SHEET, sheet_rows
-from counterfoil.evaluation.figure_style import spoken
 from counterfoil.evaluation.scores import ModelAnswers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.report.templates import template_environment
+from counterfoil.report.words import spoken
 
 TEMPLATE = "failures.html.j2"
 PAGE = "failures.html"

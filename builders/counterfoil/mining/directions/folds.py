@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.spoken_counts import counted
+from counterfoil.report.words import counted
 
 
 @dataclass(frozen=True, slots=True)
