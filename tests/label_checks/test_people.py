@@ -31,13 +31,13 @@ DOCUMENT: dict[str, Any] = {
 
 
 def test_it_is_what_the_folder_holds() -> None:
-    people = people_of(Selection.sealed(DOCUMENT))
+    people = people_of(Selection.sealed(DOCUMENT)[0])
     assert people is not None
     assert (people.raters, people.controls) == (2, CheckedShare(0.9, 0.8, 0.95))
     assert people.of("base").people == SelectedByPeople(40, CheckedShare(0.9, 0.8, 0.95), 0.4, 0, None, None)
     assert people.of("snow").people == SelectedByPeople(0, None, None, 40, CheckedShare(0.9, 0.8, 0.95), None)
     assert (people.of("base").checked, people.of("snow").checked) == (True, False)
-    assert people_of(Selection.sealed(None)) is None
+    assert people_of(Selection.sealed(None)[0]) is None
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -65,13 +65,13 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_nobody_wrote_is_not_believed(name: str) -> None:
     document = json.loads(json.dumps(DOCUMENT))
-    assert people_of(Selection.sealed(document)) is not None
+    assert people_of(Selection.sealed(document)[0]) is not None
     HOSTILE[name](document)
-    assert people_of(Selection.sealed(document)) is None
+    assert people_of(Selection.sealed(document)[0]) is None
 
 
 def test_people_and_a_judge_stand_beside_each_other() -> None:
-    people = people_of(Selection.sealed(DOCUMENT))
+    people = people_of(Selection.sealed(DOCUMENT)[0])
     judged = JudgedLabels(10, 1, CheckedShare(0.1, 0.0, 0.4), None)
     checks = LabelChecks("lab:clip", 200, (ShiftChecks("snow", judged), ShiftChecks("rain", judged)))
     both = with_people(checks, people)

@@ -27,7 +27,7 @@ from counterfoil.publishing.contents import is_of_a_dataset
 from counterfoil.report.labels import spoken_labels
 from counterfoil.reviewing import Review, ReviewPage, review, review_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl
-from counterfoil.store import read_receipts, verify_files
+from counterfoil.store import read_receipts, sealed_folder, verify_files
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.sealed_folder import REVIEWED
 from counterfoil.verification import verify
@@ -275,6 +275,18 @@ def test_what_is_damaged_is_told_and_not_shown(reviewed: tuple[Path, Review], da
     close_again(place)
     assert not (place / "review").exists()
     assert verify_files(place) == []
+
+
+def test_a_sealed_review_of_another_form_is_told_in_a_sentence(reviewed: tuple[Path, Review], tmp_path: Path) -> None:
+    place = copy(reviewed[0], tmp_path / "odd")
+    document = json.loads((place / "review" / "selection.json").read_text()) | {"raters": 7}
+    rest = {name: value for name, value in document.items() if name not in ("sha256", "files", "version")}
+    odd = sealed_folder.sealed(rest, document["files"], document["version"])
+    (place / "review" / "selection.json").write_bytes(odd)
+    close_again(place)
+    text = (place / "README.md").read_text()
+    assert "nothing of it is shown: review/selection.json is not a selection document" in text
+    assert "Fleiss" not in text and verify_files(place) == []
 
 
 def test_one_and_the_same_person_is_counted_once(copied: Callable[..., Path], files: list[Path]) -> None:

@@ -102,7 +102,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     candidates = sum(row.candidates for row in rows)
     content = content_of_receipts(receipts)
     results, unread = _results(directory, content)
-    reviewed = Selection.of_dataset(directory, content)
+    reviewed, unread_review = Selection.of_dataset(directory, content)
     known_shifts = {shift.name for shift in recipe.all_shifts()}
     looked_at = [one for one in reviewed.shifts if one.name in known_shifts] if reviewed else []
     known, doubts = known_of(recipe, resolved)
@@ -140,6 +140,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             small_below=SMALL_BELOW,
             results=results,
             unread=unread,
+            unread_review=unread_review,
             robustness=robustness_of(results) if results is not None else None,
             distances=[
                 (distances_table(one, results.rows), how_measured(one), about_bias(one))

@@ -132,25 +132,27 @@ class Selection:
         return told
 
     @classmethod
-    def of_dataset(cls, directory: Path, content: str) -> Selection | None:
-        """What a dataset with this content holds; None where nothing is known of it, or none of the form."""
+    def of_dataset(cls, directory: Path, content: str) -> tuple[Selection | None, str]:
+        """What a dataset with this content holds, and what is wrong with what another hand sealed there."""
         return cls.sealed(REVIEWED.read(directory, content))
 
     @classmethod
-    def sealed(cls, document: Mapping[str, Any] | None) -> Selection | None:
+    def sealed(cls, document: Mapping[str, Any] | None) -> tuple[Selection | None, str]:
         """The same of what is in the folder, whose seal is `version` and `files`."""
         if document is None:
-            return None
+            return None, ""
         own = {key: value for key, value in document.items() if key not in ("version", "files")}
         try:
-            return parse_document(cls, json.dumps(own), REVIEWED.path, version=REVIEWED.version, hint="")
-        except (UserError, RecursionError):
-            return None  # sealed, but by another hand
+            return parse_document(cls, json.dumps(own), REVIEWED.path, version=REVIEWED.version, hint=""), ""
+        except UserError as error:
+            return None, error.problems[0]
+        except RecursionError:
+            return None, f"{REVIEWED.path} is nested too deeply"
 
 
 def read_people(directory: Path, content: str, shifts: Collection[str]) -> LabelChecks | None:
     """What people said of these shifts of a dataset with this content; None where nothing is known of it."""
-    people = people_of(Selection.of_dataset(directory, content))
+    people = people_of(Selection.of_dataset(directory, content)[0])
     if people is None:
         return None
     return replace(people, shifts=tuple(shift for shift in people.shifts if shift.shift in shifts))

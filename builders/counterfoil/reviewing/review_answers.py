@@ -81,7 +81,7 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
             f"`counterfoil verify {directory}` names all that is damaged, and how each is repaired.",
         )
     selection = selection_of(raters, asked)
-    before = Selection.of_dataset(directory, content)
+    before, _ = Selection.of_dataset(directory, content)
     table = selection_csv(selection, asked).encode()
     close_again(directory, REVIEWED.files(selection.to_json(), {TABLE: table}), content, REVIEWED)
     replaced = len(before.raters) if before else 0
