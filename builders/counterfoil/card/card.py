@@ -187,13 +187,6 @@ def _results(directory: Path, content: str) -> tuple[Results | None, str | None]
         return None, error.problems[0]
 
 
-def _distances(results: Results | None) -> list[tuple[Table, str, str]]:
-    """The table of each model of features, how it was measured, and what its marks mean."""
-    if results is None:
-        return []
-    return [(distances_table(one, results.rows), how_measured(one), about_bias(one)) for one in results.distances]
-
-
 def _transfer(results: Results | None) -> list[tuple[str, Table]]:
     """A judge's sentences and table each."""
     found: list[tuple[str, Table]] = []

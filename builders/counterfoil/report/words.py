@@ -43,12 +43,12 @@ def between(estimate: Estimate | None, *, decimals: int = 1) -> str:
     return f"{points(estimate.low, decimals=decimals)} to {points(estimate.high, decimals=decimals)}"
 
 
-def with_interval(estimate: Estimate | None, unit: str = " points") -> str:
+def with_interval(estimate: Estimate | None) -> str:
     """An estimate with its interval in brackets, "12.3 points (10.1 to 14.5)"; a dash for None."""
     if estimate is None:
         return NOTHING
     interval = between(estimate)
-    return f"{points(estimate.value)}{unit}{f' ({interval})' if interval else ''}"
+    return f"{points(estimate.value)} points{f' ({interval})' if interval else ''}"
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
