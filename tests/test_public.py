@@ -1,0 +1,57 @@
+"""What people rely on from outside stays as it is: functions, options, errors' exit codes, names of written files.
+
+`public.txt` beside this file holds it as lines. Where a change is meant, and the changelog tells it, write it anew:
+
+    .venv/bin/python tests/test_public.py
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import counterfoil
+from counterfoil import errors
+from counterfoil.cli.main import app
+
+PINNED = Path(__file__).with_name("public.txt")
+
+
+def functions() -> Iterator[str]:
+    for name in sorted(set(counterfoil.__all__) - {"__version__"}):
+        for one in inspect.signature(getattr(counterfoil, name)).parameters.values():
+            default = "" if one.default is one.empty else f" = {one.default!r}"
+            yield f"function {name}: {one.kind.description} {one.name}{default}"
+
+
+def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    for one in command.params:
+        names = " ".join((*one.opts, *one.secondary_opts))
+        said = "".join(f", {word}" for word in ("required", "multiple", "is_flag") if getattr(one, word, False))
+        bounds = "".join(f", {word} {value}" for word in ("min", "max") if (value := getattr(one, word)) is not None)
+        yield f"command {' '.join(path)}: {names} = {one.default!r}{said}{bounds}"
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from options(inner, (*path, name))
+
+
+def exit_codes() -> Iterator[str]:
+    for name in ("CounterfoilError", "RunFailure", "UserError"):
+        yield f"exit code of {name}: {getattr(errors, name).exit_code}"
+
+
+def public() -> list[str]:
+    return [*functions(), *options(typer.main.get_command(app)), *exit_codes()]
+
+
+def test_what_people_rely_on_stays() -> None:
+    pinned = PINNED.read_text(encoding="utf-8").splitlines()
+    assert pinned == public(), "\n".join(difflib.unified_diff(pinned, public(), "pinned", "now", lineterm="", n=0))
+
+
+if __name__ == "__main__":
+    PINNED.write_text("\n".join(public()) + "\n", encoding="utf-8")
