@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BlipConfig,
@@ -40,10 +38,6 @@ from transformers import (
 SIDE = 16
 WORDS = """a photo of the in on at red blue green striped dotted sandal sneaker bag coat snow night water grass beach
 with person and it is realistic photograph . ( )""".split()  # noqa: SIM905
-
-
-def picture(seed: int, width: int = 20, height: int = 20) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def word_tokenizer(*special: str, **named: Any) -> PreTrainedTokenizerFast:

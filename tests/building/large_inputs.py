@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,12 @@ import datasets
 import numpy as np
 import timm
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 from timm.models import save_for_hf
 
 from counterfoil.recipe import load_recipe
 from miniature_pipelines import WIDTH, stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
+from support.images import encoded
 
 PIPELINES = {"sd1": stable_diffusion_1, "sd2": stable_diffusion_2, "xl": stable_diffusion_xl}
 SIDE = 8  # pixels that the miniatures render: 4 x 4 latents
@@ -66,6 +65,4 @@ def save_classifier(folder: Path, outputs: int) -> str:
 
 
 def _png(noise: np.random.Generator) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(noise.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)).save(stream, "png")
-    return stream.getvalue()
+    return encoded(noise.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8))

@@ -43,6 +43,7 @@ from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
 from fuzzing.templates import sealed
 from loopback_hub import LoopbackHub, Reader, client_environment
+from support.images import encoded
 from tiny_builds import CLASSES, command, published
 
 REPO = "someone/edited"
@@ -66,9 +67,7 @@ COLUMNS = ("key", "shift", "class_id", "index", "prompt", "source_row", "source_
 
 
 def png(number: int) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(render(unbiased_scene(number))).resize((32, 32)).save(stream, "PNG")
-    return stream.getvalue()
+    return encoded(Image.fromarray(render(unbiased_scene(number))).resize((32, 32)))
 
 
 def saved(folder: Path, scenes: list[int], captions: Mapping[int, str] = MappingProxyType({})) -> Path:

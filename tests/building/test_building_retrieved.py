@@ -32,6 +32,7 @@ from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment
+from support.images import encoded
 from tiny_builds import CLASSES, command, killed, published, run_command
 
 REPO = "someone/retrieved"
@@ -52,12 +53,6 @@ SETTINGS = (
 )
 
 
-def png(pixels: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def scene(number: int) -> np.ndarray:
     chosen = unbiased_scene(number)
     return render(chosen.shifted("red") if number // 10 % 2 else chosen)
@@ -66,9 +61,9 @@ def scene(number: int) -> np.ndarray:
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set of images without labels: copies of one, a file that is no image and a row without one among them."""
-    encoded: list[bytes | None] = [png(scene(number)) for number in SCENES]
-    encoded += [*(encoded[row] for row in COPIES.values()), b"no image", None]
-    cells = [{"bytes": one, "path": None} if one is not None else None for one in encoded]
+    files: list[bytes | None] = [encoded(scene(number)) for number in SCENES]
+    files += [*(files[row] for row in COPIES.values()), b"no image", None]
+    cells = [{"bytes": one, "path": None} if one is not None else None for one in files]
     terms = [f"licence {row}" for row in range(len(cells))]
     features = datasets.Features({"image": datasets.Image(), "terms": datasets.Value("string")})
     folder = tmp_path_factory.mktemp("pools") / "pool"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +16,11 @@ from counterfoil.models.captioners.of_vision_encoder_decoder import VisionEncode
 from counterfoil.progress import Stage, listening
 from counterfoil.sources import LabelledImages
 from driven import given_up
-from tiny_captioners import picture, vision_encoder_decoder
+from support.images import encoded, noise
+from tiny_captioners import vision_encoder_decoder
 
 N = 5
 CAPTIONS = ["a photo of a bag", "a red sandal in the snow", "", "a photo of a bag"]
-
-
-def encoded(seed: int, form: str = "PNG") -> bytes:
-    with io.BytesIO() as file:
-        picture(seed).save(file, form)
-        return file.getvalue()
 
 
 def labelled(pictures: list[bytes | None], labels: list[int] | None = None) -> LabelledImages:
@@ -64,13 +58,13 @@ def looks(plain: Captioner) -> Iterator[Looks]:
 
 @pytest.fixture(scope="module")
 def pictures() -> list[bytes | None]:
-    return [encoded(seed) for seed in range(N)]
+    return [encoded(noise(seed)) for seed in range(N)]
 
 
 def test_captions_are_the_captioners(plain: Captioner, pictures: list[bytes | None], tmp_path: Path) -> None:
     asked: dict[str, Any] = {"number": 2, "seed": 3, "most_tokens": 6}
     found = caption_images(labelled(pictures), plain, tmp_path, prefix=" a photo ", **asked)
-    expected = [tuple(plain.captions(picture(seed), prefix="a photo", **asked)) for seed in range(N)]
+    expected = [tuple(plain.captions(noise(seed), prefix="a photo", **asked)) for seed in range(N)]
     assert list(found.items()) == [(f"k{place}", texts) for place, texts in enumerate(expected)]
 
 
@@ -168,7 +162,7 @@ def test_likelihoods_are_the_captioners_by_image_and_caption(
     found = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path)
     assert found.keys == tuple(f"k{place}" for place in range(N)) and found.captions == tuple(CAPTIONS)
     for seed in range(N):
-        sums, tokens = plain.log_likelihoods(picture(seed), CAPTIONS)
+        sums, tokens = plain.log_likelihoods(noise(seed), CAPTIONS)
         assert found.sums[seed].tolist() == sums.tolist()
         assert found.tokens[seed].tolist() == tokens.tolist() == [6, 7, 1, 6]
     np.testing.assert_allclose(found.per_token, found.sums / found.tokens)
@@ -191,7 +185,7 @@ def test_only_captions_that_are_not_known_are_asked_about(
 
 def test_a_caption_of_any_letters_is_remembered(plain: Captioner, looks: Looks, tmp_path: Path) -> None:
     odd = ["a \ud800 bag", "a\u0000bag", 'a "bag" \\ {class}', "sac à main — 包"]
-    images = labelled([encoded(0)])
+    images = labelled([encoded(noise(0))])
     first = likelihoods_of(images, odd, plain, tmp_path)
     assert np.array_equal(likelihoods_of(images, odd, plain, tmp_path).sums, first.sums)
     assert len(looks) == 1

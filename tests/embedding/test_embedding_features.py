@@ -19,15 +19,9 @@ from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.progress import Stage, listening
 from counterfoil.sources import LabelledImages
 from driven import given_up
+from support.images import encoded, noise
 
 N = 23
-
-
-def encoded(seed: int) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
-    with io.BytesIO() as file:
-        Image.fromarray(pixels).save(file, "PNG")
-        return file.getvalue()
 
 
 def labelled(pictures: list[bytes | None], content: str = "one") -> LabelledImages:
@@ -61,7 +55,7 @@ def counting() -> Counting:
 
 @pytest.fixture(scope="module")
 def pictures() -> list[bytes | None]:
-    return [encoded(seed) for seed in range(N)]
+    return [encoded(noise(seed, 16, 16)) for seed in range(N)]
 
 
 def test_they_are_what_the_model_gives(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from counterfoil.progress import listening
 from counterfoil.store import read_receipts, sealed_folder, verify_files
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.results import read_results
+from support.files import copy_of, published
 
 REPO = "someone/colours"
 NAMES = ("sharp", "no_red", "no_green", "no_blue", "only_blue", "small")
@@ -43,20 +44,6 @@ def stored(
     """A dataset with its results, and these. Read only."""
     directory = build_colours(tmp_path_factory.mktemp("stored") / "colours", f"output.format={request.param}")
     return directory, evaluate(directory, list(models.values()), device="cpu", into_card=True, repo=REPO)
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    """Every published file."""
-    paths = [path for path in directory.rglob("*") if path.is_file()]
-    return {
-        name: path.read_bytes()
-        for path in paths
-        if not (name := path.relative_to(directory).as_posix()).startswith((".counterfoil/", "index.html"))
-    }
-
-
-def copy(directory: Path, place: Path) -> Path:
-    return Path(shutil.copytree(directory, place, ignore=shutil.ignore_patterns("lock", "lock.pid")))
 
 
 def results_of(directory: Path) -> dict[str, Any]:
@@ -132,7 +119,7 @@ def test_croissant_lists_the_results(stored: tuple[Path, Evaluation]) -> None:
 
 def test_nothing_tells_of_this_machine(stored: tuple[Path, Evaluation], models: dict[str, str]) -> None:
     places = {str(stored[0].parent), str(Path(models["sharp"].removeprefix("local-dir:")).parent)}
-    for path, content in tree(stored[0]).items():
+    for path, content in published(stored[0]).items():
         for place in places:
             assert place.encode() not in content, path
 
@@ -165,7 +152,7 @@ def test_entries_for_the_hub_read_back(stored: tuple[Path, Evaluation]) -> None:
 def test_entries_go_beside_the_tables_where_the_dataset_has_a_name(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    before = tree(dataset)
+    before = published(dataset)
     nameless = evaluate(dataset, models["sharp"], out=tmp_path / "nameless", device="cpu")
     assert "entries" not in nameless.files
     assert not (tmp_path / "nameless" / "eval_results").exists()
@@ -174,21 +161,21 @@ def test_entries_go_beside_the_tables_where_the_dataset_has_a_name(
     assert parse_eval_result_entries(yaml.safe_load(file.read_text()))[0].dataset_id == REPO
     with pytest.raises(UserError, match="expected user/name"):
         evaluate(dataset, models["sharp"], out=tmp_path / "wrong", device="cpu", repo="colours")
-    assert tree(dataset) == before, "without --into-card the dataset stays as it is"
+    assert published(dataset) == before, "without --into-card the dataset stays as it is"
 
 
 def test_the_same_evaluation_gives_the_same_bytes(
     stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
 ) -> None:
-    place = copy(stored[0], tmp_path / "again")
+    place = copy_of(stored[0], tmp_path / "again")
     evaluate(place, list(models.values()), device="cpu", into_card=True, repo=REPO)
-    assert tree(place) == tree(stored[0])
+    assert published(place) == published(stored[0])
 
 
 def test_other_models_take_the_place_of_the_first(
     stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
 ) -> None:
-    place = copy(stored[0], tmp_path / "other")
+    place = copy_of(stored[0], tmp_path / "other")
     evaluate(place, models["no_red"], device="cpu", into_card=True)
     assert verify_files(place) == []
     assert [model["name"] for model in results_of(place)["models"]] == ["local-dir:./no_red"]
@@ -197,9 +184,9 @@ def test_other_models_take_the_place_of_the_first(
 
 
 def test_a_dataset_that_is_closed_again_keeps_its_results(stored: tuple[Path, Evaluation], tmp_path: Path) -> None:
-    place = copy(stored[0], tmp_path / "closed")
+    place = copy_of(stored[0], tmp_path / "closed")
     close_again(place)
-    assert tree(place) == tree(stored[0])
+    assert published(place) == published(stored[0])
 
 
 def grey(sample: Sample) -> bytes:
@@ -211,7 +198,7 @@ def test_results_that_do_not_hold_are_removed_and_not_shown(
     stored: tuple[Path, Evaluation], damage: str, tmp_path: Path
 ) -> None:
     directory = stored[0]
-    place = copy(directory, tmp_path / "damaged")
+    place = copy_of(directory, tmp_path / "damaged")
     if damage == "data":
         format = "webdataset" if (directory / "_info.json").exists() else "parquet"
         (place / "receipts" / "swap-00000.json").unlink()
@@ -232,7 +219,7 @@ def test_results_that_do_not_hold_are_removed_and_not_shown(
 def test_sealed_results_of_another_form_are_told_in_a_sentence(
     stored: tuple[Path, Evaluation], odd: dict[str, Any], tmp_path: Path
 ) -> None:
-    place = copy(stored[0], tmp_path / "odd")
+    place = copy_of(stored[0], tmp_path / "odd")
     document = results_of(place) | odd
     files = {path: hashlib.sha256((place / "evaluation" / path).read_bytes()).hexdigest() for path in document["files"]}
     rest = {name: value for name, value in document.items() if name not in ("sha256", "files", "version")}
@@ -276,7 +263,7 @@ def test_a_killed_run_is_seen_and_mended(
     if (directory / "_info.json").exists():
         pytest.skip("closing knows no format")
     # With results of another model, so that every file is written anew.
-    target = copy(directory, tmp_path / "place")
+    target = copy_of(directory, tmp_path / "place")
     evaluate(target, models["no_red"], device="cpu", into_card=True)
     words = [sys.executable, "-c", KILLED, str(target), place, str(count), json.dumps(list(models.values())), REPO]
     # The package under test, installed or not.
@@ -284,13 +271,13 @@ def test_a_killed_run_is_seen_and_mended(
     done = warm.run(words, environment)
     assert done.returncode == 9, done.stderr
     assert verify_files(target) == ["manifest.json is missing: the dataset was not finished, or this is none"]
-    closed = copy(target, tmp_path / "closed")
+    closed = copy_of(target, tmp_path / "closed")
     close_again(closed)  # what `build` ends with
     assert verify_files(closed) == []
     holds = read_results(closed, content_of_receipts(read_receipts(closed))) is not None
     assert (section(closed) != "") == holds == (closed / "evaluation").exists()
     evaluate(target, list(models.values()), device="cpu", into_card=True, repo=REPO)
-    assert tree(target) == tree(directory)
+    assert published(target) == published(directory)
 
 
 def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
@@ -309,17 +296,17 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
     assert "--revision v1" in str(refused.value.hint)
     with pytest.raises(UserError, match="there is no dataset"):
         run(tmp_path / "nothing")
-    unfinished = copy(stored[0], tmp_path / "unfinished")
+    unfinished = copy_of(stored[0], tmp_path / "unfinished")
     (unfinished / "receipts" / "swap-00000.json").unlink()
     with pytest.raises(UserError, match="not finished"):
         run(unfinished)
-    changed = copy(stored[0], tmp_path / "changed")
+    changed = copy_of(stored[0], tmp_path / "changed")
     file = min((changed / "data" / "dusk").iterdir())
     shutil.copy(min((changed / "data" / "base").iterdir()), file)
-    before = tree(changed)
+    before = published(changed)
     with pytest.raises(RunFailure, match="not as its receipt says"):
         run(changed)
-    assert tree(changed) == before
+    assert published(changed) == before
 
 
 def test_the_command_stores_and_says_what_is_missing(models: dict[str, str], tmp_path: Path) -> None:

@@ -11,11 +11,7 @@ from colour_world import build_colours
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.model_lists import NamedModel, named_models
-
-
-def write(path: Path, text: str | bytes) -> Path:
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
+from support.files import write
 
 
 def names(*words: str | Path) -> list[str]:

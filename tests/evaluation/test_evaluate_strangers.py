@@ -17,16 +17,7 @@ from colour_world import build_colours, save_colour_model
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.store.manifest import write_manifest
-
-
-class Payload:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-
-    def __reduce__(self):
-        return (Path.touch, (self.place,))
+from support.files import Payload
 
 
 @pytest.fixture

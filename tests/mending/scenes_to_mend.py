@@ -6,7 +6,6 @@ are rendered scenes too, in the groups `contexts`, `class_name` and `random_cont
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import Any
 
 import datasets
 import numpy as np
-from PIL import Image
 
 from clip_verdicts import clip_verdict
 from counterfoil.lab.garments import load_garments
@@ -24,6 +22,7 @@ from counterfoil.lab.world import Scene, render
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, load_recipe, sha256_json
 from counterfoil.store import Candidate, DatasetStore
+from support.images import encoded
 
 MODEL = "lab:resnet10t"
 LABELS = {"05": 5, "07": 7, "09": 9}
@@ -51,9 +50,7 @@ def scene(split: str, row: int) -> Scene:
 
 @cache
 def png(one: Scene) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(render(one)).save(stream, "PNG")
-    return stream.getvalue()
+    return encoded(render(one))
 
 
 def save_source(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from counterfoil.mending.refusals import (
 from counterfoil.mending.seen import refuse_infinite
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import LabelledImages
+from support.images import encoded
 
 OURS = Known("ours", ("a", "b"), ("1", None), ("u", "v"), "photos", frozenset({5}))
 THEIRS = Known("theirs", ("x", "y"), ("2", None), ("w", "z"), "photos", frozenset({6}))
@@ -130,12 +130,6 @@ def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> Non
         assert refuse_told_by_judges([Mined((confirmed,))], {ours: "validation"}, "1" * 64, {theirs: "test"}) == ()
 
 
-def encoded(picture: Image.Image, form: str) -> bytes:
-    with io.BytesIO() as stream:
-        picture.save(stream, form, **({"lossless": True} if form == "WEBP" else {}))
-        return stream.getvalue()
-
-
 def images_of(*contents: bytes) -> LabelledImages:
     keys = tuple(f"{place}" for place in range(len(contents)))
     zeros = np.zeros(len(contents), dtype=np.int64)
@@ -152,7 +146,11 @@ def test_a_picture_is_the_same_however_it_is_encoded() -> None:
     picture, other = (Image.fromarray(rng.integers(0, 256, (8, 6, 3), dtype=np.uint8)) for _ in range(2))
     turned = Image.fromarray(np.asarray(picture).reshape(6, 8, 3))  # the same bytes in another shape
     images = images_of(
-        encoded(picture, "PNG"), encoded(picture, "WEBP"), encoded(other, "PNG"), b"no image", encoded(turned, "PNG")
+        encoded(picture, "PNG"),
+        encoded(picture, "WEBP", lossless=True),
+        encoded(other, "PNG"),
+        b"no image",
+        encoded(turned, "PNG"),
     )
     found = pixels_of(images)
     assert found[0] == found[1] and found[3] is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Any
 
 import datasets
 import numpy as np
-from PIL import Image
 
 from counterfoil.lab.garments import load_garments
 from counterfoil.lab.world import Scene, render
+from support.images import encoded
 
 T_SHIRT, SANDAL = 0, 5
 CLASSES = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
@@ -49,9 +48,7 @@ def scenes(first: int, count: int, labels: Sequence[int] = (T_SHIRT, SANDAL)) ->
 
 @cache
 def png(scene: Scene) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(render(scene)).save(stream, "PNG")
-    return stream.getvalue()
+    return encoded(render(scene))
 
 
 def save_split(folder: Path, split: str, shown: Sequence[Scene], broken: Sequence[int] = (), **columns: Any) -> None:

@@ -23,18 +23,9 @@ from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import check_scheduler, load_pipeline, load_tokenizers, text_widths
 from counterfoil.models.id_bounds import ids_in_bounds
 from counterfoil.tokens.token_files import read_token_file
+from support.files import Payload, edit
 
 Change = Callable[[dict[str, Any]], object]
-
-
-class Payload:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-
-    def __reduce__(self):
-        return (Path.touch, (self.place,))
 
 
 @pytest.fixture
@@ -45,12 +36,6 @@ def generator(tmp_path: Path) -> Path:
 @pytest.fixture
 def clip(tmp_path: Path) -> Path:
     return Path(shutil.copytree(LAB_WEIGHTS / "clip", tmp_path / "clip"))
-
-
-def edit(file: Path, change: Change) -> None:
-    document = json.loads(file.read_text())
-    change(document)
-    file.write_text(json.dumps(document))
 
 
 def as_pickles(folder: Path, place: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 import modern_pipelines as modern
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.diffusion import load_pipeline, pipeline_family
+from support.files import edit
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -25,12 +25,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for make in makers:
         make().save_pretrained(folder / make.__name__)
     return {make.__name__: folder / make.__name__ for make in makers}
-
-
-def edit(file: Path, change: Change) -> None:
-    document = json.loads(file.read_text())
-    change(document)
-    file.write_text(json.dumps(document))
 
 
 def named(name: str) -> Change:

@@ -24,6 +24,7 @@ from counterfoil.prediction.condition_answers import (
 )
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.sources import LabelledImages
+from support.images import encoded
 
 CONDITIONS = ("Effusion", "Mass", "Pleural Thickening")
 CLASSES = tuple(
@@ -47,12 +48,6 @@ def pictures(encoded: Sequence[bytes | None]) -> LabelledImages:
     return LabelledImages("pictures", "content", keys, np.arange(n), np.zeros(n, np.int64), ("all",), read)
 
 
-def png(colour: tuple[int, int, int]) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (32, 32), colour).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def scores_of(images: LabelledImages, name: str, folder: Path) -> ConditionScores:
     conditions = map_conditions(CONDITIONS, CLASSES, describe_classifier(name, CLASSES))
     load = partial(load_classifier, classes=CLASSES)
@@ -70,18 +65,24 @@ def test_outputs_are_matched_by_name_or_id_in_any_order_else_by_place() -> None:
 
 
 def test_a_classifiers_scores_are_sigmoids_each_for_itself(models: dict[str, str], tmp_path: Path) -> None:
-    encoded = [png(COLOURS[0]), b"no image", png(COLOURS[2]), png(COLOURS[1]), None]
-    found = scores_of(pictures(encoded), models["sharp"], tmp_path)
+    files = [
+        encoded(COLOURS[0]),
+        b"no image",
+        encoded(COLOURS[2]),
+        encoded(COLOURS[1]),
+        None,
+    ]
+    found = scores_of(pictures(files), models["sharp"], tmp_path)
     assert found.readable.tolist() == [True, False, True, True, False]
     assert np.isnan(found.values[[1, 4]]).all()
     classifier = load_classifier(models["sharp"])
     transform = classifier.transform()
-    batch = torch.stack([transform(Image.open(io.BytesIO(one))) for one in encoded if one and one != b"no image"])
+    batch = torch.stack([transform(Image.open(io.BytesIO(one))) for one in files if one and one != b"no image"])
     expected = torch.sigmoid(classifier.logits(batch, "cpu").double()).numpy()
     assert np.allclose(found.values[[0, 2, 3]], expected, atol=1e-6)
     # Its own colour is a yes for each; a softmax would have given them one to share.
     assert (found.values[[0, 3, 2], [0, 1, 2]] > 0.7).all()
-    again = scores_of(pictures(encoded), models["sharp"], tmp_path)
+    again = scores_of(pictures(files), models["sharp"], tmp_path)
     assert np.array_equal(found.values, again.values, equal_nan=True)
 
 
@@ -91,8 +92,8 @@ def test_a_files_scores_are_taken_as_they_are(rows: list[list[float]], tmp_path:
     lines = ["key,Mass,Effusion,thickening"]
     lines += [f"test_{row:08d},{','.join(map(str, values))}" for row, values in enumerate(rows)]
     (tmp_path / "answers.csv").write_text("\n".join(lines) + "\n")
-    encoded = [png(COLOURS[0]), png(COLOURS[1]), b"no image"]
-    found = scores_of(pictures(encoded), f"predictions:{tmp_path / 'answers.csv'}", tmp_path)
+    files = [encoded(COLOURS[0]), encoded(COLOURS[1]), b"no image"]
+    found = scores_of(pictures(files), f"predictions:{tmp_path / 'answers.csv'}", tmp_path)
     assert np.allclose(found.values[:2], np.asarray(rows)[:, [1, 0, 2]])
     assert found.readable.tolist() == [True, True, False]
 
@@ -108,13 +109,17 @@ def test_a_files_scores_are_taken_as_they_are(rows: list[list[float]], tmp_path:
 def test_a_file_that_is_not_whole_is_told(lines: list[str], told: str, tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text("\n".join(["key,Mass,Effusion,thickening", *lines]) + "\n")
     with pytest.raises(UserError, match=told):
-        scores_of(pictures([png(COLOURS[0]), png(COLOURS[1])]), f"predictions:{tmp_path / 'answers.csv'}", tmp_path)
+        scores_of(
+            pictures([encoded(COLOURS[0]), encoded(COLOURS[1])]),
+            f"predictions:{tmp_path / 'answers.csv'}",
+            tmp_path,
+        )
 
 
 def test_a_file_of_one_label_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text("key,class_id\ntest_00000000,effusion\n")
     with pytest.raises(UserError, match="an image may have several conditions"):
-        scores_of(pictures([png(COLOURS[0])]), f"predictions:{tmp_path / 'answers.csv'}", tmp_path)
+        scores_of(pictures([encoded(COLOURS[0])]), f"predictions:{tmp_path / 'answers.csv'}", tmp_path)
 
 
 def f1(scores: np.ndarray, has: np.ndarray, threshold: float) -> float:

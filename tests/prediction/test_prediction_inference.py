@@ -24,16 +24,13 @@ from counterfoil.prediction.predictions import Predictions
 from counterfoil.prediction.spread import Spread
 from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import readable_image
+from support import images
 
 MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))
 
 
 def encoded(seed: int, mode: str = "RGB", format: str = "PNG") -> bytes:
-    rng = np.random.default_rng(seed)
-    pixels = rng.integers(0, 256, (24, 30, 3), dtype=np.uint8)
-    with io.BytesIO() as file:
-        Image.fromarray(pixels).convert(mode).save(file, format)
-        return file.getvalue()
+    return images.encoded(images.noise(seed, 30, 24).convert(mode), format)
 
 
 @pytest.fixture(scope="module")

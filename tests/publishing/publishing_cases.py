@@ -108,12 +108,3 @@ def keys_of(directory: Path) -> dict[str, list[str]]:
     for row in read_rows(directory, columns=["key", "shift"]):
         found.setdefault(row["shift"], []).append(row["key"])  # in this recipe each shift is a group
     return {split: sorted(keys) for split, keys in found.items()}
-
-
-def flip(path: Path) -> None:
-    """Change one bit in the middle of a file, in its place."""
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
-        byte = file.read(1)[0]
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 1]))

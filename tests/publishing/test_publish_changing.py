@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from publishing_cases import REPO, Publisher, call, contents, flip, keys_of, published, read
+from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
 
 from counterfoil.errors import RunFailure
 from counterfoil.hub.retries import with_retries
@@ -19,6 +19,7 @@ from counterfoil.publishing.contents import hash_file, local_files
 from counterfoil.store.manifest import write_manifest
 from counterfoil.verification import verify
 from loopback_hub import Fault, Faults, LoopbackHub, Reader, client
+from support.files import flip
 
 Start = Callable[..., Publisher]
 LARGE = "data/base/test-00000-of-00003.parquet"

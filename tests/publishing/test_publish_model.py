@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
-from publishing_cases import Publisher, flip, with_package
+from publishing_cases import Publisher, with_package
 
 import warm
 from colour_world import save_colour_model
 from counterfoil.models.mended import MENDED, MendedModelName, MendedNote, MendedOn, MendedWith
 from loopback_hub import LoopbackHub, client, client_environment
+from support.files import flip
 
 Start = Callable[..., Publisher]
 REPO = "someone/mended"

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from publishing_cases import flip
 
 from counterfoil.errors import RunFailure
 from counterfoil.publishing.contents import hash_file
 from counterfoil.publishing.unchanged import UnchangedReader, whole_content
+from support.files import flip
 
 CONTENT = random.Random(2).randbytes(40_000)
 

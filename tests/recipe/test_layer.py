@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from counterfoil.errors import UserError
 from counterfoil.recipe import dump_recipe, layer_text, load_own_recipe, load_recipe
 from counterfoil.recipe.strict_yaml import read_yaml
+from support.files import write
 
 # A change of these refuses every layer that was written before it; the changelog tells.
 PINNED = {
@@ -34,11 +35,6 @@ MINED = {
         }
     },
 }
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def problems(path: Path) -> list[str]:

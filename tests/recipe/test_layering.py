@@ -12,6 +12,7 @@ from counterfoil.errors import UserError
 from counterfoil.recipe import load_recipe, load_recipe_text
 from counterfoil.recipe.layering import lay_over, with_overrides, without_folders
 from counterfoil.recipe.strict_yaml import LocatedMapping, Origin
+from support.files import write
 
 
 def located(value: object) -> object:
@@ -48,12 +49,6 @@ def test_mappings_merge_deeply_lists_replace_and_null_deletes(lower: dict, upper
     assert merged == plain_merge(lower, upper)
     assert merged.keys() == merged.origins.keys()
     assert below == lower and above == upper, "the layers themselves stay as they were"
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def test_extends_goes_through_a_chain_of_names_and_paths(tmp_path: Path) -> None:

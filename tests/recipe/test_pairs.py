@@ -7,15 +7,15 @@ import pytest
 from counterfoil.errors import UserError
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.pairs import PAIRED_BY
+from support.recipes import mini
+from support.recipes import problems as refused_for
 
 BESIDE = "samples.pairs=attention"
 DRAWN = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"
 
 
-def problems(*changes: str) -> tuple[str, ...]:
-    with pytest.raises(UserError) as refused:
-        load_recipe("wardrobe-mini", [BESIDE, *changes])
-    return refused.value.problems
+def problems(*changes: str) -> list[str]:
+    return refused_for(mini, BESIDE, *changes)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
 from loopback_hub import LoopbackHub, client, client_environment
 from miniature_pipelines import stable_diffusion_1
+from support.files import flip
 from tiny_builds import command, published, run_command, tiny
 
 # Together: both formats, both kinds of cells, kept and dropped rejects, tokens, embeddings, measured thresholds.
@@ -161,15 +162,9 @@ def test_words_of_the_card_may_change_and_nothing_else(copy: Path, tmp_path: Pat
     assert b"cc0-1.0" in (tmp_path / "again" / "recipe.yaml").read_bytes()
 
 
-def _flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("manifest", [True, False], ids=["with manifest", "without"])
 @pytest.mark.parametrize("name", ["recipe.yaml", "lock.json", "thresholds.json", "tokens/bag.safetensors"])
-@pytest.mark.parametrize("damage", [_flip, Path.unlink], ids=["flipped", "gone"])
+@pytest.mark.parametrize("damage", [flip, Path.unlink], ids=["flipped", "gone"])
 def test_what_cannot_be_made_again_is_named_and_nothing_is_touched(
     original: Path, name: str, damage: Callable[[Path], None], manifest: bool, tmp_path: Path
 ) -> None:
@@ -221,7 +216,7 @@ def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same
     assert found.identical
     assert published(tmp_path / "again") == published(tmp_path / "dataset")
     weights = moved / "unet" / "diffusion_pytorch_model.safetensors"
-    _flip(weights)
+    flip(weights)
     with pytest.raises(
         UserError,
         match=r"generator.model: .* is not the one that lock.json pins: found sha256 \w{64}, expected sha256 \w{64}",

@@ -15,6 +15,7 @@ import warm
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regeneration.regenerate_dataset import Regeneration, regenerate
 from counterfoil.store import read_receipts, verify_files
+from support.files import flip
 from tiny_builds import SHARDS, command, published, run_command, tiny
 
 
@@ -25,12 +26,6 @@ def copy(screened: Path, tmp_path: Path) -> Path:
 
 def repair(directory: Path, allow_mixed: bool = False) -> Regeneration:
     return regenerate(directory, directory, device="cpu", workers=1, allow_mixed=allow_mixed)
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def edit(path: Path, change: Callable[[dict], None]) -> None:

@@ -31,6 +31,7 @@ from counterfoil.store import read_receipts, sealed_folder, verify_files
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.sealed_folder import REVIEWED
 from counterfoil.verification import verify
+from support.files import copy_of, published
 
 SWAPPED = 4  # images of a class and `swap` that show another class
 
@@ -66,15 +67,6 @@ def reviewed(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tup
     """A dataset that holds what they say. Read only."""
     directory = build_colours(tmp_path_factory.mktemp("reviewed") / "colours", "publish.repo=someone/colours")
     return directory, review_answers(directory, files)
-
-
-def copy(directory: Path, place: Path) -> Path:
-    return Path(shutil.copytree(directory, place, ignore=shutil.ignore_patterns("lock", "lock.pid")))
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    files = {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-    return {str(name): file for name, file in files.items() if name.parts[0] not in (".counterfoil", "index.html")}
 
 
 def said(found: Review, shift: str, task: Task = "class") -> TaskResult:
@@ -134,7 +126,7 @@ def test_who_fails_the_controls_is_told_and_not_dropped(reviewed: tuple[Path, Re
 
 def test_nobody_is_named(reviewed: tuple[Path, Review], files: list[Path]) -> None:
     directory, found = reviewed
-    for path, content in tree(directory).items():
+    for path, content in published(directory).items():
         assert b"Nyman" not in content and TOKENS[0].encode() not in content, path
         assert str(files[0].parent).encode() not in content, path
     told = found.to_json()["raters"]
@@ -217,9 +209,9 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
 
 
 def test_the_same_answers_give_the_same_bytes(reviewed: tuple[Path, Review], files: list[Path], tmp_path: Path) -> None:
-    place = copy(reviewed[0], tmp_path / "again")
+    place = copy_of(reviewed[0], tmp_path / "again")
     again = review_answers(place, files)
-    assert tree(place) == tree(reviewed[0])
+    assert published(place) == published(reviewed[0])
     assert again.replaced == 3
     fewer = review_answers(place, files[:1])
     assert fewer.replaced == 3
@@ -232,9 +224,9 @@ def test_a_dataset_that_is_closed_again_keeps_it_and_one_of_other_data_does_not(
     reviewed: tuple[Path, Review], tmp_path: Path
 ) -> None:
     directory, _ = reviewed
-    place = copy(directory, tmp_path / "closed")
+    place = copy_of(directory, tmp_path / "closed")
     close_again(place)
-    assert tree(place) == tree(directory)
+    assert published(place) == published(directory)
 
     def otherwise(sample: Sample) -> bytes:
         return png_of(sample) + b"\0"  # after the end of a PNG: other bytes, the same pixels
@@ -251,21 +243,21 @@ def test_a_dataset_that_is_closed_again_keeps_it_and_one_of_other_data_does_not(
 def test_a_run_that_was_killed_is_mended_by_the_same_command(
     reviewed: tuple[Path, Review], files: list[Path], tmp_path: Path
 ) -> None:
-    place = copy(reviewed[0], tmp_path / "killed")
+    place = copy_of(reviewed[0], tmp_path / "killed")
     table = (place / "review" / "selection.csv").read_bytes()
     REVIEWED.write(place, {"selection.csv": table})  # killed between the table and its document, nothing closed
     assert verify_files(place) == ["manifest.json is missing: the dataset was not finished, or this is none"]
-    closed = copy(place, tmp_path / "closed")
+    closed = copy_of(place, tmp_path / "closed")
     close_again(closed)
     assert not (closed / "review").exists()
     assert verify_files(closed) == []
     assert review_answers(place, files).replaced == 0
-    assert tree(place) == tree(reviewed[0])
+    assert published(place) == published(reviewed[0])
 
 
 @pytest.mark.parametrize("damage", ["selection.json", "selection.csv"])
 def test_what_is_damaged_is_told_and_not_shown(reviewed: tuple[Path, Review], damage: str, tmp_path: Path) -> None:
-    place = copy(reviewed[0], tmp_path / "damaged")
+    place = copy_of(reviewed[0], tmp_path / "damaged")
     file = place / "review" / damage
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -278,7 +270,7 @@ def test_what_is_damaged_is_told_and_not_shown(reviewed: tuple[Path, Review], da
 
 
 def test_a_sealed_review_of_another_form_is_told_in_a_sentence(reviewed: tuple[Path, Review], tmp_path: Path) -> None:
-    place = copy(reviewed[0], tmp_path / "odd")
+    place = copy_of(reviewed[0], tmp_path / "odd")
     document = json.loads((place / "review" / "selection.json").read_text()) | {"raters": 7}
     rest = {name: value for name, value in document.items() if name not in ("sha256", "files", "version")}
     odd = sealed_folder.sealed(rest, document["files"], document["version"])
@@ -291,11 +283,11 @@ def test_a_sealed_review_of_another_form_is_told_in_a_sentence(reviewed: tuple[P
 
 def test_one_and_the_same_person_is_counted_once(copied: Callable[..., Path], files: list[Path]) -> None:
     directory = copied()
-    before = tree(directory)
+    before = published(directory)
     for again in (files[0], Path(shutil.copy(files[0], directory.parent / "other.json"))):
         with pytest.raises(UserError, match="of the same person as"):
             review_answers(directory, [files[0], files[1], again])
-    assert tree(directory) == before
+    assert published(directory) == before
 
 
 def test_who_answers_two_pages_is_one_person(
@@ -368,13 +360,13 @@ def test_a_strangers_answers_are_refused_and_change_nothing(
     change, told = HOSTILE[name]
     bad = json.loads(files[1].read_text())
     bad["grids"].sort(key=lambda grid: (grid["task"], grid["label"]))
-    before = tree(colours)
+    before = published(colours)
     with pytest.raises(UserError) as refused:
         review_answers(colours, [files[0], written(tmp_path / "bad.json", changed(bad, change))])
     assert told in str(refused.value)
     assert str(tmp_path / "bad.json") in str(refused.value)
     assert max(map(len, refused.value.problems)) < 2000
-    assert tree(colours) == before
+    assert published(colours) == before
 
 
 def test_files_that_are_none_are_told_together(colours: Path, files: list[Path], tmp_path: Path) -> None:
@@ -396,11 +388,11 @@ def test_pages_that_were_only_clicked_through_are_no_answers(
     made: ReviewPage, copied: Callable[..., Path], colours: Path, tmp_path: Path
 ) -> None:
     directory = copied()
-    before = tree(directory)
+    before = published(directory)
     empty = answers(made.page, known_of(colours), lambda task, label, picture: False, TOKENS[0])
     with pytest.raises(UserError, match="holds no answers: no image is selected in any of its 5 grids"):
         review_answers(directory, [written(tmp_path / "empty.json", empty)])
-    assert tree(directory) == before
+    assert published(directory) == before
 
 
 def test_many_problems_of_a_file_are_counted(colours: Path, files: list[Path], tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 import pytest
-from PIL import Image
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
@@ -18,6 +16,7 @@ from counterfoil.sources.condition_labels import NONE, ConditionLabels
 from counterfoil.sources.halves import deal_halves
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.labelled_sources import labelled_conditions, labelled_split
+from support.images import encoded
 
 CONDITIONS = ("Effusion", "Cardiomegaly")
 # What four rows have, in ChestX-ray14's own spelling.
@@ -31,15 +30,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def png(shade: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (4, 4), (shade, 0, 0)).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def saved(folder: Path, feature: Any = None, **columns: list[Any]) -> Path:
     count = len(next(iter(columns.values())))
-    table: dict[str, Any] = {"image": [{"bytes": png(20 * row), "path": None} for row in range(count)], **columns}
+    table: dict[str, Any] = {
+        "image": [{"bytes": encoded((20 * row, 0, 0)), "path": None} for row in range(count)],
+        **columns,
+    }
     made = datasets.Dataset.from_dict(table).cast_column("image", datasets.Image())
     if feature is not None:
         made = made.cast_column("found", feature)
@@ -99,7 +95,7 @@ def test_every_form_tells_the_same(tmp_path: Path) -> None:
         # The units are patients, and no row is left out: one without a condition is healthy, not unlabelled.
         assert images.units == ("7", "7", "8", "9"), name
         assert images.keys == tuple(f"validation_{row:08d}" for row in range(4)), name
-        assert [encoded for _, encoded in images.images()] == [png(20 * row) for row in range(4)], name
+        assert [encoded for _, encoded in images.images()] == [encoded((20 * row, 0, 0)) for row in range(4)], name
         assert images.left_out == {}, name
 
 

@@ -13,6 +13,7 @@ import pytest
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.sources import folder_content as room
 from counterfoil.sources.folder_content import folder_content
+from support.files import write_all
 
 FILES = {"a.txt": b"first", "train/b.bin": b"\0" * 70_000, "train/deep/c.txt": b"", ".hidden/d": b"seen too"}
 
@@ -30,14 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return write(tmp_path / "photos", FILES)
-
-
-def write(place: Path, files: dict[str, bytes]) -> Path:
-    for name, content in files.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_bytes(content)
-    return place
+    return write_all(tmp_path / "photos", FILES)
 
 
 def remembered(cache: Path) -> Path:
@@ -46,7 +40,7 @@ def remembered(cache: Path) -> Path:
 
 
 def test_the_same_files_are_the_same_content_whatever_the_folder_is_called(folder: Path, tmp_path: Path) -> None:
-    backwards = write(tmp_path / "other" / "name", dict(reversed(FILES.items())))
+    backwards = write_all(tmp_path / "other" / "name", dict(reversed(FILES.items())))
     assert folder_content(folder).sha256 == folder_content(backwards).sha256
     assert folder_content(folder).files == len(FILES)
 
@@ -162,9 +156,9 @@ def test_a_class_folder_that_is_a_link_has_the_content_of_its_files(folder: Path
 
 def test_what_is_kept_in_a_built_dataset_is_none_of_its_content(folder: Path) -> None:
     plain = folder_content(folder).sha256
-    write(folder, {".counterfoil/evaluation/report.html": b"report"})
+    write_all(folder, {".counterfoil/evaluation/report.html": b"report"})
     assert folder_content(folder).sha256 == plain
-    write(folder, {"train/.counterfoil/x": b"x"})
+    write_all(folder, {"train/.counterfoil/x": b"x"})
     assert folder_content(folder).sha256 != plain
 
 
@@ -173,7 +167,7 @@ def test_what_others_made_follows_no_link(mark: str, folder: Path, tmp_path: Pat
     (tmp_path / "private").mkdir()
     (folder / "odd").symlink_to(tmp_path / "private")
     folder_content(folder)
-    write(folder, {mark: b"theirs"})
+    write_all(folder, {mark: b"theirs"})
     with pytest.raises(UserError, match="odd is a link"):
         folder_content(folder)
 
@@ -186,8 +180,8 @@ def test_a_listing_has_an_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_snapshot_of_the_hubs_client_is_read_through_its_links(tmp_path: Path) -> None:
     repository = tmp_path / "datasets--someone--photos"
-    write(repository / "blobs", {"1" * 40: b"first"})
+    write_all(repository / "blobs", {"1" * 40: b"first"})
     (repository / "snapshots" / "abc").mkdir(parents=True)
     (repository / "snapshots" / "abc" / "a.txt").symlink_to(f"../../blobs/{'1' * 40}")
-    plain = write(tmp_path / "plain", {"a.txt": b"first"})
+    plain = write_all(tmp_path / "plain", {"a.txt": b"first"})
     assert folder_content(repository / "snapshots" / "abc").sha256 == folder_content(plain).sha256

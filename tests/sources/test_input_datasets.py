@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe.schema_inputs import ClassEntry, Source
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.pins import pin_source
+from support.images import encoded
 
 ROWS = 14
 CLASS = ClassEntry(id="x", name="x", source_label=0)
@@ -29,12 +29,6 @@ CLASS = ClassEntry(id="x", name="x", source_label=0)
 
 def _source(dataset: Path | str, **other: str) -> Source:
     return Source(dataset=str(dataset), classes=(CLASS,), **other)
-
-
-def _png(picture: Image.Image) -> bytes:
-    stream = io.BytesIO()
-    picture.save(stream, "PNG")
-    return stream.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +65,7 @@ def _imagefolder(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) ->
     for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
         place = folder / "validation" / f"{label}-{CLASSES[label]}"
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{row:03d}.png").write_bytes(_png(picture))
+        (place / f"{row:03d}.png").write_bytes(encoded(picture))
     return _source(folder)
 
 
@@ -79,7 +73,7 @@ def _tars(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source
     folder.mkdir()
     with TarWriter(str(folder / "validation-0000.tar")) as writer:
         for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
-            writer.write({"__key__": f"{row:03d}", "png": _png(picture), "cls": str(label).encode()})
+            writer.write({"__key__": f"{row:03d}", "png": encoded(picture), "cls": str(label).encode()})
     return _source(folder, image_column="png", label_column="cls")
 
 
@@ -150,7 +144,7 @@ def test_an_unreadable_image_names_its_row_and_no_other(
     damage: bytes | None, wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
 ) -> None:
     labels, pictures = wardrobe
-    content = [_png(picture) for picture in pictures]
+    content = [encoded(picture) for picture in pictures]
     content[3] = content[3][:200] if damage is None else damage
     table = datasets.Dataset.from_dict({"image": [{"bytes": each, "path": None} for each in content], "label": labels})
     (tmp_path / "source").mkdir()
@@ -198,7 +192,7 @@ def test_a_folder_of_another_machine_is_not_looked_for(tmp_path: Path, monkeypat
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_an_image_of_too_many_pixels_is_refused_by_its_header(tmp_path: Path) -> None:
-    large = {"bytes": _png(Image.new("1", (12_000, 8_000))), "path": None}
+    large = {"bytes": encoded(Image.new("1", (12_000, 8_000))), "path": None}
     datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(str(tmp_path / "train.parquet"))
     with pytest.raises(UserError, match=r"it has 12000×8000 pixels"):
         load_source(_source(tmp_path), "train").image(0)
@@ -256,7 +250,7 @@ def test_a_column_of_labels_opens_no_file(
     os.mkfifo(tmp_path / "secret.png")  # whoever opened it would wait
     cell = {"bytes": None, "path": str(tmp_path / "secret.png")}
     columns: dict[str, Any] = {
-        "image": [{"bytes": _png(wardrobe[1][0]), "path": None}],
+        "image": [{"bytes": encoded(wardrobe[1][0]), "path": None}],
         "label": [[cell] if isinstance(feature, datasets.List) else cell],
     }
     schema = datasets.Features({"image": datasets.Image(), "label": feature}).arrow_schema

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
-from PIL import Image
 
 import counterfoil
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -19,6 +17,7 @@ from counterfoil.sources import label_names, labelled_split
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.label_agreement import disagreements, refuse_disagreements
 from counterfoil.sources.resolved_classes import resolve_classes
+from support.images import encoded
 
 # In the order of their labels, which is not the one in which people think of them.
 FOLDERS = ("ladder", "mug", "sea_star")
@@ -31,25 +30,19 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def png(shade: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("L", (8, 8), shade).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def imagefolder(place: Path, *names: str, splits: tuple[str, ...] = ("train", "validation")) -> Path:
     for split in splits:
         for shade, name in enumerate(names):
             (place / split / name).mkdir(parents=True)
             for number in range(2):
-                (place / split / name / f"{number}.png").write_bytes(png(60 * shade + number))
+                (place / split / name / f"{number}.png").write_bytes(encoded(60 * shade + number))
     return place
 
 
 def parquet(place: Path, names: list[str] | None = None, **splits: list[Any]) -> Path:
     place.mkdir(exist_ok=True)
     for split, labels in splits.items():
-        images = [{"bytes": png(number), "path": None} for number in range(len(labels))]
+        images = [{"bytes": encoded(number), "path": None} for number in range(len(labels))]
         table = datasets.Dataset.from_dict({"image": images, "label": labels})
         if names is not None:
             table = table.cast_column("label", datasets.ClassLabel(names=names))

@@ -13,7 +13,6 @@ from typing import Any
 import datasets
 import pytest
 from huggingface_hub import CommitOperationAdd
-from PIL import Image
 
 import warm
 from counterfoil.errors import RunFailure, UserError
@@ -21,6 +20,7 @@ from counterfoil.recipe.schema_inputs import ClassEntry, Source
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.pins import SourcePin, pin_source
 from loopback_hub import LoopbackHub, client, client_environment
+from support.images import encoded
 
 CLASS = ClassEntry(id="x", name="x", source_label=0)
 NAME = "someone/photos"
@@ -36,14 +36,8 @@ def source_of(dataset: Path | str, **other: Any) -> Source:
     return Source(dataset=str(dataset), classes=(CLASS,), **other)
 
 
-def png(shade: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("L", (4, 4), shade).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def parquet(*shades: int) -> bytes:
-    images = [{"bytes": png(shade), "path": None} for shade in shades]
+    images = [{"bytes": encoded(shade), "path": None} for shade in shades]
     stream = io.BytesIO()
     datasets.Dataset.from_dict({"image": images, "label": list(shades)}).to_parquet(stream)
     return stream.getvalue()
@@ -130,7 +124,7 @@ def test_a_folder_takes_no_rows_from_outside(where: str, tmp_path: Path) -> None
 def test_an_image_outside_of_the_folder_is_not_read(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "secret.png").write_bytes(png(7))
+    (tmp_path / "secret.png").write_bytes(encoded(7))
     monkeypatch.chdir(tmp_path)
     place = tmp_path / "photos"
     place.mkdir()

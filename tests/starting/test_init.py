@@ -25,6 +25,7 @@ from counterfoil.starting.init_recipe import InitResult, init
 from counterfoil.starting.proposed_models import LARGE_GENERATOR, proposed_models
 from drawn_folders import draw_folder
 from loopback_hub import LoopbackHub, client, client_environment
+from support.images import encoded
 
 LAB: dict[str, Any] = {"generator": "lab:sd", "device": "cpu"}
 
@@ -42,14 +43,8 @@ def noted(result: InitResult, *words: str) -> bool:
     return any(all(word in note for word in words) for note in result.notes)
 
 
-def png() -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 8), (9, 9, 9)).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def table(labels: list[Any], label: str = "label", image: str = "image", **features: Any) -> datasets.Dataset:
-    columns = {image: [{"bytes": png(), "path": None} for _ in labels], label: labels}
+    columns = {image: [{"bytes": encoded((9, 9, 9)), "path": None} for _ in labels], label: labels}
     kinds = datasets.Features({image: datasets.Image(), label: features.get("kind", datasets.Value("string"))})
     return datasets.Dataset.from_dict(columns, features=kinds)
 
@@ -198,7 +193,7 @@ def test_a_folder_without_classes_is_refused_with_what_to_do(files: list[str], s
     for name in files:
         place = tmp_path / "photos" / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(png())
+        place.write_bytes(encoded((9, 9, 9)))
     with pytest.raises(UserError, match=said) as told:
         init("photos", **LAB)
     assert "folder" in (told.value.hint or "")

@@ -24,11 +24,12 @@ from pathlib import Path
 
 # Loaded here once, and not in every fork.
 import pyarrow
-from store_cases import build, hashes_of, plan_of, tree, yaml_of
+from store_cases import build, hashes_of, plan_of, yaml_of
 
 import counterfoil.store.parquet
 import counterfoil.store.tars  # noqa: F401
 from counterfoil.plan import Plan
+from support.files import published
 
 pyarrow.array([1])  # loads what pyarrow loads when it is first used
 
@@ -97,7 +98,7 @@ def kill_at_random_moments(
             if ended_well(child):
                 break
             left[check_what_is_left(out) if out.exists() else "nothing"] += 1
-        assert tree(out) == expected, "another tree than that of a build that was never killed"
+        assert published(out) == expected, "another tree than that of a build that was never killed"
         shutil.rmtree(out)
     return left
 
@@ -115,7 +116,7 @@ def kill_at_every_step(folder: Path, plan: Plan, expected: dict[str, bytes], eve
             break
         left[check_what_is_left(out) if out.exists() else "nothing"] += 1
         assert ended_well(build_in_fork(out, plan, lambda: None))
-        assert tree(out) == expected, f"another tree after a kill before step {step}"
+        assert published(out) == expected, f"another tree after a kill before step {step}"
         shutil.rmtree(out)
     return left
 
@@ -150,7 +151,7 @@ def main(folder: Path, format: str, seed: int, kills: int, every: int) -> None:
         hashes_of(plan)  # worked out once, not in every fork
         yaml_of(plan)
         assert ended_well(build_in_fork(folder / name, plan, lambda: None))
-        references.append(tree(folder / name))
+        references.append(published(folder / name))
     left = kill_at_random_moments(folder, many, references[0], random.Random(seed), kills)
     print("random", json.dumps(left))
     print("steps", json.dumps(kill_at_every_step(folder, few, references[1], every)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,8 @@ from counterfoil.plan import Plan, PlanPart, Sample, Shard, make_plan
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import Candidate, DatasetStore
+from support.files import published
+from support.images import encoded
 
 # Two classes share a name; one group holds two shifts; one shift is accepted nowhere.
 RECIPE = """
@@ -55,10 +56,7 @@ def plan_of(*overrides: str) -> Plan:
 def png(key: str) -> bytes:
     """A real image whose pixels follow from the key."""
     digest = hashlib.sha256(key.encode()).digest()
-    image = Image.frombytes("RGB", (8, 8), (digest * 6)[: 8 * 8 * 3])
-    with io.BytesIO() as file:
-        image.save(file, "PNG")
-        return file.getvalue()
+    return encoded(Image.frombytes("RGB", (8, 8), (digest * 6)[: 8 * 8 * 3]))
 
 
 def candidate_of(sample: Sample, image: bytes | None = None) -> Candidate:
@@ -131,17 +129,6 @@ def build(out: Path, plan: Plan, image: bytes | None = None) -> Path:
     return out
 
 
-def tree(directory: Path) -> dict[str, bytes]:
-    """Every file that is compared between two builds: all but `.counterfoil/` and the page that leads to all."""
-    paths = [path for path in directory.rglob("*") if path.is_file()]
-    relative = {path.relative_to(directory): path for path in paths}
-    return {
-        name.as_posix(): path.read_bytes()
-        for name, path in relative.items()
-        if name.parts[0] not in (".counterfoil", "index.html")
-    }
-
-
 def data_files(directory: Path, what: str, group: str) -> Sequence[str]:
     return sorted(str(path) for path in (directory / what / group).iterdir())
 
@@ -150,7 +137,7 @@ def cached_copy(dataset: Path, repository: Path) -> Path:
     """A copy as the Hub's client keeps it: a snapshot of links to the repository's blobs."""
     snapshot, blobs = repository / "snapshots" / ("ab" * 20), repository / "blobs"
     blobs.mkdir(parents=True)
-    for name, content in tree(dataset).items():
+    for name, content in published(dataset).items():
         blob, link = blobs / hashlib.sha256(content).hexdigest(), snapshot / name
         blob.write_bytes(content)
         link.parent.mkdir(parents=True, exist_ok=True)

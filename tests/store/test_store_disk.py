@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_cases import build, candidates_of, opened, plan_of, tree
+from store_cases import build, candidates_of, opened, plan_of
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.atomic import atomic_file, try_folder, write_atomically
+from support.files import published
 
 BIG_IMAGE = os.urandom(20_000)
 
@@ -52,17 +53,17 @@ def test_a_limit_reached_in_a_shard_leaves_no_trace_of_it(tmp_path: Path, format
     with opened(out, plan) as store:
         shard = store.pending()[0]
         candidates = candidates_of(plan, shard, BIG_IMAGE)
-        before = tree(out)
+        before = published(out)
         with (
             pytest.raises(RunFailure, match=r"cannot write .*File too large") as caught,
             file_size_limit(15_000),
         ):
             store.writer.write(shard, candidates)
         assert "run the same command again" in str(caught.value)
-        assert tree(out) == before
+        assert published(out) == before
         store.writer.write(shard, candidates)
     build(out, plan, BIG_IMAGE)
-    assert tree(out) == tree(build(tmp_path / "never limited", plan, BIG_IMAGE))
+    assert published(out) == published(build(tmp_path / "never limited", plan, BIG_IMAGE))
 
 
 def test_a_full_disk_ends_the_run_and_more_room_ends_it_well(small_disk: Path, tmp_path: Path, format: str) -> None:
@@ -73,7 +74,7 @@ def test_a_full_disk_ends_the_run_and_more_room_ends_it_well(small_disk: Path, t
     assert not (small_disk / "out/manifest.json").exists()
     subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
     build(small_disk / "out", plan, BIG_IMAGE)
-    assert tree(small_disk / "out") == tree(build(tmp_path / "never full", plan, BIG_IMAGE))
+    assert published(small_disk / "out") == published(build(tmp_path / "never full", plan, BIG_IMAGE))
 
 
 def test_a_read_only_disk_is_the_users_to_change(small_disk: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_failing_writer_keeps_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), atomic_file(path) as file:
         file.write(b"new, but")
         raise KeyboardInterrupt
-    assert tree(tmp_path) == {"a.json": b"old"}
+    assert published(tmp_path) == {"a.json": b"old"}
 
 
 def test_size_and_hash_are_those_of_the_file(tmp_path: Path) -> None:

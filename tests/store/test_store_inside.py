@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from store_cases import build, cached_copy, plan_of, tree
+from store_cases import build, cached_copy, plan_of
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regular_files import UnfitFile
@@ -22,6 +22,7 @@ from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import published_paths, read_manifest
 from counterfoil.store.receipts import finished_shards
 from counterfoil.store.replacement import settle_directory
+from support.files import published
 
 Spoil = Callable[[Path, Path], None]
 
@@ -153,11 +154,11 @@ def test_a_journal_moves_entries_of_the_dataset_and_nothing_else(
     folder = dataset / ".counterfoil" / "replacement"
     (folder / "new").mkdir(parents=True)
     (folder / "swap.json").write_text(json.dumps({"new": [], "gone": [], key: [name]}))
-    before = tree(dataset)
+    before = published(dataset)
     with pytest.raises(RunFailure, match=r"swap\.json is damaged"):
         settle_directory(dataset)
     assert (secret / "file").read_text() == "mine"
-    assert tree(dataset) == before
+    assert published(dataset) == before
 
 
 NESTED = b'{"a":' * 100_000
@@ -209,13 +210,13 @@ def test_a_lock_of_another_form_is_refused_in_words(dataset: Path, change: dict)
 
 @pytest.mark.parametrize("name", [b"\xff\xfe", b"data/base/\xff", b"receipts/\xff.json", b"n\xe4mlich.txt"])
 def test_a_name_that_is_no_text_is_told_before_anything_is_written(dataset: Path, name: bytes) -> None:
-    before = tree(dataset)
+    before = published(dataset)
     (dataset / os.fsdecode(name)).touch()
     for run in (lambda: settle_directory(dataset), lambda: build(dataset, plan_of())):
         with pytest.raises(RunFailure, match="has a name that is no text, expected UTF-8"):
             run()
     (dataset / os.fsdecode(name)).unlink()
-    assert tree(dataset) == before
+    assert published(dataset) == before
     (dataset / os.fsdecode(b".\xff")).touch()  # hidden: it is not published
     build(dataset, plan_of())
     assert verify_files(dataset) == []

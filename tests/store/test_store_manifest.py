@@ -7,10 +7,11 @@ import random
 from pathlib import Path
 
 import pytest
-from store_cases import build, cached_copy, plan_of, tree
+from store_cases import build, cached_copy, plan_of
 
 from counterfoil.store import verify_files
 from counterfoil.store.manifest import published_paths
+from support.files import published
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_a_finished_dataset_is_whole(dataset: Path) -> None:
     manifest = json.loads((dataset / "manifest.json").read_text())
     names = [file["path"] for file in manifest["files"]]
     assert names == sorted(names)
-    assert {*names, "manifest.json"} == set(tree(dataset))
+    assert {*names, "manifest.json"} == set(published(dataset))
     assert {"README.md", "recipe.yaml", "lock.json", "thresholds.json", "figures/sheet.png"} < set(names)
 
 
@@ -33,7 +34,7 @@ def flip(content: bytes, position: int, bit: int) -> bytes:
 
 def test_one_flipped_bit_in_any_file_shows(dataset: Path) -> None:
     chance = random.Random(0)
-    for name, content in tree(dataset).items():
+    for name, content in published(dataset).items():
         path = dataset / name
         for position in chance.sample(range(len(content)), min(3, len(content))):
             path.write_bytes(flip(content, position, chance.randrange(8)))
@@ -99,6 +100,6 @@ def test_a_manifest_of_another_form_is_reported(tmp_path: Path, content: str) ->
 def test_nothing_in_a_dataset_names_this_machine(dataset: Path) -> None:
     import platform
 
-    for name, content in tree(dataset).items():
+    for name, content in published(dataset).items():
         assert str(dataset.parent).encode() not in content, name
         assert platform.node().encode() not in content, name

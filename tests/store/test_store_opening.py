@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from store_cases import INPUTS, STACK, build, candidates_of, opened, plan_of, tree
+from store_cases import INPUTS, STACK, build, candidates_of, opened, plan_of
 
 import warm
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -19,13 +19,14 @@ from counterfoil.store import read_rows
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.shard_writer import ShardWriter
+from support.files import published
 
 
 def refusal(out: Path, plan=None, **options) -> UserError:
-    before = tree(out)
+    before = published(out)
     with pytest.raises(UserError) as caught, opened(out, plan or plan_of(), **options):
         pass
-    assert tree(out) == before, "a refusal must change nothing"
+    assert published(out) == before, "a refusal must change nothing"
     return caught.value
 
 
@@ -141,7 +142,7 @@ def test_a_file_that_a_killed_run_left_is_replaced_or_removed(tmp_path: Path) ->
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             (out / path).write_bytes(b"other bytes")
     build(out, plan)
-    assert tree(out) == tree(tmp_path / "never killed")
+    assert published(out) == published(tmp_path / "never killed")
 
 
 def test_finishing_waits_for_every_shard(tmp_path: Path) -> None:

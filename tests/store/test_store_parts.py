@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from store_cases import ATTACHMENTS, INPUTS, STACK, build, candidates_of, opened, plan_of, tree
+from store_cases import ATTACHMENTS, INPUTS, STACK, build, candidates_of, opened, plan_of
 
 from counterfoil.errors import UserError
 from counterfoil.plan import Plan, PlanPart
@@ -21,6 +21,7 @@ from counterfoil.store import directory_lock as locks
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.inside import list_files
 from counterfoil.store.reading import read_receipts
+from support.files import published
 
 FIRST, SECOND = PlanPart(1, 2), PlanPart(2, 2)
 OTHER = {**STACK, "device": "cuda", "versions": {"torch": "2.14.0", "diffusers": "0.42.0"}}
@@ -83,7 +84,7 @@ def test_two_parts_at_once_and_the_closing_give_the_bytes_of_one_build(tmp_path:
         assert write_pending(two, plan) + write_pending(one, plan) == plan.n_shards
         assert one.done() == two.done() == plan.n_shards
     assert not (tmp_path / "a" / "manifest.json").exists()
-    assert tree(build(tmp_path / "a", plan)) == tree(build(tmp_path / "b", plan))
+    assert published(build(tmp_path / "a", plan)) == published(build(tmp_path / "b", plan))
 
 
 def test_many_processes_that_begin_one_directory_at_one_moment(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_many_processes_that_begin_one_directory_at_one_moment(tmp_path: Path) -
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * of
     with opened(tmp_path / "together", plan) as store:
         assert not store.pending()
-    assert tree(build(tmp_path / "together", plan)) == tree(build(tmp_path / "alone", plan))
+    assert published(build(tmp_path / "together", plan)) == published(build(tmp_path / "alone", plan))
 
 
 def test_a_part_that_is_made_is_refused_to_a_second_process_and_told_by_whom(tmp_path: Path) -> None:
@@ -124,10 +125,10 @@ def test_who_needs_a_directory_alone_is_refused_while_a_part_is_made(tmp_path: P
 
 def test_a_part_is_refused_while_another_process_has_the_directory_alone(tmp_path: Path) -> None:
     with opened(tmp_path, plan_of()) as store:
-        before = tree(tmp_path)
+        before = published(tmp_path)
         with pytest.raises(UserError, match="is in use by another process"):
             make_part(tmp_path, plan_of(), FIRST)
-        assert tree(tmp_path) == before
+        assert published(tmp_path) == before
         write_pending(store, plan_of())
 
 
@@ -147,14 +148,14 @@ def test_parts_of_two_numbers_are_never_made_together(
 def test_a_part_begins_by_the_lock_and_the_attachments_of_the_first(tmp_path: Path) -> None:
     plan = plan_of()
     with opened(tmp_path, plan, part=FIRST):
-        first = tree(tmp_path)
+        first = published(tmp_path)
         with opened(tmp_path, plan_of("description=the same birds"), part=SECOND):
-            assert tree(tmp_path) == first
+            assert published(tmp_path) == first
         other = {**INPUTS, "generator": {"model": "lab:sd", "sha256": "cd" * 32}}
         for recipe, pins in ((plan_of("generator.steps=30"), INPUTS), (plan, other)):
             with pytest.raises(UserError, match="was built"), opened(tmp_path, recipe, part=SECOND, inputs=pins):
                 pass
-        assert tree(tmp_path) == first
+        assert published(tmp_path) == first
     assert first.keys() == {"lock.json", "recipe.yaml", *ATTACHMENTS}
 
 
@@ -195,7 +196,7 @@ def test_a_part_alone_with_nothing_rendered_may_have_another_stack(tmp_path: Pat
 
 def test_a_finished_dataset_stays_finished_unless_the_part_has_something_to_do(tmp_path: Path) -> None:
     plan = plan_of()
-    finished = tree(build(tmp_path, plan))
+    finished = published(build(tmp_path, plan))
     (tmp_path / "receipts" / "base-00001.json").unlink()  # the second shard of the plan
     with opened(tmp_path, plan, part=FIRST) as store:
         assert not store.pending()
@@ -203,7 +204,7 @@ def test_a_finished_dataset_stays_finished_unless_the_part_has_something_to_do(t
     with opened(tmp_path, plan, part=SECOND) as store:
         assert [shard.id for shard in store.pending()] == ["base-00001"]
         assert not (tmp_path / "manifest.json").exists()
-    assert tree(build(tmp_path, plan)) == finished
+    assert published(build(tmp_path, plan)) == finished
 
 
 def test_a_folder_of_something_else_is_refused_to_a_part(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.replacement import replace_dataset, replacement_folder, settle_directory
+from support.files import write_all
 
 OLD = {
     "README.md": "old card", "lock.json": "old lock", "manifest.json": "old manifest", "recipe.yaml": "old",
@@ -29,12 +30,6 @@ HIDDEN = {".gitattributes": "kept"}
 STEPS = ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
-def write(directory: Path, files: dict[str, str]) -> None:
-    for path, text in files.items():
-        (directory / path).parent.mkdir(parents=True, exist_ok=True)
-        (directory / path).write_text(text)
-
-
 def files_of(directory: Path) -> dict[str, str]:
     paths = [path for path in directory.rglob("*") if path.is_file()]
     inside = {path.relative_to(directory).as_posix(): path for path in paths}
@@ -43,8 +38,8 @@ def files_of(directory: Path) -> dict[str, str]:
 
 def begun(directory: Path) -> Path:
     """An old dataset with a finished new one beside it."""
-    write(directory, OLD | HIDDEN)
-    write(replacement_folder(directory), NEW)
+    write_all(directory, OLD | HIDDEN)
+    write_all(replacement_folder(directory), NEW)
     return directory
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_cases import all_candidates, build, candidate_of, candidates_of, opened, plan_of, tree
+from store_cases import all_candidates, build, candidate_of, candidates_of, opened, plan_of
 
 import warm
 from clip_verdicts import clip_verdict
@@ -21,6 +21,7 @@ from counterfoil.errors import UserError
 from counterfoil.plan import Plan
 from counterfoil.store import Candidate, DatasetStore, read_batches, read_rows
 from counterfoil.store.layout import WHATS, What
+from support.files import published
 
 SCORE = st.none() | st.floats(-1, 1, width=32)
 
@@ -165,7 +166,7 @@ def test_another_process_writes_the_same_bytes(tmp_path: Path, format: str) -> N
     environment = {**os.environ, "PYTHONPATH": paths, "TZ": "Asia/Tokyo"}
     arguments = [sys.executable, "-c", code, str(there), f"output.format={format}"]
     warm.run(arguments, environment, cwd=tmp_path, check=True)
-    assert tree(here) == tree(there)
+    assert published(here) == published(there)
 
 
 def test_the_order_of_writing_changes_no_byte(tmp_path: Path, format: str) -> None:
@@ -175,7 +176,7 @@ def test_the_order_of_writing_changes_no_byte(tmp_path: Path, format: str) -> No
         for shard in reversed(store.pending()):
             store.writer.write(shard, candidates_of(plan, shard))
     build(tmp_path / "backward", plan)
-    assert tree(tmp_path / "forward") == tree(tmp_path / "backward")
+    assert published(tmp_path / "forward") == published(tmp_path / "backward")
 
 
 def test_no_member_of_a_tar_tells_who_wrote_it_or_when(tmp_path: Path) -> None:

@@ -103,12 +103,6 @@ def with_stack(directory: Path, **fields: Any) -> None:
     close_again(directory)
 
 
-def encoded(pixels: np.ndarray, format: str = "PNG") -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, format)
-    return file.getvalue()
-
-
 def decoded(image: bytes) -> np.ndarray:
     with Image.open(io.BytesIO(image)) as picture:
         return np.asarray(picture.convert("RGB"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from doctored import Rows, decoded, doctor, encoded, path_of, problem_of, receipt_with, with_stack
+from doctored import Rows, decoded, doctor, path_of, problem_of, receipt_with, with_stack
 
 from counterfoil.errors import UserError
 from counterfoil.models import LAB_WEIGHTS
@@ -19,6 +19,7 @@ from counterfoil.store import read_receipts
 from counterfoil.verification import Rerendered, verify
 from counterfoil.verification.comparison import LEAST_PSNR, compare_images, greatest_difference, psnr
 from counterfoil.verification.rerendering import choose_rows, difference_told
+from support.images import encoded
 from tiny_builds import tiny
 
 EVERY = 24

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from doctored import Rows, decoded, doctor, encoded, path_of, problem_of, receipt_with, restate, with_receipt
+from doctored import Rows, decoded, doctor, path_of, problem_of, receipt_with, restate, with_receipt
 
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_receipts
 from counterfoil.verification import verify
+from support.images import encoded
 
 
 def setting(name: str, value: Any) -> Callable[[Rows], Rows]:

@@ -7,7 +7,6 @@ import os
 import pickle
 import resource
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,9 @@ from safetensors.torch import load_file, save_file
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.captioners import describe_captioner, load_captioner
-from tiny_captioners import llava, picture, vision_encoder_decoder
+from support.files import Payload, edit
+from support.images import noise
+from tiny_captioners import llava, vision_encoder_decoder
 
 HUGE = 2**40
 PROCESSOR = "preprocessor_config.json"
@@ -37,12 +38,6 @@ def mine(saved: dict[str, Path], tmp_path: Path) -> Path:
 @pytest.fixture
 def chat(saved: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved["chat"], tmp_path / "chat"))
-
-
-def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    document = json.loads(file.read_text()) if file.exists() else {}
-    change(document)
-    file.write_text(json.dumps(document))
 
 
 CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import {} as Evil\n"
@@ -72,22 +67,12 @@ def test_code_of_an_author_never_runs(
 
 
 def test_a_way_of_generating_that_the_folder_brings_is_left_aside(mine: Path, tmp_path: Path) -> None:
-    expected = load_captioner(f"local-dir:{mine}").captions(picture(0), number=2, most_tokens=5)
+    expected = load_captioner(f"local-dir:{mine}").captions(noise(0), number=2, most_tokens=5)
     (mine / "custom_generate").mkdir()
     (mine / "custom_generate" / "generate.py").write_text(CODE.format(str(tmp_path / "ran"), "ViTConfig"))
     edit(mine / "generation_config.json", lambda document: document.update(max_length=1, num_beams=7, top_k=1))
-    assert load_captioner(f"local-dir:{mine}").captions(picture(0), number=2, most_tokens=5) == expected
+    assert load_captioner(f"local-dir:{mine}").captions(noise(0), number=2, most_tokens=5) == expected
     assert not (tmp_path / "ran").exists()
-
-
-class Payload:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-
-    def __reduce__(self):
-        return (Path.touch, (self.place,))
 
 
 def test_pickled_weights_are_never_read(mine: Path, tmp_path: Path) -> None:
@@ -141,11 +126,11 @@ def test_what_is_no_file_is_not_waited_for(mine: Path) -> None:
 
 
 def test_a_tokenizer_opens_no_file_that_it_names(mine: Path, tmp_path: Path) -> None:
-    expected = load_captioner(f"local-dir:{mine}").captions(picture(0))
+    expected = load_captioner(f"local-dir:{mine}").captions(noise(0))
     (tmp_path / "vocab.txt").write_text("secret\n")
     named = {f"{part}_file": str(tmp_path / "vocab.txt") for part in ("vocab", "tokenizer", "merges", "spm")}
     edit(mine / TOKENIZER, lambda document: document.update(named))
-    assert load_captioner(f"local-dir:{mine}").captions(picture(0)) == expected
+    assert load_captioner(f"local-dir:{mine}").captions(noise(0)) == expected
 
 
 @pytest.mark.parametrize(
@@ -186,7 +171,7 @@ def test_a_tokenizer_of_another_model_is_told(mine: Path) -> None:
     (mine / "tokenizer.json").write_text(json.dumps(document))
     captioner = load_captioner(f"local-dir:{mine}")
     with pytest.raises(RunFailure, match="id 999"):
-        captioner.log_likelihoods(picture(0), ["a sandal"])
+        captioner.log_likelihoods(noise(0), ["a sandal"])
 
 
 @pytest.mark.parametrize(

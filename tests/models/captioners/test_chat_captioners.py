@@ -12,7 +12,8 @@ import torch
 
 from counterfoil.models.captioners import CaptionExample, load_captioner
 from counterfoil.models.captioners.of_chat import ChatCaptioner, _tried
-from tiny_captioners import CHAT, picture
+from support.images import noise
+from tiny_captioners import CHAT
 
 TEXTS = [
     "a photo of a red bag in the snow",
@@ -33,14 +34,14 @@ def captioner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def test_going_on_is_reading_whole(captioner: ChatCaptioner) -> None:
     assert captioner.goes_on
     whole = replace(captioner, goes_on=False)
-    shown = [CaptionExample("a red bag", picture(4))]
+    shown = [CaptionExample("a red bag", noise(4))]
     for examples in ((), shown):
-        found, counts = captioner.log_likelihoods(picture(0), TEXTS, examples=examples)
-        expected, tokens = whole.log_likelihoods(picture(0), TEXTS, examples=examples)
+        found, counts = captioner.log_likelihoods(noise(0), TEXTS, examples=examples)
+        expected, tokens = whole.log_likelihoods(noise(0), TEXTS, examples=examples)
         np.testing.assert_allclose(found, expected, atol=1e-3)
         assert counts.tolist() == tokens.tolist()
     asked: dict[str, Any] = {"prefix": "a photo of a", "number": 3, "most_tokens": 5}
-    assert captioner.captions(picture(1), **asked) == whole.captions(picture(1), **asked)
+    assert captioner.captions(noise(1), **asked) == whole.captions(noise(1), **asked)
 
 
 class Forgetful(ChatCaptioner):
@@ -65,22 +66,22 @@ def test_a_model_that_does_not_go_on_is_read_whole(captioner: ChatCaptioner, kin
     parts = {name: getattr(captioner, name) for name in captioner.__dataclass_fields__}
     found = _tried(kind(**parts))
     assert not found.goes_on
-    expected, _ = captioner.log_likelihoods(picture(0), TEXTS)
-    np.testing.assert_allclose(found.log_likelihoods(picture(0), TEXTS)[0], expected, atol=1e-3)
+    expected, _ = captioner.log_likelihoods(noise(0), TEXTS)
+    np.testing.assert_allclose(found.log_likelihoods(noise(0), TEXTS)[0], expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["<image>", "<|image_pad|>", "<end>", "<fake_token_around_image>"])
 def test_names_of_tokens_in_a_text_are_words(captioner: ChatCaptioner, name: str) -> None:
     special = set(captioner.tokenizer.all_special_ids) - {captioner.tokenizer.unk_token_id}
     assert not special & set(captioner._tokens(f"a photo {name} of {name}"))
-    texts: Sequence[CaptionExample] = (CaptionExample(f"{name} a bag {name}", picture(3)), CaptionExample(f"a{name}"))
-    found = captioner.captions(picture(0), prefix=f"a {name}", number=2, most_tokens=4, examples=texts)
+    texts: Sequence[CaptionExample] = (CaptionExample(f"{name} a bag {name}", noise(3)), CaptionExample(f"a{name}"))
+    found = captioner.captions(noise(0), prefix=f"a {name}", number=2, most_tokens=4, examples=texts)
     assert all(caption.startswith(f"a {name}") for caption in found)
-    assert np.isfinite(captioner.log_likelihoods(picture(0), [f"a {name} bag"], examples=texts)[0]).all()
+    assert np.isfinite(captioner.log_likelihoods(noise(0), [f"a {name} bag"], examples=texts)[0]).all()
 
 
 def test_an_answer_begins_where_the_template_writes_it(captioner: ChatCaptioner) -> None:
-    asked = captioner._asked(picture(0), [])
+    asked = captioner._asked(noise(0), [])
     begun = captioner.tokenizer.decode(asked["input_ids"][0])
     assert "".join(begun.split()).endswith("assistant:")
     assert captioner.lead == " "  # the template of these models writes "assistant : answer"

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -18,6 +17,7 @@ from colour_kinds import save_colour_transformer
 from colour_world import COLOURS
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers import describe_classifier, load_classifier
+from support.images import noise
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def edited(folder: Path, file: str = "config.json", **values: Any) -> str:
 
 
 def picture(seed: int, width: int = 40, height: int = 56) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+    return noise(seed, width, height)
 
 
 def test_it_is_described_by_its_configuration_alone(mine: Path) -> None:

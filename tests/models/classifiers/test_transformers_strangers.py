@@ -6,7 +6,6 @@ import json
 import pickle
 import resource
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from colour_kinds import save_colour_transformer
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers import describe_classifier, load_classifier
+from support.files import Payload, edit
 
 HUGE = 2**40
 PROCESSOR = "preprocessor_config.json"
@@ -30,22 +30,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def mine(saved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "mine"))
-
-
-def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    document = json.loads(file.read_text())
-    change(document)
-    file.write_text(json.dumps(document))
-
-
-class Payload:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-
-    def __reduce__(self):
-        return (Path.touch, (self.place,))
 
 
 @pytest.mark.parametrize("whole", [True, False])
