@@ -12,8 +12,7 @@ from bugs_proof.pictures import PictureStore
 from bugs_proof.plan import LAB, PANELS, RECIPE, Asked, Group, group_of, slug
 from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ class ProofDrawer:
 
 def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: Path) -> RoundDrawer:
     """What `mine --method bugs` would draw with."""
-    from counterfoil.recipe.bugs_settings import BugsSettings
+    from counterfoil.recipe.schema_mine import BugsSettings
 
     assert recipe.mine is not None
     settings = BugsSettings.model_validate(recipe.mine.settings)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bugs_proof.sequential import ALIKE, BASE_RATES, Design, Ints, decided, pair_shares
 from counterfoil.paired_stats import PairCount, log_e_values, pairs_of_half_width, tango_uppers
-from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.schema_mine import BugsSettings
 from counterfoil.stats import false_coverage_level
 
 # Most show nothing, two less than the margin, which the test's null does not deny.

@@ -13,7 +13,7 @@ from functools import cache
 from counterfoil.lab.captions import caption_of as words_of_claims
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, PATTERNS
 from counterfoil.mining.contexts.lists import load_contexts
-from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.recipe.schema_mine import ContextsSettings
 from mend_proof.targets import Target
 
 _PLACES = ContextsSettings(axis="background", contexts="wardrobe")

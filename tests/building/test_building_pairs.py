@@ -12,7 +12,7 @@ from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.pairs import PAIRED_BY
+from counterfoil.recipe.schema_output import PAIRED_BY
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm

@@ -20,8 +20,8 @@ from markdown_it import MarkdownIt
 
 from counterfoil.card import make_card
 from counterfoil.card.tables import few_images
-from counterfoil.recipe.licenses import HUB_LICENSES
 from counterfoil.recipe.loader import load_recipe_text
+from counterfoil.recipe.names import HUB_LICENSES
 from counterfoil.store import read_receipts, verify_files
 
 

@@ -15,7 +15,7 @@ from test_card import front_matter
 
 from counterfoil import __version__
 from counterfoil.card.mined import mined_of
-from counterfoil.recipe.mined_facts import LONGEST
+from counterfoil.recipe.schema_mine import LONGEST
 
 RECORD: dict[str, Any] = {
     "words": "crane | by *starlight*",

@@ -19,7 +19,7 @@ from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.recipe.mined_facts import LONGEST
+from counterfoil.recipe.schema_mine import LONGEST
 from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, counted_words, finding_sentences
 from counterfoil.report.results import ResultRows
 from counterfoil.report.words import between

@@ -29,7 +29,7 @@ from counterfoil.generate.corruptions import (
     corrupted_by,
     table_of,
 )
-from counterfoil.recipe.corruptions import KINDS
+from counterfoil.recipe.prompts import KINDS
 
 PUBLISHED = {
     32: {

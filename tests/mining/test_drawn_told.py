@@ -13,7 +13,7 @@ from counterfoil.cli import mine
 from counterfoil.mining.findings import Findings, SmallestDifference
 from counterfoil.mining.findings_layer import mined_from
 from counterfoil.mining.mine_recipe import MineResult
-from counterfoil.recipe.mined_facts import mined_facts
+from counterfoil.recipe.schema_mine import mined_facts
 from counterfoil.report.findings import MinedShiftResult
 
 

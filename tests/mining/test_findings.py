@@ -22,7 +22,7 @@ from counterfoil.mining.findings import (
     findings_json,
     findings_json_schema_text,
 )
-from counterfoil.recipe.bundled import bundled_folder
+from counterfoil.recipe.layering import bundled_folder
 
 TYPES: dict[str, Any] = {
     "object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float),

@@ -10,7 +10,7 @@ from mined_sneakers import OVERRIDES, WORLD
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.method_settings import method_settings
+from counterfoil.recipe.schema_mine import method_settings
 from shared_datasets import Once
 
 FILES = {"findings.json", "findings.csv", "vectors.safetensors", "report.html", "recipe.yaml", "index.html"}

@@ -30,8 +30,7 @@ from counterfoil.mining.rendered_round import PURPOSE, ROUND, compared_rows
 from counterfoil.plan import rendered_budget, sample_seed
 from counterfoil.progress import Stage, report
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.method_settings import MethodSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import MethodSettings, Mine
 from counterfoil.stats import count_failures, score_test
 from counterfoil.store.reading import read_rows
 from counterfoil.verification import verify

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.bundled import bundled_folder
+from counterfoil.recipe.layering import bundled_folder
 
 # Jain 2023, C.2: "the set of ancestors and the number of ImageNet classes associated to each".
 JAIN = {

@@ -13,7 +13,7 @@ from counterfoil.card.tables import threshold_rows
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe, load_recipe_text
-from counterfoil.recipe.cut import load_cut
+from counterfoil.recipe.loader import load_cut
 from counterfoil.screen import Thresholds, resolve_thresholds
 from counterfoil.screen.thresholds import needs_validation
 

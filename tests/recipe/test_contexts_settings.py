@@ -8,9 +8,8 @@ import pytest
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import dump_recipe, load_own_recipe, load_recipe
-from counterfoil.recipe.contexts_settings import ChatSettings, ContextsSettings
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.method_settings import validated
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings, validated
 
 
 @pytest.mark.parametrize(("settings", "told"), [

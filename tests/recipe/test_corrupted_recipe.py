@@ -9,7 +9,7 @@ import pytest
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import CORRUPTIONS
 from counterfoil.recipe import dump_recipe, load_recipe
-from counterfoil.recipe.corruptions import KIND_OF
+from counterfoil.recipe.prompts import KIND_OF
 
 CORRUPT = "wardrobe-corrupt"
 

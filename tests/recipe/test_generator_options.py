@@ -9,7 +9,7 @@ import yaml
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe, load_recipe_text
-from counterfoil.recipe.generator_options import LONGEST_LIST, LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS
+from counterfoil.recipe.schema_inputs import LONGEST_LIST, LONGEST_OPTION_NAME, LONGEST_TEXT, MOST_OPTIONS
 
 OPTIONS = (
     "generator.options={max_sequence_length: 256, true_cfg_scale: 4.0, clip_skip: null, layers: [9, 18], fast: false}"
@@ -115,7 +115,7 @@ def test_a_layer_adds_replaces_and_drops_single_options() -> None:
         ("{a__b: 1}", "found the name 'a__b'"),
         ("{'a b': 1}", "found the name 'a b'"),
         ("{'': 1}", "found the name ''"),
-        (f"{{{'x' * (LONGEST_NAME + 1)}: 1}}", "found the name"),
+        (f"{{{'x' * (LONGEST_OPTION_NAME + 1)}: 1}}", "found the name"),
         (f"{{{', '.join(f'o{n}: 1' for n in range(MOST_OPTIONS + 1))}}}", f"found {MOST_OPTIONS + 1} options"),
         ("[a]", "expected"),
     ],

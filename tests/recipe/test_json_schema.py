@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from counterfoil.recipe import bundled_recipes
-from counterfoil.recipe.bundled import bundled_folder
 from counterfoil.recipe.json_schema import recipe_json_schema, recipe_json_schema_text
+from counterfoil.recipe.layering import bundled_folder
 from counterfoil.recipe.strict_yaml import read_yaml
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import load_recipe, load_recipe_text
-from counterfoil.recipe.layering import lay_over, with_overrides, without_folders
+from counterfoil.recipe.layering import lay_over, with_overrides
+from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.strict_yaml import LocatedMapping, Origin
 from support.files import write
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.bundled import bundled_recipes
-from counterfoil.recipe.licenses import HUB_LICENSES, LICENSE_NAMES, hub_license, license_note
+from counterfoil.recipe.layering import bundled_recipes
+from counterfoil.recipe.names import HUB_LICENSES, LICENSE_NAMES, hub_license, license_note
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from counterfoil.recipe import (
     load_recipe,
     load_recipe_text,
 )
-from counterfoil.recipe.free_form import DEEPEST, MOST_CHARACTERS, MOST_VALUES, free_form_problem
+from counterfoil.recipe.schema_prompts import DEEPEST, MOST_CHARACTERS, MOST_VALUES, free_form_problem
 from counterfoil.recipe.strict_yaml import dump_yaml
 
 RECORD = {

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.recipe.mined_facts import LONGEST, MinedFacts, mined_facts, shown_text
+from counterfoil.recipe.schema_mine import LONGEST, MinedFacts, mined_facts, shown_text
 
 KEYS = ("words", "caption", "role", "method", "target", "set", "rest", "p", "q", "classes", "tested_on")
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3 * LONGEST)

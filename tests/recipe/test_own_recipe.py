@@ -9,7 +9,7 @@ import pytest
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 
 FOLDERS = ["./evil", "../evil", "/evil", "~/evil", "~root/evil", ".", "..", ".hidden/evil", "local-dir:./evil",
            "local-dir:evil", "local-dir:/evil", "local-dir:data/../../evil"]  # fmt: skip

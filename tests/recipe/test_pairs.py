@@ -6,7 +6,7 @@ import pytest
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.pairs import PAIRED_BY
+from counterfoil.recipe.schema_output import PAIRED_BY
 from support.recipes import mini
 from support.recipes import problems as refused_for
 

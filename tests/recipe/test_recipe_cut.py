@@ -8,7 +8,7 @@ import pytest
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import dump_recipe, load_recipe
-from counterfoil.recipe.cut import load_cut
+from counterfoil.recipe.loader import load_cut
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import dump_recipe, layer_text, load_own_recipe, load_recipe, load_recipe_text
+from counterfoil.recipe.layering import class_slug
 from counterfoil.recipe.loader import with_classes
-from counterfoil.recipe.short_forms import class_slug
 
 HEAD = "recipe: 1\nname: things\n"
 REST = """

@@ -33,7 +33,7 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
 from counterfoil.plan import Edited
 from counterfoil.recipe import sha256_json
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.screen.known_classes import KnownClasses
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds

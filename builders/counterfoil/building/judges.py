@@ -20,7 +20,7 @@ from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.failure_rules import failures, refuse_unanswered
 from counterfoil.prediction.inference import answer_columns, logits_of
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.store.decoding import rgb_image
 
 if TYPE_CHECKING:

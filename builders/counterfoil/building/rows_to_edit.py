@@ -21,10 +21,9 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.prompt_length import PromptLength, prompt_length
 from counterfoil.plan import Edited, captions_asked, rows_wanted
 from counterfoil.progress import report
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.prompts import RecipeClass, Shift, prompt_for
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.prompts import RecipeClass, Shift, asks_caption, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow
-from counterfoil.recipe.templates import asks_caption
 from counterfoil.sources.labelled_sources import Reference, every_row
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.pool import Pool, images_of_rows, partners, pool_rows, rows_of_classes

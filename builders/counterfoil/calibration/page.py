@@ -20,7 +20,7 @@ from counterfoil.calibration.scores import (
     thresholds_over,
 )
 from counterfoil.keep import KEEP_RULES
-from counterfoil.recipe.layer import layer_head
+from counterfoil.recipe.loader import layer_head
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.report.templates import template_environment

@@ -27,8 +27,8 @@ from counterfoil.models.names import Pin
 from counterfoil.plan import make_plan
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, sha256_json
-from counterfoil.recipe.cut import load_cut
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.loader import load_cut
+from counterfoil.recipe.names import without_folders
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import counted
 from counterfoil.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts

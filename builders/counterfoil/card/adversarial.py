@@ -10,7 +10,7 @@ from counterfoil.card.tables import counts_by_shift
 from counterfoil.keep import ACCEPTED, before_judges
 from counterfoil.keep.failure_names import TOP1
 from counterfoil.keep.misclassified import MisclassifiedRule
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe

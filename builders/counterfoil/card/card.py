@@ -39,8 +39,8 @@ from counterfoil.card.tally import tally_of
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.label_checks import Selection
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.templates import ABOUT_CLASS, uses
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.prompts import ABOUT_CLASS, uses
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
 from counterfoil.report.results import Results
 from counterfoil.report.tables import Table, measure_tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from counterfoil.recipe.licenses import LICENSE_NAMES, hub_license, license_slug
+from counterfoil.recipe.names import LICENSE_NAMES, hub_license, license_slug
 
 _CREATIVE_COMMONS = re.compile(r"cc0-1\.0|cc-by(-nc)?(-sa|-nd)?-\d\.\d")
 # No names of a licence: that there is none of the list, or that nobody knows.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.card.configs import Config, configs_metadata, dataset_info_metadata
 from counterfoil.card.licenses import license_metadata
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetCardData

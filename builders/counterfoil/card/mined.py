@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.mined_facts import MOST_CLASSES, MinedFacts, mined_facts
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.schema_mine import MOST_CLASSES, MinedFacts, mined_facts
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from counterfoil.card.tables import InputRow
-from counterfoil.recipe.corruptions import MATCH
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.prompts import MATCH
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe

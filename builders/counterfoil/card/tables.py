@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.card.tally import Tally
 from counterfoil.generate.corruptions import CORRUPTIONS, OWN
 from counterfoil.keep import ACCEPTED, FAILED, OPEN, SURPLUS
-from counterfoil.recipe.corruptions import MATCH
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.prompts import drawn_from
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.prompts import MATCH, drawn_from
 from counterfoil.screen import FewImages, Thresholds, open_shifts, stored_thresholds
 from counterfoil.store.layout import EMBEDDINGS
 from counterfoil.store.rows import unique_names

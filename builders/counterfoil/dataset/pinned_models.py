@@ -9,7 +9,7 @@ from typing import Any
 from counterfoil.errors import UserError
 from counterfoil.models import local_folder
 from counterfoil.models.names import LOCAL, folder_sha256
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.store.layout import LOCK
 
 

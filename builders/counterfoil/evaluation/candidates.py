@@ -21,8 +21,8 @@ from counterfoil.hub import DatasetReference, locate_dataset
 from counterfoil.keep import ACCEPTED, before_judges
 from counterfoil.keep.misclassified import RIGHT, judge_column
 from counterfoil.recipe import Recipe, Shift, sha256_json
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.mined_facts import MinedFacts, mined_facts
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
 from counterfoil.screen import open_shifts
 from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches

@@ -9,7 +9,7 @@ from typing import Any
 from counterfoil.errors import UserError
 from counterfoil.models.mended import EditsOf
 from counterfoil.recipe import Recipe, sha256_json
-from counterfoil.recipe.schema_generator import ROW
+from counterfoil.recipe.schema_inputs import ROW
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.pool import Pool
 from counterfoil.store.reading import read_receipts, read_shard

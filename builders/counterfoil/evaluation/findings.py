@@ -23,7 +23,7 @@ from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
 from counterfoil.label_checks.validation_answers import without_validation
 from counterfoil.progress import track
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from counterfoil.keep.failure_names import TOP1
 from counterfoil.keep.misclassified import FAILED, RIGHT, MisclassifiedRule, judge_column
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.store import Receipt
 from counterfoil.store.reading import shard_batches
 from counterfoil.store.rows import TableForm

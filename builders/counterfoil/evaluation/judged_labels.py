@@ -11,7 +11,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.keep.misclassified import RIGHT, judge_column
 from counterfoil.label_checks import checks_of_dataset
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.report.labels import LabelChecks
 from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 from counterfoil.regular_files import named_path, read_regular
 
 # A list of every model there is takes about 50 kB; larger files are weights named by mistake.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from counterfoil.recipe.layering import is_local, without_folders
+from counterfoil.recipe.names import is_local, without_folders
 from counterfoil.report.comparison import MEASURES as COMPARED
 from counterfoil.report.labels import MEASURES as CHECKED
 from counterfoil.report.results import ResultRows, Results

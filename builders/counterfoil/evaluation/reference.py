@@ -28,7 +28,7 @@ from counterfoil.prediction.passes import Scored, score_models
 from counterfoil.prediction.spread import Spread
 from counterfoil.progress import renamed
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
 from counterfoil.report.results import ResultRow, row
 from counterfoil.sources import LabelledImages, first_of_classes, labelled_split, rows_of

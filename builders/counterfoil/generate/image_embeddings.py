@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.templates import embedding_key, own_key
+from counterfoil.recipe.prompts import embedding_key, own_key
 from counterfoil.regular_files import named_path, read_regular
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.corruptions import apply_gain, contrast_match, corrupt
 from counterfoil.generate.finished_pixels import DrawnAhead
-from counterfoil.recipe.corruptions import SEVERITY
+from counterfoil.recipe.prompts import SEVERITY
 
 if TYPE_CHECKING:
     from PIL import Image

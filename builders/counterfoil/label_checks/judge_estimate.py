@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_class, label_error_of_shift, share_of
 from counterfoil.label_checks.validation_answers import ValidationAnswers, validation_of
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.report.labels import JudgedLabels, LabelChecks, ShiftChecks
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.regular_files import named_path
 
 IMAGES, WEIGHTS, BALANCED = "images", "weights", "balanced"

@@ -33,7 +33,7 @@ from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
 from counterfoil.models.classifiers.of_python import PREFIX
 from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.store.atomic import remove_stale, write_atomically
 
 DOCUMENT, TABLE, REPORT, MODEL, MODELS = "mend.json", "mend.csv", "report.html", "model", "models"

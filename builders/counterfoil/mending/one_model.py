@@ -51,7 +51,7 @@ from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.progress import track
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 
 LEARNED_NOTHING = (
     "λ = 0 was chosen: on the discover half no greater weight did better in the worst context without losing more"

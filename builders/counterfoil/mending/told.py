@@ -36,7 +36,7 @@ from counterfoil.mending.opening import MendSource
 from counterfoil.mending.prepared import Prepared, context_rows_told
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.report.words import listed, points
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterfoil.recipe.method_settings import MOST_ALPHA
+from counterfoil.recipe.schema_mine import MOST_ALPHA
 
 _LEAST_SINE = 1e-6
 

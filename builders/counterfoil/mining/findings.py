@@ -25,7 +25,7 @@ from counterfoil.documents import (
     schema_text,
 )
 from counterfoil.notebook import shown_table
-from counterfoil.recipe.mined_facts import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
+from counterfoil.recipe.schema_mine import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
 
 if TYPE_CHECKING:
     from counterfoil.screen import ScreenDoubts

@@ -14,12 +14,9 @@ from counterfoil.mining.findings import ClassAudit, CountedPairs, Finding, Findi
 from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.mining.mined_files import VECTORS
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
-from counterfoil.recipe.bundled import bundled_recipes, find_recipe
-from counterfoil.recipe.known_classes import same_classes
-from counterfoil.recipe.layer import layer_text, merged_deeply
-from counterfoil.recipe.layering import with_overrides, without_folders
-from counterfoil.recipe.loader import with_classes
-from counterfoil.recipe.names import derived_name
+from counterfoil.recipe.layering import bundled_recipes, find_recipe, same_classes, with_overrides
+from counterfoil.recipe.loader import layer_text, merged_deeply, with_classes
+from counterfoil.recipe.names import derived_name, without_folders
 from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.strict_yaml import LocatedMapping
 from counterfoil.sources.resolved_classes import resolve_classes

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, layer_text
-from counterfoil.recipe.layer import merged_deeply
+from counterfoil.recipe.loader import merged_deeply
 from counterfoil.recipe.names import derived_name, did_you_mean
 from counterfoil.recipe.rows_table import MOST_BYTES, rows_csv
 from counterfoil.store.atomic import make_folder, write_atomically

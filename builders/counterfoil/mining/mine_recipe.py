@@ -46,9 +46,8 @@ from counterfoil.models.devices import resolve_devices
 from counterfoil.prediction.spread import Spread
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.method_settings import unknown_method, validated
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_mine import CONFIRM, Mine
+from counterfoil.recipe.schema_mine import CONFIRM, Mine, unknown_method, validated
 from counterfoil.regular_files import named_path
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.resolved_classes import resolve_classes

@@ -23,8 +23,7 @@ from counterfoil.mining.round_dataset import DATASET, LAYER, answered, built_rou
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import derived_name
+from counterfoil.recipe.names import derived_name, without_folders
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
 from counterfoil.stats import FailureCount, count_failures

@@ -9,9 +9,8 @@ from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.names import refuse_elsewhere
-from counterfoil.recipe.bundled import bundled_folder
-from counterfoil.recipe.layering import is_local, text_of
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.layering import bundled_folder, text_of
+from counterfoil.recipe.names import did_you_mean, is_local
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path
 

@@ -10,7 +10,7 @@ from typing import Any
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import number_problems, read_config
 from counterfoil.models.transformers_config import folder_problems
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 
 CONFIG = "open_clip_config.json"
 # What open_clip's own models ask of their tokenizers. Others would go to transformers as they are, and

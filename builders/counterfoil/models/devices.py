@@ -20,7 +20,7 @@ from counterfoil.models.quantized import absent_library, quantizing_libraries
 if TYPE_CHECKING:
     import torch
 
-    from counterfoil.recipe.schema_generator import Generator
+    from counterfoil.recipe.schema_inputs import Generator
 
 # What takes part in making, judging and encoding an image.
 _LIBRARIES = (

@@ -10,7 +10,7 @@ from counterfoil.models.diffusion import index_here
 from counterfoil.models.generators import Family, family_of
 
 if TYPE_CHECKING:
-    from counterfoil.recipe.schema_generator import Generator
+    from counterfoil.recipe.schema_inputs import Generator
 
 # Whose call begins at latents that it is given, and leaves those of each step to a callback.
 _INVERTED = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")

@@ -14,8 +14,7 @@ from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import known_cause
-from counterfoil.recipe.layering import is_local
-from counterfoil.recipe.names import ELSEWHERE, did_you_mean
+from counterfoil.recipe.names import ELSEWHERE, did_you_mean, is_local
 from counterfoil.regular_files import named_path
 
 LAB = "lab:"

@@ -30,7 +30,7 @@ from counterfoil.mending.document import Mended
 from counterfoil.mending.report import mend_report
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.report import report_html
-from counterfoil.recipe.cut import load_cut
+from counterfoil.recipe.loader import load_cut
 from counterfoil.regular_files import named_path
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted

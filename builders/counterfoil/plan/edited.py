@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.prompts import asks_caption
 from counterfoil.recipe.rows_table import EditedRows, edited_csv, read_edited_table
-from counterfoil.recipe.templates import asks_caption
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,7 @@ from itertools import pairwise
 
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.contexts_settings import ContextsSettings
-from counterfoil.recipe.method_settings import METHOD_SETTINGS, validated
+from counterfoil.recipe.schema_mine import METHOD_SETTINGS, BugsSettings, ContextsSettings, validated
 
 
 @dataclass(frozen=True, slots=True)

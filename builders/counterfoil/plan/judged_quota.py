@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from counterfoil.keep.failure_names import TOP1
 from counterfoil.keep.misclassified import MisclassifiedRule
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.mined_facts import mined_facts
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.schema_mine import mined_facts
 
 
 @dataclass(frozen=True, slots=True)

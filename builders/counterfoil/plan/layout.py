@@ -24,7 +24,7 @@ from counterfoil.plan.retrieved import Retrieved
 from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.rows_table import EditedRow, RetrievedRow
-from counterfoil.recipe.schema_generator import RANK, ROW, SCORE
+from counterfoil.recipe.schema_inputs import RANK, ROW, SCORE
 
 SEED_BITS = 53  # JSON readers in JavaScript keep integers only up to 2^53
 

@@ -1,9 +1,7 @@
 """Floor 0: what a recipe says: its schema, loading, overrides, prompts and canonical hashes."""
 
-from counterfoil.recipe.bundled import bundled_recipes, find_recipe
-from counterfoil.recipe.canonical import canonical_json, sha256_json
-from counterfoil.recipe.layer import layer_text
-from counterfoil.recipe.loader import dump_recipe, load_own_recipe, load_recipe, load_recipe_text
+from counterfoil.recipe.layering import bundled_recipes, find_recipe
+from counterfoil.recipe.loader import dump_recipe, layer_text, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.prompts import (
     RecipeClass,
     Shift,
@@ -11,9 +9,9 @@ from counterfoil.recipe.prompts import (
     object_caption_for,
     prompt_for,
 )
-from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.schema import Recipe, canonical_json, sha256_json
 from counterfoil.recipe.schema_inputs import LearnSettings, Source
-from counterfoil.recipe.threshold_spec import ObjectThresholdSpec, ThresholdSpec
+from counterfoil.recipe.schema_prompts import ObjectThresholdSpec, ThresholdSpec
 
 __all__ = [
     "LearnSettings",

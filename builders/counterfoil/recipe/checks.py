@@ -6,21 +6,19 @@ everything else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from counterfoil.keep import KEEP_RULES
 from counterfoil.keep.failure_names import PARENT, answered_class
 from counterfoil.keep.misclassified import judge_column
-from counterfoil.recipe.corruptions import corrupted_row_problems, corrupts, screening_problems
-from counterfoil.recipe.layering import embedding_specs, model_lists, without_folders
-from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem
-from counterfoil.recipe.pairs import pair_problems
-from counterfoil.recipe.short_forms import class_slug
-from counterfoil.recipe.templates import ABOUT_CLASS, CLASS, asks_caption, template_problem, uses
+from counterfoil.recipe.layering import class_slug, embedding_specs, model_lists
+from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem, without_folders
+from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, MATCH, asks_caption, template_problem, uses
+from counterfoil.recipe.schema_output import HeldFromBase, first_compared
 
-Path = tuple[str | int, ...]
-RecipeProblem = tuple[Path, str]
+RecipePath = tuple[str | int, ...]
+RecipeProblem = tuple[RecipePath, str]
 
 _FILLED = (
     "the rule '{}' ranks a whole cell, which is unknown while a quota (samples.accepted) is being filled; expected"
@@ -29,43 +27,55 @@ _FILLED = (
 _MOST_SUGGESTIONS = 20
 
 
+class _Parts:
+    """The parts of a recipe of any form; what is of another form than it should be counts as empty.
+
+    specs: what the base and each shift say, and where. ids: those of classes, by their place in the list.
+    """
+
+    def __init__(self, recipe: Mapping[str, Any]) -> None:
+        self.recipe = recipe
+        self.source, self.generator, self.prompts, self.screen, self.samples = (
+            _mapping(recipe.get(name)) for name in ("source", "generator", "prompts", "screen", "samples")
+        )
+        self.classes = _sequence(self.source.get("classes"))
+        found = ((index, _mapping(entry).get("id")) for index, entry in enumerate(self.classes))
+        self.ids = {index: class_id for index, class_id in found if isinstance(class_id, str)}
+        self.known = tuple(self.ids.values())
+        self.every = set(self.known)
+        self.shifts = _mapping(self.prompts.get("shifts"))
+        own: list[tuple[RecipePath, Any]] = [(("prompts", "shifts", name), spec) for name, spec in self.shifts.items()]
+        self.of_shifts = [(place, _mapping(spec)) for place, spec in own]
+        self.specs = [(("prompts", "base"), _mapping(self.prompts.get("base"))), *self.of_shifts]
+        self.corrupts = self.generator.get("kind") == "corrupt"
+
+    def ids_of(self, spec: Mapping[str, Any]) -> set[str]:
+        """The ids of classes that a base or a shift has."""
+        chosen = spec.get("classes")
+        return self.every if chosen is None else {each for each in _sequence(chosen) if isinstance(each, str)}
+
+    def templates(self) -> Iterator[tuple[RecipePath, str, Mapping[str, Any]]]:
+        """Every text that is filled with classes: where it stands, and the base or shift whose classes those are."""
+        for path, own in self.specs:
+            default = "style_object_caption" if own.get("style") is True else "object_caption"
+            used = [((*path, "prompt"), own.get("prompt")), ((*path, "object_caption"), own.get("object_caption"))]
+            if own.get("object_caption") is None:
+                used.append((("screen", default), self.screen.get(default)))
+            yield from ((place, text, own) for place, text in used if isinstance(text, str))
+
+
 def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
     """Every problem as (path in the recipe, message)."""
-    shifts = _mapping(_mapping(recipe.get("prompts")).get("shifts"))
-    class_ids = [(index, class_id) for index, class_id in _class_ids(recipe)]
-    known = [class_id for _, class_id in class_ids]
-    return [
-        *_duplicate_ids(class_ids, _sequence(_mapping(recipe.get("source")).get("classes"))),
-        *_shift_names(shifts),
-        *_unknown_classes(_mapping(recipe.get("prompts")), known),
-        *_unknown_thresholds(recipe, shifts, known),
-        *_shifts_without_base(_mapping(recipe.get("prompts")), known),
-        *_without_a_class(recipe, shifts),
-        *_words_of_classes(recipe, shifts),
-        *_nothing_to_draw(recipe, shifts),
-        *corrupted_row_problems(recipe, shifts),
-        *screening_problems(recipe, shifts),
-        *_thresholds(shifts, _mapping(recipe.get("screen"))),
-        *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
-        *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
-        *_compared_with_nothing(recipe, shifts),
-        *_judges_apart(shifts, _mapping(recipe.get("screen"))),
-        *_second_opinion(_mapping(recipe.get("screen"))),
-        *_unknown_failures(recipe, shifts, known),
-        *_rows_of_a_pool(recipe, shifts, known),
-        *_edited_rows(recipe),
-        *_captions_of_rows(recipe, shifts),
-        *pair_problems(recipe, _mapping(recipe.get("samples")), _mapping(recipe.get("generator"))),
-        *_ambiguous_keys(shifts, known),
-    ]
+    parts = _Parts(recipe)
+    return [problem for check in _CHECKS for problem in check(parts)]
 
 
-def _duplicate_ids(class_ids: Sequence[tuple[int, str]], classes: Sequence[Any]) -> Iterator[RecipeProblem]:
+def _duplicate_ids(parts: _Parts) -> Iterator[RecipeProblem]:
     first: dict[str, int] = {}
-    for index, class_id in class_ids:
+    for index, class_id in parts.ids.items():
         if class_id in first:
             message = f"found '{class_id}' again, expected unique ids (first at classes[{first[class_id]}])"
-            name, other = (_mapping(classes[place]).get("name") for place in (index, first[class_id]))
+            name, other = (_mapping(parts.classes[place]).get("name") for place in (index, first[class_id]))
             if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
                 message += (
                     f"; it is that of the name '{name[:80]}', and the first is '{other[:80]}': write an id for one"
@@ -74,77 +84,66 @@ def _duplicate_ids(class_ids: Sequence[tuple[int, str]], classes: Sequence[Any])
         first.setdefault(class_id, index)
 
 
-def _shift_names(shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    for name in shifts:
+def _shift_names(parts: _Parts) -> Iterator[RecipeProblem]:
+    for name in parts.shifts:
         problem = group_name_problem(name, "shift")
         if problem is not None:
             yield ("prompts", "shifts", name), problem
 
 
-def _unknown_classes(prompts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:
-    ids = set(known)
+def _unknown_classes(parts: _Parts) -> Iterator[RecipeProblem]:
     unknown = 0
-    shifts = _mapping(prompts.get("shifts"))
-    places: list[tuple[Path, Any]] = [(("prompts", "base"), prompts.get("base"))]
-    for place, spec in places + [(("prompts", "shifts", name), spec) for name, spec in shifts.items()]:
+    for place, spec in parts.specs:
         seen: set[str] = set()
-        for index, class_id in enumerate(_sequence(_mapping(spec).get("classes"))):
+        for index, class_id in enumerate(_sequence(spec.get("classes"))):
             path = (*place, "classes", index)
             if not isinstance(class_id, str):
                 continue
-            if ids and class_id not in ids:
+            if parts.every and class_id not in parts.every:
                 unknown += 1
                 # Looking for the nearest of thousands takes long; nobody reads thousands of suggestions.
-                close = did_you_mean(class_id, known) if unknown <= _MOST_SUGGESTIONS else ""
+                close = did_you_mean(class_id, parts.known) if unknown <= _MOST_SUGGESTIONS else ""
                 yield path, f"found '{class_id}', expected the id of a class{close}"
             elif class_id in seen:
                 yield path, f"found '{class_id}' again, expected each class once"
             seen.add(class_id)
 
 
-def _unknown_thresholds(
-    recipe: Mapping[str, Any], shifts: Mapping[str, Any], known: Sequence[str]
-) -> Iterator[RecipeProblem]:
+def _unknown_thresholds(parts: _Parts) -> Iterator[RecipeProblem]:
     """Object thresholds of classes that there are not, or that the base or the shift does not have."""
-    ids = set(known)
-    specs: list[tuple[Path, Any]] = [
-        (("screen",), {}),
-        (("prompts", "base"), _mapping(recipe.get("prompts")).get("base")),
-    ]
-    for place, spec in specs + [(("prompts", "shifts", name), own) for name, own in shifts.items()]:
-        chosen = _ids_of(spec, ids)
-        own = recipe.get("screen") if place == ("screen",) else spec
-        for class_id, value in _mapping(_mapping(_mapping(own).get("object_threshold")).get("classes")).items():
+    for place, spec in [(("screen",), parts.screen), *parts.specs]:
+        chosen = parts.every if place == ("screen",) else parts.ids_of(spec)
+        for class_id, value in _mapping(_mapping(spec.get("object_threshold")).get("classes")).items():
             path = (*place, "object_threshold", "classes", class_id)
-            if value is None or not ids or class_id in chosen:
+            if value is None or not parts.every or class_id in chosen:
                 continue
-            if class_id in ids:
+            if class_id in parts.every:
                 yield path, f"found '{class_id}', expected a class that is listed here in `classes`"
             else:
-                yield path, f"found '{class_id}', expected the id of a class{did_you_mean(str(class_id), known)}"
+                yield path, f"found '{class_id}', expected the id of a class{did_you_mean(str(class_id), parts.known)}"
 
 
-def _shifts_without_base(prompts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:
+def _shifts_without_base(parts: _Parts) -> Iterator[RecipeProblem]:
     """Shifts of classes that the base does not have, so that there is nothing to compare them with."""
-    base = _mapping(prompts.get("base")).get("classes")
-    if base is None:
+    base = parts.specs[0][1]
+    if base.get("classes") is None:
         return
-    has = {item for item in _sequence(base) if isinstance(item, str)}
-    for name, spec in _mapping(prompts.get("shifts")).items():
-        lacking = sorted(_ids_of(spec, set(known)) & set(known) - has)
+    has = parts.ids_of(base)
+    for place, spec in parts.of_shifts:
+        lacking = sorted(parts.ids_of(spec) & parts.every - has)
         if lacking:
             more = f" and {len(lacking) - 1:,} more" if len(lacking) > 1 else ""
-            path = ("prompts", "shifts", name, *(() if _mapping(spec).get("classes") is None else ("classes",)))
+            path = (*place, *(() if spec.get("classes") is None else ("classes",)))
             yield path, f"has the class '{lacking[0]}'{more}, expected classes that prompts.base.classes lists too"
 
 
-def _without_a_class(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _without_a_class(parts: _Parts) -> Iterator[RecipeProblem]:
     """Prompts and object captions that do not say `{class}`.
 
     What was mined for named classes may call them otherwise: a top by the pullover that it is.
     """
-    told: set[Path] = set()
-    for path, template, spec in _templates(recipe, shifts):
+    told: set[RecipePath] = set()
+    for path, template, spec in parts.templates():
         named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
         captioned = path[-1] == "prompt"  # whether there are captions is asked elsewhere
         problem = template_problem(template, with_class=not named or None, about_class=True, captioned=captioned)
@@ -153,17 +152,14 @@ def _without_a_class(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> It
             yield path, problem
 
 
-def _words_of_classes(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _words_of_classes(parts: _Parts) -> Iterator[RecipeProblem]:
     """Classes without the parent or category that prompts and captions of theirs use: one problem a word."""
-    classes = _sequence(_mapping(recipe.get("source")).get("classes"))
-    ids = dict(_class_ids(recipe))
-    every = set(ids.values())
     for word in ABOUT_CLASS:
-        without = [class_id for index, class_id in ids.items() if classes[index].get(word) is None]
-        users: dict[Path, None] = {}
+        without = [class_id for index, class_id in parts.ids.items() if parts.classes[index].get(word) is None]
+        users: dict[RecipePath, None] = {}
         lacking: dict[str, None] = {}
-        for path, template, spec in _templates(recipe, shifts) if without else ():
-            chosen = _ids_of(spec, every) if word in uses(template) else ()
+        for path, template, spec in parts.templates() if without else ():
+            chosen = parts.ids_of(spec) if word in uses(template) else ()
             if own := [class_id for class_id in without if class_id in chosen]:
                 users[path] = None
                 lacking |= dict.fromkeys(own)
@@ -176,36 +172,23 @@ def _words_of_classes(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> I
             yield next(iter(users)), message
 
 
-def _templates(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[tuple[Path, str, Any]]:
-    """Every text that is filled with classes: where it stands, and the base or shift whose classes those are."""
-    screen, base = _mapping(recipe.get("screen")), _mapping(_mapping(recipe.get("prompts")).get("base"))
-    specs: list[tuple[Path, Any]] = [(("prompts", "base"), base)]
-    for path, spec in specs + [(("prompts", "shifts", name), spec) for name, spec in shifts.items()]:
-        own = _mapping(spec)
-        default = "style_object_caption" if own.get("style") is True else "object_caption"
-        used = [((*path, "prompt"), own.get("prompt")), ((*path, "object_caption"), own.get("object_caption"))]
-        if own.get("object_caption") is None:
-            used.append((("screen", default), screen.get(default)))
-        yield from ((place, text, own) for place, text in used if isinstance(text, str))
-
-
-def _nothing_to_draw(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _nothing_to_draw(parts: _Parts) -> Iterator[RecipeProblem]:
     """Neither prompt nor embedding. What stands there and is no mapping is told by its own check."""
-    if corrupts(recipe):
+    if parts.corrupts:
         return
-    prompts = recipe.get("prompts")
+    prompts = parts.recipe.get("prompts")
     base = (prompts.get("base") or {}) if isinstance(prompts, Mapping) else None
-    specs: list[tuple[Path, Any]] = [(("prompts", "base"), base)]
-    for path, spec in specs + [(("prompts", "shifts", name), spec) for name, spec in shifts.items()]:
+    specs: list[tuple[RecipePath, Any]] = [(("prompts", "base"), base)]
+    for path, spec in specs + [(("prompts", "shifts", name), spec) for name, spec in parts.shifts.items()]:
         if isinstance(spec, Mapping) and spec.get("prompt") is None and spec.get("embedding") is None:
             yield (*path, "prompt"), "missing, expected a prompt with '{class}', or an `embedding` to draw from"
 
 
-def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    default = screen.get("shift_threshold")
-    for name, spec in shifts.items():
-        caption, own = _mapping(spec).get("caption"), _mapping(spec).get("threshold")
-        path = ("prompts", "shifts", name, "threshold")
+def _thresholds(parts: _Parts) -> Iterator[RecipeProblem]:
+    default = parts.screen.get("shift_threshold")
+    for place, spec in parts.of_shifts:
+        caption, own = spec.get("caption"), spec.get("threshold")
+        path = (*place, "threshold")
         if caption is not None and own is None and default is None:
             yield (
                 path,
@@ -221,81 +204,70 @@ def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
     return _mapping(samples if own is None else own).get("accepted") is not None
 
 
-def _open_quotas(
-    shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]
-) -> Iterator[RecipeProblem]:
+def _open_quotas(parts: _Parts) -> Iterator[RecipeProblem]:
     """A quota stops rendering by what passes, which a percentile over all candidates tells only afterwards."""
     message = (
         "a percentile over all candidates, which is unknown while a quota (samples.accepted) is being filled;"
         " expected a value here, or samples.candidates instead of the quota"
     )
-    default = _mapping(screen.get("shift_threshold")).get("percentile")
+    default = _mapping(parts.screen.get("shift_threshold")).get("percentile")
     inherits = False
-    for name, spec in shifts.items():
-        own = _mapping(spec).get("threshold")
-        if _mapping(spec).get("caption") is None or not _has_quota(_mapping(spec), samples):
+    for place, spec in parts.of_shifts:
+        own = spec.get("threshold")
+        if spec.get("caption") is None or not _has_quota(spec, parts.samples):
             continue
         inherits = inherits or own is None
         if _mapping(own).get("percentile") is not None:
-            yield ("prompts", "shifts", name, "threshold"), message
+            yield (*place, "threshold"), message
     if default is not None and inherits:
         yield ("screen", "shift_threshold"), message
 
 
-def _whole_cells(
-    shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]
-) -> Iterator[RecipeProblem]:
+def _whole_cells(parts: _Parts) -> Iterator[RecipeProblem]:
     """A rule that ranks a whole cell knows nothing while a quota is being filled, or a threshold is still open."""
-    default = _ranking(screen.get("keep"))
-    if default and samples.get("accepted") is not None:
+    default = _ranking(parts.screen.get("keep"))
+    if default and parts.samples.get("accepted") is not None:
         yield ("screen", "keep"), _FILLED.format(default)
-    for name, spec in shifts.items():
-        own = _mapping(spec)
+    for place, own in parts.of_shifts:
         rule = _ranking(own.get("keep")) if own.get("keep") is not None else default
         told = own.get("keep") is None and own.get("samples") is None
-        if rule and _has_quota(own, samples) and not told:
-            yield (
-                ("prompts", "shifts", name, "keep" if own.get("keep") is not None else "samples"),
-                _FILLED.format(rule),
-            )
-        threshold = own.get("threshold") if own.get("threshold") is not None else screen.get("shift_threshold")
+        if rule and _has_quota(own, parts.samples) and not told:
+            yield (*place, "keep" if own.get("keep") is not None else "samples"), _FILLED.format(rule)
+        threshold = own.get("threshold") if own.get("threshold") is not None else parts.screen.get("shift_threshold")
         if rule and own.get("caption") is not None and _mapping(threshold).get("percentile") is not None:
             where = "threshold" if own.get("threshold") is not None else "keep"
             message = (
                 f"a percentile over all candidates with the keep rule '{rule}', which ranks what passes the threshold;"
                 " expected a value"
             )
-            yield ("prompts", "shifts", name, where), message
+            yield (*place, where), message
 
 
-def _rows_of_a_pool(
-    recipe: Mapping[str, Any], shifts: Mapping[str, Any], known: Sequence[str]
-) -> Iterator[RecipeProblem]:
+def _rows_of_a_pool(parts: _Parts) -> Iterator[RecipeProblem]:
     """Rows that are taken from a pool: of shifts and classes that there are, each once in its cell."""
-    generator = _mapping(recipe.get("generator"))
-    kind = generator.get("kind")
+    kind = parts.generator.get("kind")
     if kind not in ("rows", "retrieve"):
         return
-    if _mapping(recipe.get("samples")).get("noise") != "independent":
+    if parts.samples.get("noise") != "independent":
         yield ("samples", "noise"), "rows of a pool share no noise, expected independent"
-    if recipe.get("tokens") is not None:
+    if parts.recipe.get("tokens") is not None:
         told = {
             "rows": "rows of a pool are not drawn from prompts, expected null",
             "retrieve": "a pool is searched by class names, and a CLIP knows no class token, expected null",
         }
         yield ("tokens",), told[kind]
-    for path, _ in embedding_specs(recipe):
+    for path, _ in embedding_specs(parts.recipe):
         yield path, "rows of a pool are not drawn from embeddings, expected null"
-    names, ids = ("base", *shifts), set(known)
-    for name, classes in _mapping(generator.get("rows")).items():
+    names = ("base", *parts.shifts)
+    for name, classes in _mapping(parts.generator.get("rows")).items():
         where = ("generator", "rows", name)
         if name not in names:
             yield where, f"found '{name}', expected base or a shift{did_you_mean(str(name), list(names))}"
             continue
-        chosen = _ids_of(_mapping(shifts.get(name)), ids)
+        chosen = parts.ids_of(_mapping(parts.shifts.get(name)))
         for class_id, rows in _mapping(classes).items():
             own = [row for row in _sequence(rows) if isinstance(row, int)]
-            if ids and class_id not in chosen:
+            if parts.every and class_id not in chosen:
                 yield (
                     (*where, class_id),
                     f"found '{class_id}', expected a class of the shift{did_you_mean(str(class_id), list(chosen))}",
@@ -306,49 +278,45 @@ def _rows_of_a_pool(
                 yield (*where, class_id), "found a row again, expected each once"
 
 
-def _compared_with_nothing(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _compared_with_nothing(parts: _Parts) -> Iterator[RecipeProblem]:
     """Keep rules that compare an image with the row that it was edited from, where nothing is edited, and such as rank
     by a score of CLIP, where nothing is screened."""
-    screen = _mapping(recipe.get("screen"))
-    edits = _mapping(recipe.get("generator")).get("kind") == "edit"
-    unscreened = corrupts(recipe) and screen.get("model") is None
-    specs: list[tuple[Path, Any]] = [(("screen", "keep"), screen.get("keep"))]
-    specs += [(("prompts", "shifts", name, "keep"), _mapping(own).get("keep")) for name, own in shifts.items()]
-    for place, keep in specs:
-        rules = _rule_names(keep)
+    edits = parts.generator.get("kind") == "edit"
+    unscreened = parts.corrupts and parts.screen.get("model") is None
+    for section, own in [(("screen",), parts.screen), *parts.of_shifts]:
+        place, rules = (*section, "keep"), _rule_names(own.get("keep"))
         if "same_image" in rules and not edits:
             yield place, "'same_image' compares an edit with its row, expected it with generator.kind edit alone"
         if "top" in rules and unscreened:
             yield place, "'top' ranks by a score of CLIP, expected one that screens (screen.model)"
 
 
-def _edited_rows(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _edited_rows(parts: _Parts) -> Iterator[RecipeProblem]:
     """Rows that are edited or corrupted: of images that no model has learned from, each with noise of its own."""
-    generator, source = _mapping(recipe.get("generator")), _mapping(recipe.get("source"))
+    generator, source = parts.generator, parts.source
     if generator.get("kind") not in ("edit", "corrupt"):
         return
     split, train = generator.get("split", "train"), source.get("train_split", "train")
     # One's own photographs in a folder without splits may all be new to the model: `init` says so, and goes on.
-    alone = corrupts(recipe) and source.get("validation_split", "validation") == train
+    alone = parts.corrupts and source.get("validation_split", "validation") == train
     if split == train and not alone:
         yield (
             ("generator", "split"),
             f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have not"
             f" seen, such as '{source.get('validation_split', 'validation')}'",
         )
-    if _mapping(recipe.get("samples")).get("noise", "paired") != "paired":
+    if parts.samples.get("noise", "paired") != "paired":
         yield ("samples", "noise"), "all samples of a row begin with that row, expected paired"
-    for path, _ in () if corrupts(recipe) else embedding_specs(recipe):
+    for path, _ in () if parts.corrupts else embedding_specs(parts.recipe):
         yield path, "an edit is drawn from a row and a prompt, and from no embedding, expected null"
 
 
-def _captions_of_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _captions_of_rows(parts: _Parts) -> Iterator[RecipeProblem]:
     """Prompts with `{caption}`, where nothing has captions of rows, or captions that no prompt asks for."""
-    generator = _mapping(recipe.get("generator"))
-    edits = generator.get("kind") == "edit"
-    templates = [(path, template) for path, template, _ in _templates(recipe, shifts) if path[-1] == "prompt"]
+    edits = parts.generator.get("kind") == "edit"
+    templates = [(path, template) for path, template, _ in parts.templates() if path[-1] == "prompt"]
     asking = [path for path, template in templates if asks_caption(template)]
-    told_by = [key for key in ("caption_column", "captioner") if edits and generator.get(key) is not None]
+    told_by = [key for key in ("caption_column", "captioner") if edits and parts.generator.get(key) is not None]
     if told_by and not asking:
         yield ("generator", told_by[0]), "no prompt asks for '{caption}', expected null"
     if told_by:
@@ -363,14 +331,15 @@ def _captions_of_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> I
         yield asking[0], f"uses '{{caption}}'{more}: {told}"
 
 
-def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _judges_apart(parts: _Parts) -> Iterator[RecipeProblem]:
     """Judges of other names that would share their columns."""
     owners: dict[str, str] = {}
-    second = {"evaluate": {"models": [screen.get("judge")]}}
-    places: list[tuple[Path, Any]] = [(("screen", "keep"), {"screen": screen}), (("screen", "judge"), second)]
-    places += [
-        (("prompts", "shifts", name, "keep"), {"prompts": {"shifts": {name: own}}}) for name, own in shifts.items()
+    second = {"evaluate": {"models": [parts.screen.get("judge")]}}
+    places: list[tuple[RecipePath, Any]] = [
+        (("screen", "keep"), {"screen": parts.screen}),
+        (("screen", "judge"), second),
     ]
+    places += [((*place, "keep"), {"screen": own}) for place, own in parts.of_shifts]
     for place, part in places:
         for judge in (name for models in model_lists(part) for name in models if isinstance(name, str)):
             other = owners.setdefault(judge_column(judge, ""), judge)
@@ -381,12 +350,12 @@ def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Itera
                 )
 
 
-def _second_opinion(screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _second_opinion(parts: _Parts) -> Iterator[RecipeProblem]:
     """A second judge that is the screening CLIP by name: it would agree with itself.
 
     Of folders elsewhere only the last names are known, which two may share.
     """
-    model, weights, judge = (screen.get(key) for key in ("model", "weights", "judge"))
+    model, weights, judge = (parts.screen.get(key) for key in ("model", "weights", "judge"))
     if not isinstance(model, str) or not isinstance(judge, str) or model.startswith(ELSEWHERE):
         return
     own = f"{model}/{weights}" if weights is not None else model.removeprefix("local-dir:")
@@ -397,20 +366,16 @@ def _second_opinion(screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         )
 
 
-def _unknown_failures(
-    recipe: Mapping[str, Any], shifts: Mapping[str, Any], known: Sequence[str]
-) -> Iterator[RecipeProblem]:
+def _unknown_failures(parts: _Parts) -> Iterator[RecipeProblem]:
     """Failure rules of judges that name a class that there is not, or need parents that classes do not have."""
-    entries = _sequence(_mapping(recipe.get("source")).get("classes"))
-    without = [_mapping(entry).get("id") for entry in entries if _mapping(entry).get("parent") is None]
-    specs: list[tuple[Path, Any]] = [(("screen",), recipe.get("screen"))]
-    for place, spec in specs + [(("prompts", "shifts", name), own) for name, own in shifts.items()]:
-        for index, step in enumerate(_sequence(_mapping(spec).get("keep"))):
+    without = [_mapping(entry).get("id") for entry in parts.classes if _mapping(entry).get("parent") is None]
+    for place, spec in [(("screen",), parts.screen), *parts.of_shifts]:
+        for index, step in enumerate(_sequence(spec.get("keep"))):
             rule = _mapping(_mapping(step).get("misclassified")).get("failure")
             where = (*place, "keep", index, "misclassified", "failure")
             asked = answered_class(rule) if isinstance(rule, str) else None
-            if asked is not None and known and asked not in known:
-                yield where, f"found '{rule}', expected the id of a class{did_you_mean(asked, known)}"
+            if asked is not None and parts.known and asked not in parts.every:
+                yield where, f"found '{rule}', expected the id of a class{did_you_mean(asked, parts.known)}"
             elif rule == PARENT and without:
                 more = f" and {len(without) - 1:,} more" if len(without) > 1 else ""
                 yield (
@@ -430,9 +395,9 @@ def _rule_names(keep: Any) -> list[str]:
     return [name for step in steps for name in ([step] if isinstance(step, str) else _mapping(step))]
 
 
-def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:
+def _ambiguous_keys(parts: _Parts) -> Iterator[RecipeProblem]:
     """Keys are `{shift}_{class id}_{index}`: shift a_b of class c must not meet shift a of class b_c."""
-    ids = set(known)
+    ids = parts.every
     # By b: the pairs of c and b_c that are both class ids. Most recipes have none.
     meeting: dict[str, list[tuple[str, str]]] = {}
     for longer in sorted(ids):
@@ -441,7 +406,7 @@ def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator
                 meeting.setdefault(longer[:at], []).append((longer[at + 1 :], longer))
     if not meeting:
         return
-    cells = {"base": ids} | {name: _ids_of(spec, ids) for name, spec in shifts.items()}
+    cells = {"base": ids} | {name: parts.ids_of(_mapping(spec)) for name, spec in parts.shifts.items()}
     for name, own in cells.items():
         for at in (place for place, letter in enumerate(name) if letter == "_"):
             other = cells.get(name[:at])
@@ -455,21 +420,128 @@ def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator
                 yield ("prompts", "shifts", name), message
 
 
-def _ids_of(spec: Any, every: set[str]) -> set[str]:
-    chosen = _mapping(spec).get("classes")
-    return every if chosen is None else {item for item in _sequence(chosen) if isinstance(item, str)}
-
-
-def _class_ids(recipe: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    for index, entry in enumerate(_sequence(_mapping(recipe.get("source")).get("classes"))):
-        class_id = _mapping(entry).get("id")
-        if isinstance(class_id, str):
-            yield index, class_id
-
-
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
 def _sequence(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else ()
+
+
+_SCREENED_BY = {"model": "the CLIP that screens, such as lab:clip", "object_threshold": "a number or `percentile:`"}
+
+
+def _corrupted_rows(parts: _Parts) -> Iterator[RecipeProblem]:
+    """A corruption for each shift, and no words to draw by; and none where images are not corrupted."""
+    if not parts.corrupts:
+        for path, spec in parts.of_shifts:
+            for key in ("corruption", "severity"):
+                if spec.get(key) is not None:
+                    yield (*path, key), "rows are corrupted by generator.kind corrupt alone, expected null"
+        return
+    if parts.recipe.get("tokens") is not None:
+        yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
+    for path, spec in parts.specs:
+        for key in ("prompt", "embedding"):
+            if spec.get(key) is not None:
+                yield (*path, key), "rows that are corrupted are not drawn, expected null"
+    for path, spec in parts.of_shifts:
+        if spec.get("corruption") is None:
+            yield (*path, "corruption"), "missing, expected what is done to the rows, such as fog"
+        elif spec["corruption"] == MATCH:
+            if spec.get("severity") is not None:
+                yield (*path, "severity"), "match has no severity, expected null"
+            if parts.source.get("config") != "base":
+                told = "match takes the pairs of a built dataset, expected base: the config of its base images"
+                yield ("source", "config"), told
+
+
+def _unscreened(parts: _Parts) -> Iterator[RecipeProblem]:
+    """A CLIP that screens, but where rows are corrupted, which need none; and nothing to screen by without one."""
+    screen = parts.recipe.get("screen", {})
+    if not isinstance(screen, Mapping) or screen.get("model") is not None:
+        return
+    if not parts.corrupts:
+        for key, expected in _SCREENED_BY.items():
+            if screen.get(key) is None:
+                yield ("screen", key), f"missing, expected {expected}"
+        return
+    told = "without screen.model nothing is screened, expected null"
+    least = _mapping(screen.get("object_threshold"))
+    if least.get("percentile") is not None or least.get("classes") or least.get("value", -1) != -1:
+        yield ("screen", "object_threshold"), told
+    for key in ("weights", "shift_threshold"):
+        if screen.get(key) is not None:
+            yield ("screen", key), told
+    if screen.get("store_embeddings") is True:
+        yield ("screen", "store_embeddings"), "without screen.model there is no embedding to store, expected false"
+    for path, spec in parts.specs:
+        for key in ("caption", "threshold", "object_caption", "object_threshold"):
+            if spec.get(key) is not None:
+                yield (*path, key), told
+
+
+_PAIRS_SHARE = "samples.pairs is attention"
+
+
+def _pairs(parts: _Parts) -> Iterator[RecipeProblem]:
+    """What does not go with images that are drawn beside their base."""
+    samples, generator = parts.samples, parts.generator
+    if samples.get("pairs") != "attention":
+        held, none = samples.get("held"), HeldFromBase().model_dump()
+        if isinstance(held, Mapping) and none | dict(held) != none:
+            yield ("samples", "held"), "found with pairs of noise alone, expected none (null drops an inherited one)"
+        return
+    if (kind := generator.get("kind", "diffusers")) != "diffusers":
+        yield ("samples", "pairs"), f"images of generator.kind {kind} see no base beside them, expected noise"
+        return
+    if samples.get("noise", "paired") != "paired":
+        yield ("samples", "noise"), f"{_PAIRS_SHARE}: a pair starts from one noise, expected paired"
+    size = generator.get("batch_size")
+    if isinstance(size, int) and not isinstance(size, bool) and size % 2:
+        near = f"{size + 1}" if size == 1 else f"{size - 1} or {size + 1}"
+        yield (
+            ("generator", "batch_size"),
+            f"found {size}; {_PAIRS_SHARE}: a batch holds bases and as many shifted images, expected an even number,"
+            f" such as {near}",
+        )
+    if generator.get("compile") is True:
+        yield (
+            ("generator", "compile"),
+            f"{_PAIRS_SHARE}: compiled blocks attend to their own image alone, expected false",
+        )
+    if generator.get("adapter") is not None:
+        yield (
+            ("generator", "adapter"),
+            f"{_PAIRS_SHARE}: an adapter has attention of its own, expected null (null drops an inherited one)",
+        )
+    for path, _ in embedding_specs(parts.recipe):
+        yield path, f"{_PAIRS_SHARE}: a batch of pairs is drawn from prompts alone, expected null"
+    yield from _held_problems(samples.get("held"), generator.get("steps"))
+
+
+def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
+    """A part that was asked for in words of one's own, and is over before any step could hold it."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1 or not isinstance(held, Mapping):
+        return
+    try:
+        asked = HeldFromBase.model_validate(dict(held))
+    except ValueError:  # told as what it is
+        return
+    if asked == HeldFromBase() or not asked.share or not asked.until or asked.holds(steps):
+        return
+    first = first_compared(steps)
+    ends = "one ends" if steps == 1 else f"{first} of {steps} ends"
+    yield (
+        ("samples", "held", "until"),
+        f"found {asked.until:g}, with which no step holds a part: base and shifted image are first compared as step"
+        f" {ends}; expected at least {-(-1000 * first // steps) / 1000:g}, or 0 to hold none",
+    )
+
+
+_CHECKS: tuple[Callable[[_Parts], Iterator[RecipeProblem]], ...] = (
+    _duplicate_ids, _shift_names, _unknown_classes, _unknown_thresholds, _shifts_without_base, _without_a_class,
+    _words_of_classes, _nothing_to_draw, _corrupted_rows, _unscreened, _thresholds, _open_quotas, _whole_cells,
+    _compared_with_nothing, _judges_apart, _second_opinion, _unknown_failures, _rows_of_a_pool, _edited_rows,
+    _captions_of_rows, _pairs, _ambiguous_keys,
+)  # fmt: skip

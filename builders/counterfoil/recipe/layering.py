@@ -1,4 +1,9 @@
-"""How recipes lay over one another: `extends`, `--set`, and paths relative to the file that names them.
+"""How recipes are found and lie over one another: `extends`, `--set`, and paths relative to the file that names them.
+
+A bundled recipe goes by its bare name, any other by its path, a dataset directory's by its folder. Plain texts that can
+only mean one thing are spelled out before layers are laid: `classes: [mug]` is a class of that name, `base: a photo of
+a {class}` a prompt. So a prompt that is laid over a whole shift changes the prompt alone, and a class list reads the
+same whether ids were written or not.
 
 A dataset's own recipe comes from whoever made the dataset. It stands alone: it extends nothing, lists its classes, and
 names models, tokens and the input dataset by the Hub or the lab. A folder in it is one of the machine that it was built
@@ -9,30 +14,147 @@ where it lies. The one exception is the dataset's own `./tokens`.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.keep.misclassified import judge_column
-from counterfoil.recipe.bundled import find_recipe, is_of_a_dataset
-from counterfoil.recipe.known_classes import names_every_label, same_classes
-from counterfoil.recipe.names import ELSEWHERE, EMBEDDINGS, ROWS, TOKENS
+from counterfoil.recipe.names import (
+    _ADDRESS,
+    _LOCAL,
+    ELSEWHERE,
+    EMBEDDINGS,
+    LOCK,
+    RECIPE,
+    ROWS,
+    TOKENS,
+    did_you_mean,
+    is_local,
+    nearest,
+    without_folders,
+)
 from counterfoil.recipe.rows_table import MOST_BYTES, read_rows_table
-from counterfoil.recipe.short_forms import spell_out
 from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path, read_regular
 
-# What begins like a path is one, also after a kind of classifier, and so is whatever follows `local-dir:` and
-# `predictions:`; a name of the Hub does neither.
-_CLASSIFIERS = r"(?:transformers:|open_clip:)"
-_LOCAL = re.compile(
-    rf"(?:(?P<scheme>{_CLASSIFIERS}?local-dir:|predictions:|{_CLASSIFIERS}(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
-)
-# Of a chat model's server. Which host it was is no matter of whoever gets a dataset.
-_ADDRESS = re.compile(r"https?://", re.IGNORECASE)
-_SERVER = f"{ELSEWHERE}http://server"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def bundled_folder() -> Path:
+    """The folder of bundled recipes: in the installed package, or at the root of a checkout."""
+    package = Path(str(files("counterfoil")))
+    for folder in (package / "_recipes", package.parent.parent / "recipes"):
+        if folder.is_dir():
+            return folder
+    raise UserError("the bundled recipes are missing from this installation", hint="Install counterfoil again.")
+
+
+def bundled_recipes() -> dict[str, Path]:
+    """Bundled recipes by bare name, sorted."""
+    return {path.stem: path for path in sorted(bundled_folder().glob("*.yaml"))}
+
+
+def find_recipe(source: str | Path) -> Path:
+    """The file of a recipe named by bare name, file, or dataset directory.
+
+    A bare name (`wardrobe-mini`) always means the bundled recipe; a folder beside you is `./wardrobe-mini`.
+    """
+    if isinstance(source, str) and _BARE.fullmatch(source):
+        known = bundled_recipes()
+        if source in known:
+            return known[source]
+        if not named_path(source).exists():
+            hint = f"Bundled recipes: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
+            raise UserError(f"no bundled recipe is called '{source}'{did_you_mean(source, known)}", hint=hint)
+    return _existing(named_path(source))
+
+
+def is_of_a_dataset(path: Path) -> bool:
+    """Whether a recipe's file is the one that a dataset directory brings: only there lies a lock beside it."""
+    return path.name == RECIPE and (path.parent / LOCK).exists()
+
+
+def _existing(path: Path) -> Path:
+    if path.is_dir():
+        inside = path / RECIPE
+        if inside.is_file():
+            return inside
+        raise UserError(f"{path}: a folder without {RECIPE}, expected a recipe or a dataset directory")
+    if path.exists():
+        return path
+    folder = path.parent
+    beside = [p.name for p in folder.glob("*.y*ml")] if folder.is_dir() else []
+    close = nearest(path.name, beside)
+    clause = f"; did you mean '{folder / close}'?" if close else ""
+    raise UserError(f"{path}: no such recipe{clause}")
+
+
+def class_slug(name: str) -> str:
+    """The id that a class has by its name: lower case, `-` for what an id cannot hold; empty where nothing is left.
+
+    `Café au lait` is `cafe-au-lait`, `coffee_mug` stays.
+    """
+    plain = "".join(each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
+    return re.sub(r"[^a-z0-9_]+", "-", plain.lower()).strip("-")
+
+
+def spell_out(recipe: LocatedMapping) -> None:
+    """Spell out the short forms of a file's recipe, in place. What is of another form is left to the schema."""
+    source, prompts = recipe.get("source"), recipe.get("prompts")
+    if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), LocatedList):
+        listed = source["classes"]
+        listed[:] = [_class(entry, origin) for entry, origin in zip(listed, listed.origins, strict=True)]
+    if not isinstance(prompts, LocatedMapping):
+        return
+    _prompt(prompts, "base")
+    shifts = prompts.get("shifts")
+    if isinstance(shifts, LocatedMapping):
+        for name in shifts:
+            _prompt(shifts, name)
+
+
+def _class(entry: Any, origin: Origin) -> Any:
+    if isinstance(entry, str):
+        entry = LocatedMapping({"name": entry}, {"name": origin})
+    if isinstance(entry, LocatedMapping) and entry.get("id") is None and isinstance(entry.get("name"), str):
+        slug = class_slug(entry["name"])
+        if slug:
+            entry["id"], entry.origins["id"] = slug, entry.origins["name"]
+    return entry
+
+
+def _prompt(specs: LocatedMapping, name: str) -> None:
+    if isinstance(specs.get(name), str):
+        specs[name] = LocatedMapping({"prompt": specs[name]}, {"prompt": specs.origins[name]})
+
+
+def names_every_label(classes: Any) -> bool:
+    """Whether a list of classes, of any form, tells the source label of each; one of another form does: the
+    schema refuses it."""
+    if classes is None:
+        return False
+    return not isinstance(classes, list | tuple) or all(
+        not isinstance(entry, Mapping) or entry.get("source_label") is not None for entry in classes
+    )
+
+
+def same_classes(told: Any, found: Sequence[Any]) -> bool:
+    """Whether classes that were found are those that a recipe tells: null means all; else every key is as told."""
+    if told is None:
+        return True
+    if not isinstance(told, list | tuple) or len(told) != len(found):
+        return False
+    return all(
+        isinstance(one, Mapping)
+        and isinstance(other, Mapping)
+        and all(value is None or other.get(key) == value for key, value in one.items())
+        for one, other in zip(told, found, strict=True)
+    )
+
+
 # How a dataset's own recipe names what lies beside it.
 OWN_TOKENS = f"./{TOKENS}"
 OWN_ROWS = f"./{ROWS}"
@@ -182,36 +304,6 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
     if problems:
         raise UserError(problems)
     return recipe
-
-
-def is_local(name: str) -> bool:
-    """Whether a model, dataset or token name is a path, of this machine (`/…`, `./…`, `local-dir:…`) or another."""
-    return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
-
-
-def nameless_problem(name: str | None) -> str | None:
-    """What is wrong with a path that has no last part, such as `/`: a folder is known by its name. None for others."""
-    match = _LOCAL.fullmatch(name) if name is not None else None
-    if match is None or Path(match["path"]).name:
-        return None
-    return f"found '{name}', expected a folder that has a name"
-
-
-def judge_problem(name: str) -> str | None:
-    """What is wrong with the name of a second judge, or None: it looks at images that nobody has seen before."""
-    if name.removeprefix(ELSEWHERE).startswith("predictions:"):
-        return f"found '{name}', a file of recorded predictions, expected a classifier that looks at images"
-    if not judge_column(name, ""):
-        return f"found '{name}', expected the name of a classifier"
-    return nameless_problem(name)
-
-
-def without_folders(name: str) -> str:
-    """A path as `./` and its last part, an address as one of elsewhere; any other name unchanged."""
-    if _ADDRESS.match(name.removeprefix(ELSEWHERE)):
-        return _SERVER
-    match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE))
-    return f"{match['scheme'] or ''}./{Path(match['path']).name}" if match else name
 
 
 def text_of(path: Path) -> str:

@@ -1,4 +1,7 @@
-"""Loading a recipe: find it, lay its layers, validate it, and report everything wrong at once."""
+"""Loading a recipe: find it, lay its layers, validate it, and report everything wrong at once; and writing such layers.
+
+A cut is a layer of thresholds and screen settings that is laid over a built dataset's own recipe.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +12,25 @@ from typing import Any
 from pydantic import ValidationError
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.bundled import find_recipe
 from counterfoil.recipe.layering import (
+    EXTENDS,
     EXTENDS_SHA256,
-    OWN_EMBEDDINGS,
-    OWN_ROWS,
-    OWN_TOKENS,
     Layers,
     Seal,
-    embedding_specs,
+    find_recipe,
+    lay_over,
     own_layers,
     read_layers,
-    replace_names,
     text_layers,
     text_of,
     with_overrides,
-    without_folders,
 )
-from counterfoil.recipe.names import RECIPE, REPOSITORY
-from counterfoil.recipe.problems import problem_lines
-from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.names import RECIPE, did_you_mean
+from counterfoil.recipe.problems import problem_lines, shown_path
+from counterfoil.recipe.schema import Recipe, with_tuples
 from counterfoil.recipe.schema_inputs import ClassEntry
-from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
-from counterfoil.recipe.templates import own_key
-
-# Keys that came later, and whose default is a value: a dataset's recipe without them keeps its bytes.
-_UNSAID = {"generator": ("options", "offload", "compile"), "samples": ("pairs", "held")}
+from counterfoil.recipe.schema_prompts import Screen
+from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml, read_yaml
 
 
 def load_recipe(source: Recipe | str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -65,49 +61,10 @@ def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str
     return validated(with_overrides(layers, overrides))
 
 
-def dump_recipe(recipe: Recipe) -> str:
-    """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe."""
-    return dump_yaml(recipe.model_dump(mode="json", exclude_none=True))
-
-
-def portable_text(recipe: Recipe) -> str:
-    """`Recipe.portable_yaml`: for a dataset directory, which holds no path of this machine.
-
-    A folder becomes `./` and its last part; tokens, unless they are of the Hub, `./tokens`, rows `./rows.csv`, and
-    embeddings `./embeddings.safetensors`, under keys by shift: the directory keeps copies of them.
-    """
-    values = _portable_values(recipe)
-    if "rows" in values["generator"]:
-        values["generator"]["rows"] = OWN_ROWS
-    return dump_yaml(values)
-
-
-def portable_recipe(recipe: Recipe) -> Recipe:
-    """`Recipe.portable`: what the text of `portable_text` loads to."""
-    return Recipe.model_validate(_with_tuples(_portable_values(recipe)), strict=True)
-
-
-def _portable_values(recipe: Recipe) -> dict[str, Any]:
-    values = recipe.model_dump(mode="json", exclude_none=True)
-    for key, names in _UNSAID.items():
-        section = getattr(recipe, key)
-        for name in names:
-            if getattr(section, name) == type(section).model_fields[name].get_default(call_default_factory=True):
-                values[key].pop(name, None)  # of other kinds it is not said at all
-    tokens = dict(values.get("tokens", {}))
-    replace_names(values, without_folders)
-    for path, spec in embedding_specs(values):
-        spec["file"], spec["key"] = OWN_EMBEDDINGS, own_key(path[-2], spec["key"])
-    if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
-        # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
-        values["tokens"] = {"path": OWN_TOKENS}
-    return values
-
-
 def validated(layers: LocatedMapping) -> Recipe:
     """The recipe of laid layers. UserError with every problem, each with its path, file and line."""
     try:
-        return Recipe.model_validate(_with_tuples(layers), strict=True)
+        return Recipe.model_validate(with_tuples(layers), strict=True)
     except ValidationError as error:
         problems = problem_lines(Recipe, layers, error)
         hint = "Print a working recipe with: counterfoil show wardrobe-mini"
@@ -146,10 +103,123 @@ def _broken(seal: Seal) -> Iterator[str]:
         yield f"{place}: {seal.extends} {written}"
 
 
-def _with_tuples(value: Any) -> Any:
-    """Lists as tuples, which strict validation wants for fields that are tuples."""
-    if isinstance(value, Mapping):
-        return {key: _with_tuples(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return tuple(_with_tuples(item) for item in value)
-    return value
+def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = None) -> str:
+    """YAML of the `changes`, which null deletes, over the recipe `below`.
+
+    `extends` is the bundled name of that recipe, or its path from the folder that the layer is for; where it has
+    become another recipe, `load_recipe` refuses the layer. Without it the layer is one for `load_cut`, over whatever
+    dataset a person names, and the sha256 is a comment. ValueError for changes that extend something themselves.
+    """
+    if changes.keys() & {EXTENDS, EXTENDS_SHA256}:
+        raise ValueError("a layer's changes cannot say what it extends")
+    if extends is None:
+        return layer_head(below) + dump_yaml(dict(changes))
+    head = {EXTENDS: extends, EXTENDS_SHA256: below.recipe_hash}
+    return (
+        f"# Changes to {below.name}, as it was when they were written: once that is another recipe, this is refused.\n"
+        + dump_yaml(head | dict(changes))
+    )
+
+
+def merged_deeply(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes over other changes: mappings merged at every depth, the upper one last."""
+    merged = dict(below) if isinstance(below, Mapping) else {}
+    for key, value in above.items():
+        merged[key] = merged_deeply(merged.get(key), value) if isinstance(value, Mapping) else value
+    return merged
+
+
+def layer_head(below: Recipe) -> str:
+    """The comment over a layer that extends nothing: which recipe it was written for."""
+    return f"# For {below.name}, whose recipe has the sha256 {below.recipe_hash}\n"
+
+
+# What decides which images are kept, and nothing of what they or their scores are.
+CUTTING = ("object_threshold", "shift_threshold", "keep", "keep_rejected", "store_embeddings")
+_BASE_KEYS = ("object_threshold",)
+_SHIFT_KEYS = ("threshold", "object_threshold", "keep")
+_EXAMPLE = "prompts: {shifts: {in_the_snow: {threshold: 0.16}}}"
+
+
+def load_cut(recipe: Path, cut: Path) -> Recipe:
+    """The recipe in the file `recipe` with the layer in the file `cut` laid over it.
+
+    UserError with every problem for a layer that is not YAML, or changes more than `screen` and the thresholds
+    of `prompts`.
+    """
+    layer = _read_cut(cut)
+    below = own_layers(text_of(recipe), str(recipe), recipe.parent)
+    problems = list(_cut_problems(layer, below, str(cut)))
+    if problems:
+        raise UserError(problems, hint=f"A cut changes thresholds alone, as in: {_EXAMPLE}")
+    _replace_whole(layer)
+    return validated(lay_over(below, layer))
+
+
+def _read_cut(path: Path) -> LocatedMapping:
+    layer = read_yaml(text_of(path), str(path))
+    if not isinstance(layer, LocatedMapping):
+        found = "nothing" if layer is None else type(layer).__name__
+        raise UserError(f"{path}: found {found}, expected a layer of thresholds", hint=f"As in: {_EXAMPLE}")
+    return layer
+
+
+def _replace_whole(layer: LocatedMapping) -> None:
+    """Let `{percentile: …}` drop the value that it lies over, and the other way round."""
+    for key, value in layer.items():
+        if not isinstance(value, LocatedMapping):
+            continue
+        if not key.endswith("threshold"):
+            _replace_whole(value)
+        elif len(given := [name for name in ("value", "percentile") if name in value]) == 1:
+            for other in {"value", "percentile"} - {*given}:
+                value[other], value.origins[other] = None, value.origins[given[0]]
+
+
+def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, place: str) -> Iterator[str]:
+    yield from _unknown_keys(layer, (), ("screen", "prompts"), place)
+    screen, prompts = layer.get("screen"), layer.get("prompts")
+    if "screen" in layer:
+        yield from _unknown_keys(screen, ("screen",), CUTTING, place)
+    if "prompts" not in layer:
+        return
+    yield from _unknown_keys(prompts, ("prompts",), ("base", "shifts"), place)
+    if not isinstance(prompts, LocatedMapping):
+        return
+    if "base" in prompts:
+        yield from _unknown_keys(prompts["base"], ("prompts", "base"), _BASE_KEYS, place)
+    if "shifts" not in prompts:
+        return
+    shifts = prompts["shifts"]
+    known = recipe.get("prompts", {}).get("shifts", {})
+    yield from _unknown_keys(shifts, ("prompts", "shifts"), tuple(known), place)
+    if isinstance(shifts, LocatedMapping) and not shifts:  # as a layer it drops what is below
+        yield f"prompts.shifts ({place}): found {{}}, which would drop every shift"
+    for name, values in shifts.items() if isinstance(shifts, LocatedMapping) else ():
+        if name in known:
+            yield from _unknown_keys(values, ("prompts", "shifts", name), _SHIFT_KEYS, place)
+
+
+def _unknown_keys(values: Any, path: tuple[str, ...], allowed: Sequence[str], place: str) -> Iterator[str]:
+    """A line for each key that a cut may not hold at this path."""
+    if not isinstance(values, LocatedMapping):
+        found = "null" if values is None else type(values).__name__
+        yield f"{shown_path(path)} ({place}): found {found}, expected a mapping"
+        return
+    for key in values:
+        if key not in allowed:
+            where = f"{shown_path((*path, key))} ({values.origins[key]})"
+            yield f"{where}: {_why_not(path, key)}{did_you_mean(key, list(allowed))}"
+
+
+def _why_not(path: tuple[str, ...], key: str) -> str:
+    if path == ("screen",) and key in Screen.model_fields:
+        return "changes the scores, so images must be screened again; build the recipe into another folder"
+    if path == ("prompts", "shifts"):
+        return "the dataset has no such shift"
+    return "not a threshold"
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe."""
+    return dump_yaml(recipe.model_dump(mode="json", exclude_none=True))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from counterfoil.recipe.checks import Path, RecipeProblem, cross_section_problems
+from counterfoil.recipe.checks import RecipePath, RecipeProblem, cross_section_problems
 from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 from counterfoil.section import Section
@@ -35,7 +35,7 @@ def problem_lines(
 
     `across` finds what is wrong between sections; what is no recipe but written like one has another.
     """
-    found: dict[tuple[Path, str], None] = {}
+    found: dict[tuple[RecipePath, str], None] = {}
     errors = error.errors(include_url=False)
     for details in errors[:MOST_PROBLEMS]:
         path = _known_part(raw, details["loc"])
@@ -48,7 +48,7 @@ def problem_lines(
     return [_line(raw, path, message) for path, message in ordered] + more
 
 
-def origin_of(raw: Any, path: Path) -> Origin | None:
+def origin_of(raw: Any, path: RecipePath) -> Origin | None:
     """Where the value at a path, or the nearest thing around it, was written."""
     origin: Origin | None = None
     for part in path:
@@ -62,7 +62,7 @@ def origin_of(raw: Any, path: Path) -> Origin | None:
     return origin
 
 
-def shown_path(path: Path) -> str:
+def shown_path(path: RecipePath) -> str:
     """`source.classes[3].id`; keys that nobody would write are cut."""
     text = ""
     for part in path:
@@ -71,7 +71,7 @@ def shown_path(path: Path) -> str:
     return text or "recipe"
 
 
-def _line(raw: LocatedMapping, path: Path, message: str) -> str:
+def _line(raw: LocatedMapping, path: RecipePath, message: str) -> str:
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[:_LONGEST_MESSAGE]} […] {message[-_LONGEST_MESSAGE // 4 :]}"
     origin = origin_of(raw, path)
@@ -82,7 +82,7 @@ def _order(origin: Origin | None) -> tuple[bool, str, int]:
     return (origin is None, origin.place, origin.line) if origin else (True, "", 0)
 
 
-def _known_part(raw: Any, location: Sequence[str | int]) -> Path:
+def _known_part(raw: Any, location: Sequence[str | int]) -> RecipePath:
     """The location up to a value that is no mapping: a bare number stands for a whole threshold."""
     path: list[str | int] = []
     for part in location:
@@ -103,7 +103,7 @@ def _child(raw: Any, part: str | int) -> Any:
     return None
 
 
-def _message(model: type[BaseModel], raw: LocatedMapping, path: Path, details: ErrorDetails) -> str:
+def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, details: ErrorDetails) -> str:
     error_type = details["type"]
     if error_type == "value_error":
         return str(details.get("ctx", {}).get("error", details["msg"]))
@@ -134,7 +134,7 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: Path, details: E
     return text
 
 
-def _at(raw: Any, path: Path) -> Any:
+def _at(raw: Any, path: RecipePath) -> Any:
     for part in path:
         raw = _child(raw, part)
     return raw
@@ -246,7 +246,7 @@ def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
     return place
 
 
-def _keys_at(model: type[BaseModel], path: Path) -> Iterator[str]:
+def _keys_at(model: type[BaseModel], path: RecipePath) -> Iterator[str]:
     plain = _without_none(_annotation(_place_at(model, path)))
     if isinstance(plain, type) and issubclass(plain, BaseModel):
         yield from plain.model_fields

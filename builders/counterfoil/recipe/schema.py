@@ -1,31 +1,55 @@
-"""What a recipe may say, as one frozen pydantic model with a description for every key.
+"""What a recipe may say, as one frozen pydantic model, its portable form, and the hashes that a recipe alone decides.
 
 The descriptions go into the JSON Schema. Checks of one key or one section live in the `schema_*` files;
 checks across sections are in `checks.py`, and `loader.py` reports all of them together.
+
+Two hashes, plan and screen, are over canonical JSON. The third, inputs, is over what the names in a recipe stand for
+(commits, weights, vectors) and belongs to the lock. Layers know what they extend by a hash of their own, over plan,
+screen and those names. Decisions on what enters where:
+
+- `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row: none.
+- `keep_rejected`, `store_embeddings` and a second `judge` change which files and columns a screen writes: screen.
+- `source`, `revision`s, token vectors and embeddings are inputs. That tokens are used at all changes prompts, and that
+  a shift is drawn from embeddings is a way of drawing: plan.
+- A class's parent and category enter only where a prompt (plan) or an object caption (screen) uses them, or a keep rule
+  whose failures are told by parents (screen).
+- A key that was added later enters only where it is not at its default: older directories keep their hashes.
+- Where a generator's weights wait changes no image, and compiled blocks are of the stack: none.
+- A folder of this machine enters by its last part only; its content is pinned by the inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from counterfoil.errors import UserError
-from counterfoil.keep import Column
-from counterfoil.keep.failure_names import TOP1
+from counterfoil.keep import Column, MisclassifiedRule
+from counterfoil.keep.failure_names import PARENT, TOP1
 from counterfoil.keep.misclassified import failure_of, judge_columns
 from counterfoil.recipe.checks import cross_section_problems
-from counterfoil.recipe.known_classes import names_every_label
-from counterfoil.recipe.names import dataset_name_problem
-from counterfoil.recipe.pairs import PAIRED_BY, pair_columns
-from counterfoil.recipe.prompts import BASE, RecipeClass, Shift, resolve_shifts
-from counterfoil.recipe.schema_generator import Generator, RetrievalClip
-from counterfoil.recipe.schema_inputs import ClassEntry, Source, Tokens
+from counterfoil.recipe.layering import (
+    OWN_EMBEDDINGS,
+    OWN_ROWS,
+    OWN_TOKENS,
+    embedding_specs,
+    model_lists,
+    names_every_label,
+    replace_names,
+)
+from counterfoil.recipe.names import REPOSITORY, dataset_name_problem, without_folders
+from counterfoil.recipe.prompts import BASE, RecipeClass, Shift, own_key, resolve_shifts, uses
+from counterfoil.recipe.schema_inputs import ClassEntry, Generator, RetrievalClip, Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.recipe.schema_output import Evaluate, Output, Publish, Samples
+from counterfoil.recipe.schema_output import PAIRED_BY, Evaluate, Output, Publish, Samples, pair_columns
 from counterfoil.recipe.schema_prompts import Prompts, Screen
+from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.section import Section, refuse
 
 
@@ -143,51 +167,44 @@ class Recipe(Section):
     @cached_property
     def plan_document(self) -> dict[str, Any]:
         """What the plan hash is over, as JSON reads it back; two of these show how two recipes differ."""
-        from counterfoil.recipe.canonical import as_read_back, plan_inputs
-
         return as_read_back(plan_inputs(self))
 
     @cached_property
     def screen_document(self) -> dict[str, Any]:
         """What the screen hash is over, as JSON reads it back; two of these show how two recipes differ."""
-        from counterfoil.recipe.canonical import as_read_back, screen_inputs
-
         return as_read_back(screen_inputs(self))
 
     @cached_property
     def plan_hash(self) -> str:
         """SHA-256 over everything that decides which samples exist, how they are rendered and laid out."""
-        from counterfoil.recipe.canonical import sha256_json
-
         return sha256_json(self.plan_document)
 
     @cached_property
     def screen_hash(self) -> str:
         """SHA-256 over everything that decides which candidates are accepted and what of them is stored."""
-        from counterfoil.recipe.canonical import sha256_json
-
         return sha256_json(self.screen_document)
 
     @cached_property
     def recipe_hash(self) -> str:
         """SHA-256 over the plan, the screen and the names of the inputs: the recipe that a layer was written for."""
-        from counterfoil.recipe.canonical import recipe_inputs, sha256_json
-
         return sha256_json(recipe_inputs(self))
 
     @cached_property
     def portable_yaml(self) -> str:
-        """The recipe as a dataset directory holds it, with no path of this machine; of the same hashes."""
-        from counterfoil.recipe.loader import portable_text
+        """The recipe as a dataset directory holds it, with no path of this machine; of the same hashes.
 
-        return portable_text(self)
+        A folder becomes `./` and its last part; tokens, unless they are of the Hub, `./tokens`, rows `./rows.csv`, and
+        embeddings `./embeddings.safetensors`, under keys by shift: the directory keeps copies of them.
+        """
+        values = _portable_values(self)
+        if "rows" in values["generator"]:
+            values["generator"]["rows"] = OWN_ROWS
+        return dump_yaml(values)
 
     @cached_property
     def portable(self) -> Recipe:
-        """The recipe without a path of this machine."""
-        from counterfoil.recipe.loader import portable_recipe
-
-        return portable_recipe(self)
+        """The recipe without a path of this machine: what `portable_yaml` loads to."""
+        return Recipe.model_validate(with_tuples(_portable_values(self)), strict=True)
 
     def __copy__(self) -> Recipe:
         # A changed copy (`model_copy(update=…)`) must not bring what was worked out of the old values.
@@ -200,3 +217,193 @@ class Recipe(Section):
     def all_shifts(self) -> tuple[Shift, ...]:
         """The base first, then every shift in order, with defaults, group and labels filled in."""
         return self._shifts
+
+
+# What sections that are hashed whole held when the first datasets were built.
+_FIRST_KEYS = {
+    "Generator": (
+        "kind", "model", "revision", "scheduler", "steps", "guidance", "size", "saved_size", "dtype", "batch_size",
+        "negative_prompt",
+    ),
+    "Output": ("format", "image", "rows_per_shard", "split"),
+    "Samples": ("candidates", "accepted", "at_most", "seed", "noise"),
+}  # fmt: skip
+
+# What changes no image: where weights wait, and compiled blocks, which are of the stack.
+_NOT_HASHED = {"Generator": ("offload", "compile")}
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces; equal values have equal text. NaN and infinity are refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def sha256_json(value: Any) -> str:
+    """SHA-256, in hex, of the canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def as_read_back(document: Any) -> Any:
+    """A document as its JSON reads back: tuples are lists there."""
+    return json.loads(canonical_json(document))
+
+
+def plan_inputs(recipe: Recipe) -> dict[str, Any]:
+    """What `Recipe.plan_hash` is over."""
+    ids = [cls.id for cls in recipe.classes]
+    generator, output = _dumped(recipe.generator), _dumped(recipe.output)
+    generator |= {
+        name: without_folders(generator[name])
+        for name in ("model", "adapter", "dataset", "captioner")
+        if generator.get(name)
+    }
+    if recipe.generator.rows is not None:
+        generator["rows"] = sha256_json(recipe.generator.rows)
+    if recipe.generator.kind == "retrieve":  # also where it is the screen's: by it the images are chosen
+        clip = recipe.ranking_clip
+        generator["clip"] = {"model": without_folders(clip.model), "weights": clip.weights}
+    output["image"]["quality"] = recipe.output.image.encoding_quality
+    return {
+        "recipe": recipe.recipe,
+        "classes": [{"id": cls.id, "name": cls.name, "label": cls.label} for cls in recipe.classes],
+        "tokens": recipe.tokens is not None,
+        "prompts": [
+            {
+                "shift": shift.name,
+                "prompt": shift.prompt,
+                "group": shift.group,
+                "classes": None
+                if len(shift.class_labels) == len(ids)
+                else [ids[label] for label in shift.class_labels],
+            }
+            | _about_classes(recipe, shift, shift.prompt)
+            | ({} if shift.embedding is None else {"embedding": True})
+            | ({} if shift.corruption is None else {"corruption": shift.corruption, "severity": shift.severity})
+            | _own_samples(recipe, shift.name)
+            for shift in recipe.all_shifts()
+        ],
+        "samples": _dumped(recipe.samples),
+        "generator": generator,
+        "output": output,
+    }
+
+
+def screen_inputs(recipe: Recipe) -> dict[str, Any]:
+    """What `Recipe.screen_hash` is over."""
+    return {
+        "model": None if recipe.screen.model is None else without_folders(recipe.screen.model),
+        "weights": recipe.screen.weights,
+        "keep": _keep(recipe.screen.keep),
+        "keep_rejected": recipe.screen.keep_rejected,
+        "store_embeddings": recipe.screen.store_embeddings,
+        "names": [cls.name for cls in recipe.classes],
+        **({} if recipe.screen.judge is None else {"judge": without_folders(recipe.screen.judge)}),
+        "shifts": [
+            {
+                "shift": shift.name,
+                "caption": shift.caption,
+                "object_caption": shift.object_caption,
+                "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
+                "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
+            }
+            | _about_classes(recipe, shift, shift.object_caption)
+            | _own_keep(recipe, shift.name)
+            | _kin(recipe, shift)
+            for shift in recipe.all_shifts()
+        ],
+    }
+
+
+def recipe_inputs(recipe: Recipe) -> dict[str, Any]:
+    """What `Recipe.recipe_hash` is over: all that decides images and rows, plan, screen, and the names of inputs.
+
+    What a layer records of the recipe that it extends. No directory depends on it. A bundled recipe whose
+    description, classifiers to score or place on the Hub change is the same one.
+    """
+    source = recipe.source.model_dump(mode="json", exclude_defaults=True, exclude={"classes"})
+    tokens = None if recipe.tokens is None else recipe.tokens.model_dump(mode="json", exclude_defaults=True)
+    for names, key in ((source, "dataset"), (tokens or {}, "path")):
+        if key in names:
+            names[key] = without_folders(names[key])
+    labels = {cls.id: [cls.source_label, list(cls.imagenet)] for cls in recipe.classes}
+    inputs = {"source": source, "labels": labels, "tokens": tokens}
+    embeddings = {
+        shift.name: [Path(shift.embedding.file).name, shift.embedding.key]
+        for shift in recipe.all_shifts()
+        if shift.embedding is not None
+    }
+    inputs |= {"embeddings": embeddings} if embeddings else {}
+    return {"plan": plan_inputs(recipe), "screen": screen_inputs(recipe), "inputs": inputs}
+
+
+def _dumped(section: Section) -> dict[str, Any]:
+    """A section's values; of keys that came later only those that are not at their default."""
+    kind, fields = type(section).__name__, type(section).model_fields
+    first, never = _FIRST_KEYS[kind], _NOT_HASHED.get(kind, ())
+    return {
+        name: value
+        for name, value in section.model_dump(mode="json").items()
+        if name in first
+        or (name not in never and getattr(section, name) != fields[name].get_default(call_default_factory=True))
+    }
+
+
+def _about_classes(recipe: Recipe, shift: Shift, template: str | None) -> dict[str, Any]:
+    """The parents and categories that a template of a shift uses, by class."""
+    classes = [recipe.classes[label] for label in shift.class_labels]
+    return {word: {cls.id: getattr(cls, word) for cls in classes} for word in uses(template)}
+
+
+def _kin(recipe: Recipe, shift: Shift) -> dict[str, Any]:
+    """The parents of all classes, where a keep rule of a shift asks whether an answer shares the label's."""
+    asked = any(isinstance(rule, MisclassifiedRule) and rule.failure == PARENT for rule in shift.keep)
+    return {"parents": {cls.id: cls.parent for cls in recipe.classes}} if asked else {}
+
+
+def _keep(steps: Sequence[Any]) -> Any:
+    """The list of keep rules; the default one by its bare name, as it was before there were lists."""
+    rules = [step.model_dump(mode="json") for step in steps]
+    for models in model_lists({"screen": {"keep": rules}}):
+        models[:] = [without_folders(name) for name in models]
+    return "thresholds" if rules == ["thresholds"] else rules
+
+
+def _own_keep(recipe: Recipe, shift: str) -> dict[str, Any]:
+    spec = recipe.prompts.shifts.get(shift)
+    return {} if spec is None or spec.keep is None else {"keep": _keep(spec.keep)}
+
+
+def _own_samples(recipe: Recipe, shift: str) -> dict[str, Any]:
+    spec = recipe.prompts.shifts.get(shift)
+    own = None if spec is None else spec.samples
+    return {} if own is None else {"samples": own.model_dump(mode="json", exclude_none=True)}
+
+
+# Keys that came later, and whose default is a value: a dataset's recipe without them keeps its bytes.
+_UNSAID = {"generator": ("options", "offload", "compile"), "samples": ("pairs", "held")}
+
+
+def _portable_values(recipe: Recipe) -> dict[str, Any]:
+    values = recipe.model_dump(mode="json", exclude_none=True)
+    for key, names in _UNSAID.items():
+        section = getattr(recipe, key)
+        for name in names:
+            if getattr(section, name) == type(section).model_fields[name].get_default(call_default_factory=True):
+                values[key].pop(name, None)  # of other kinds it is not said at all
+    tokens = dict(values.get("tokens", {}))
+    replace_names(values, without_folders)
+    for path, spec in embedding_specs(values):
+        spec["file"], spec["key"] = OWN_EMBEDDINGS, own_key(path[-2], spec["key"])
+    if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
+        # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
+        values["tokens"] = {"path": OWN_TOKENS}
+    return values
+
+
+def with_tuples(value: Any) -> Any:
+    """Lists as tuples, which strict validation wants for fields that are tuples."""
+    if isinstance(value, Mapping):
+        return {key: with_tuples(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(with_tuples(item) for item in value)
+    return value

@@ -1,15 +1,110 @@
-"""What a recipe says of mining: which classifier is audited on what, and when a failure counts as found."""
+"""What a recipe says of mining: which classifier is audited on what, when a failure counts as found.
+
+And what each method can be told (`mine.settings`), known before anything heavy is imported, and what `mined_from`
+tells of a shift.
+
+`mined_from` is free-form and may come from anybody, so that every part is looked at by itself, and what is of another
+form is as good as absent. Text is of printable characters alone: a card, a page and a terminal show it.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from counterfoil.errors import UserError
 from counterfoil.keep.failure_names import FAILURE_MEANS, failure_problem
-from counterfoil.recipe.free_form import free_form_problem
-from counterfoil.recipe.layering import nameless_problem
+from counterfoil.recipe.names import ELSEWHERE, did_you_mean, nameless_problem
+from counterfoil.recipe.problems import problem_lines
+from counterfoil.recipe.prompts import template_problem
+from counterfoil.recipe.schema_prompts import free_form_problem
+from counterfoil.recipe.strict_yaml import LocatedMapping
 from counterfoil.section import Section, refuse
+
+LONGEST = 200
+MOST_CLASSES = 12
+# A set against the rest of its class; images rendered for it against their base; or both in pairs of one noise.
+TESTED_ON = ("rows", "rendered", "both", "pairs")
+PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED = "perhaps wrong labels", "words untrusted"
+MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
+
+
+@dataclass(frozen=True, slots=True)
+class MinedFacts:
+    """What a mined shift came from; None for what is not told, or not in this form.
+
+    set_rate, rest_rate: the failure rates of the finding's images and of those that they were compared with, as
+    fractions, by the rule `failure`. tested_on: what these images were; only the words of `TESTED_ON` are believed.
+    marks: what speaks against the finding, of `MARKS`.
+    """
+
+    words: str | None = None
+    caption: str | None = None
+    role: str | None = None
+    method: str | None = None
+    target: str | None = None
+    target_sha256: str | None = None
+    set_rate: float | None = None
+    rest_rate: float | None = None
+    p: float | None = None
+    q: float | None = None
+    classes: tuple[str, ...] = ()
+    tested_on: str | None = None
+    failure: str | None = None
+    marks: tuple[str, ...] = ()
+
+
+def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
+    """The facts of a shift's `mined_from`; none of any where there is no record."""
+    record = record or {}
+    target = record.get("target")
+    classes = record.get("classes")
+    return MinedFacts(
+        words=shown_text(record.get("words")),
+        caption=shown_text(record.get("caption")),
+        role=shown_text(record.get("role")),
+        method=_named(record.get("method")),
+        target=_named(target),
+        target_sha256=shown_text(_part(target, "sha256")),
+        set_rate=_share(_part(record.get("set"), "rate")),
+        rest_rate=_share(_part(record.get("rest"), "rate")),
+        p=_share(record.get("p")),
+        q=_share(record.get("q")),
+        tested_on=tested_on if (tested_on := record.get("tested_on")) in TESTED_ON else None,
+        failure=shown_text(record.get("failure")),
+        marks=tuple(mark for mark in MARKS if isinstance(told := record.get("marks"), list | tuple) and mark in told),
+        classes=tuple(filter(None, map(shown_text, classes if isinstance(classes, list | tuple) else ()))),
+    )
+
+
+def shown_text(value: Any) -> str | None:
+    """A text in one line of printable characters, cut where it is long; None for what is no text, or an empty one."""
+    if not isinstance(value, str):
+        return None
+    # What cannot be printed steers terminals, or turns the direction of what stands beside it.
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in value[: 4 * LONGEST]).split())
+    return (line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…") or None
+
+
+def _named(value: Any) -> str | None:
+    """A name, or the name that a mapping has."""
+    return shown_text(_part(value, "name") if isinstance(value, Mapping) else value)
+
+
+def _part(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def _share(value: Any) -> float | None:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= 1 else None
+
 
 CONFIRM = ("rows", "rendered", "both")
 
@@ -74,3 +169,372 @@ class Mine(Section):
     def _plain_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
         refuse(free_form_problem(value))
         return value
+
+
+_CLASS_PLACE = "{class}"
+
+
+class ExampleDescription(Section):
+    """An image that a person has described, for captioners that are shown how to describe."""
+
+    image: str = Field(min_length=1, description="Path of the image, from the recipe's folder.")
+    text: str = Field(min_length=1, max_length=1000, description="Its description: a few short sentences.")
+
+
+class BugsSettings(Section):
+    """Settings of `bugs` (Wiles 2022, section 3): draw, look where the target fails, describe that, and test it."""
+
+    captioner: str = Field(
+        min_length=1, description="What describes failures: a captioner of the Hub, `local-dir:…` or `lab:captioner`."
+    )
+    base: str | None = Field(
+        default=None,
+        description="The open prompt of a class, with {class}; null: the recipe's own base. Wiles 2022: `a realistic"
+        " photograph of a {class} ({parent}).`",
+    )
+    classes: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="Ids of the classes that are looked at; null: all."
+    )
+    baseline: int = Field(
+        default=64, ge=8, le=1_000_000, description="Images of the base a class, to find failures in."
+    )
+    clusters: int = Field(
+        default=4, ge=1, le=100, description="Descriptions a class, at most: one a cluster of failures."
+    )
+    fewest_failures: int = Field(default=2, ge=1, le=1000, description="Failures that make a cluster.")
+    captions: int = Field(
+        default=4, ge=1, le=100, description="Captions an image: the likeliest one, and others drawn."
+    )
+    described: int = Field(default=8, ge=1, le=1000, description="Images of a cluster that are described, at most.")
+    sentences: int = Field(
+        default=2, ge=1, le=10, description="Sentences (or phrases) that a description joins, at most."
+    )
+    seeds: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Describe failures on images that exist, and not on those of the base: splits of the source, or one"
+        " built dataset (Wiles 2022, section 4.2: ImageNet-A).",
+    )
+    rank: Literal["likelihood", "contrast"] = Field(
+        default="contrast",
+        description="What a description maximises: `likelihood`, that of its images (Wiles 2022); `contrast`, how far"
+        " that is above the likelihood of images of the class that are answered right.",
+    )
+    examples: tuple[ExampleDescription, ...] = Field(
+        default=(),
+        max_length=8,
+        description="Described images that the captioner is shown first, where its kind takes them.",
+    )
+    batch: int = Field(
+        default=16, ge=4, le=100_000, description="Pairs before the first look; each next look doubles them."
+    )
+    pairs: int = Field(default=128, ge=8, le=1_000_000, description="Pairs that a hypothesis is tested on, at most.")
+    images: int = Field(
+        default=5000,
+        ge=100,
+        le=100_000_000,
+        description="Images that the search draws, at most; what estimates the rates of its findings comes on top.",
+    )
+    half_width: float = Field(
+        default=0.05,
+        gt=0,
+        lt=1,
+        description="How far the interval of a finding's difference is to reach to either side, by the number of fresh"
+        " pairs that are drawn for its rates after its test.",
+    )
+    estimate_pairs: int = Field(
+        default=512,
+        ge=8,
+        le=1_000_000,
+        description="Fresh pairs drawn for a finding, at most, whatever half_width asks.",
+    )
+    shorten: bool = Field(
+        default=True,
+        description="Whether shorter words are tried for what is confirmed, and for the rest each piece by itself.",
+    )
+    until: int | None = Field(
+        default=None,
+        ge=2,
+        le=10_000,
+        description="Also estimate each finding's failure rate by drawing until so many failures (Wiles 2022: 20).",
+    )
+    adversarial: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="Failures a description that adversarial.yaml asks for (Wiles 2022: at most 1,000 images are drawn"
+        " for each); 0 writes no such recipe.",
+    )
+    at_most: int = Field(
+        default=1000, ge=1, le=1_000_000, description="Images that adversarial.yaml draws a description, at most."
+    )
+
+    @field_validator("base")
+    @classmethod
+    def _names_the_class(cls, base: str | None) -> str | None:
+        if base is not None:
+            once = None if base.count(_CLASS_PLACE) == 1 else f"found '{base}', expected {_CLASS_PLACE} once"
+            refuse(template_problem(base, with_class=True, about_class=True) or once)
+        return base
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> BugsSettings:
+        if self.batch > self.pairs:
+            raise ValueError(f"batch is {self.batch}, expected at most pairs ({self.pairs})")
+        if self.adversarial > self.at_most:
+            raise ValueError(f"at_most is {self.at_most}, expected at least adversarial ({self.adversarial})")
+        return self
+
+
+CONTEXT = "context"
+_CONTEXT_PLACES = ("{class}", f"{{{CONTEXT}}}")
+# What is asked of each axis that is known. Chegini 2023, section 3.1, asks for uncommon backgrounds.
+QUESTIONS = {
+    "background": "What are uncommon backgrounds that a {class} can appear in?",
+    "colour": "What are uncommon colours that a {class} can have?",
+    "size": "What are uncommon sizes or distances at which a {class} can appear?",
+    "light": "What are uncommon lights or weathers that a {class} can be photographed in?",
+}
+# Where a context of an axis stands in a sentence. Chegini 2023, Table 4, for the first and for all others.
+_BEHIND = "a photo of a {class} {context}"
+_PROMPTS = {"colour": "a photo of a {context} {class}"}
+
+
+class ChatSettings(Section):
+    """A chat model that is asked for contexts. No key is written here: it comes from the login or the environment."""
+
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A chat model of the Hub's providers, or as `base_url` serves it; `transformers:NAME[@REVISION]`"
+        " and `local-dir:PATH` answer in this process. null: the one whose recorded `answers` are replayed.",
+    )
+    base_url: str | None = Field(
+        default=None,
+        min_length=1,
+        description="An address that speaks OpenAI's protocol, such as http://localhost:8000/v1 (vLLM, llama.cpp,"
+        " Ollama, `transformers serve`). Its key, where it wants one, is OPENAI_API_KEY of the environment.",
+    )
+    most: int = Field(default=8, ge=1, le=100, description="Contexts that are asked for, a class.")
+    tries: int = Field(
+        default=3, ge=1, le=20, description="Questions a class, at most: an answer that cannot be used is asked again."
+    )
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the answers, where the model takes one.")
+    temperature: float = Field(default=0.0, ge=0, le=2, description="0: the likeliest answer; above, drawn ones.")
+    most_tokens: int = Field(default=512, ge=16, le=32_768, description="Tokens of an answer, at most.")
+    answers: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Path of recorded answers (`answers.json` of an earlier run), from the recipe's folder: what was"
+        " asked before is replayed and the model not asked again.",
+    )
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            refuse(_address_problem(value))
+        return value
+
+    @model_validator(mode="after")
+    def _somebody_answers(self) -> ChatSettings:
+        if self.model is None and self.base_url is not None:
+            raise ValueError("base_url needs model beside it: the name of a model that is served there")
+        if self.model is None and self.answers is None:
+            raise ValueError("nobody answers, expected model, or answers that were recorded")
+        own = self.model is not None and self.model.startswith(("transformers:", "local-dir:", "/", "./", "../", "~"))
+        if own and self.base_url is not None:
+            raise ValueError(f"model '{self.model}' answers in this process, expected no base_url beside it")
+        return self
+
+
+class ContextsSettings(Section):
+    """Settings of `contexts` (Chegini 2023): contexts of each class are proposed, and failures choose among them."""
+
+    axis: str = Field(
+        default="background",
+        min_length=1,
+        max_length=100,
+        description="What contexts tell: background, colour, size or light; any other needs `question`.",
+    )
+    question: str | None = Field(
+        default=None, max_length=1000, description="What a chat model is asked, with {class}; null: that of the axis."
+    )
+    contexts: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Contexts that people wrote: a bundled list (`wardrobe`, `wardrobe-colours`, `cifar10`, `cifar100`,"
+        " `imagenet`), or a YAML file of your own.",
+    )
+    chat: ChatSettings | None = Field(
+        default=None, description="A chat model that proposes contexts, beside those of a list or in place of them."
+    )
+    similarity: float = Field(
+        default=0.97,
+        gt=0,
+        le=1,
+        description="Two contexts of a class whose captions have a larger cosine by CLIP are one, and the first stays.",
+    )
+    k: int = Field(default=3, ge=1, le=100, description="Contexts a class that are carried to the test, at most.")
+    rank: Literal["count", "lift"] = Field(
+        default="count",
+        description="What contexts of a class are ordered by: `count`, failures that CLIP finds there (Chegini 2023);"
+        " `lift`, their share among failures over that among right answers, with one image more of both kinds in each"
+        " context.",
+    )
+    fewest_failures: int = Field(default=2, ge=1, le=1000, description="A context with fewer failures is not chosen.")
+    pooled: tuple[str, ...] = Field(
+        default=(),
+        description="Classifiers whose failures choose contexts too, beside the target's: one set of images for all of"
+        " them (Chegini 2023, section 5.3.2, type 1).",
+    )
+    prompt: str = Field(
+        default=_BEHIND,
+        min_length=1,
+        max_length=1000,
+        description="The caption and prompt of a class in a context, with {class} and {context} once each;"
+        " unless it is told, of colours `a photo of a {context} {class}`.",
+    )
+    images: int = Field(default=5, ge=1, le=1000, description="Images that are drawn for each failure (Chegini 2023).")
+    at_most_images: int = Field(default=100, ge=1, le=1_000_000, description="Images a context, at most.")
+    controls: bool = Field(
+        default=True, description="Also draw as many images of class names alone, and of random other contexts."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prompt_of_the_axis(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or data.get("prompt") is not None or str(data.get("axis")) not in _PROMPTS:
+            return data
+        return {**data, "prompt": _PROMPTS[data["axis"]]}
+
+    @field_validator("question")
+    @classmethod
+    def _asks_of_a_class(cls, value: str | None) -> str | None:
+        refuse(None if value is None else template_problem(value, with_class=True))
+        return value
+
+    @field_validator("prompt")
+    @classmethod
+    def _says_both(cls, value: str) -> str:
+        refuse(_prompt_problem(value))
+        return value
+
+    @model_validator(mode="after")
+    def _can_propose(self) -> ContextsSettings:
+        if self.contexts is None and self.chat is None:
+            raise ValueError("nobody proposes contexts, expected `contexts` (a list), `chat` (a model), or both")
+        if self.chat is not None and self.question is None and self.axis not in QUESTIONS:
+            raise ValueError(
+                f"axis is '{self.axis}', of which no question is known ({', '.join(QUESTIONS)} are);"
+                " expected `question` beside it, with {class}"
+            )
+        return self
+
+    def asked(self) -> str:
+        """The question to a chat model, with {class}. Only where `chat` is set is there one for certain."""
+        return self.question if self.question is not None else QUESTIONS[self.axis]
+
+    def caption(self, class_name: str, context: str) -> str:
+        """The prompt of a class in a context; what is filled in is never read as a template."""
+        words = dict(zip(_CONTEXT_PLACES, (class_name, context), strict=True))
+        first, second = sorted(_CONTEXT_PLACES, key=self.prompt.index)
+        before, _, rest = self.prompt.partition(first)
+        between, _, after = rest.partition(second)
+        return f"{before}{words[first]}{between}{words[second]}{after}"
+
+
+def _prompt_problem(prompt: str) -> str | None:
+    bare = prompt
+    for place in _CONTEXT_PLACES:
+        if prompt.count(place) != 1:
+            return f"found '{prompt}', expected {place} once"
+        bare = bare.replace(place, "")
+    return f"found '{prompt}', expected no braces but {' and '.join(_CONTEXT_PLACES)}" if {*"{}"} & {*bare} else None
+
+
+def _address_problem(address: str) -> str | None:
+    """What keeps an address from being one that may stand in a file, or None. What may be a key is not shown."""
+    try:
+        parts: Any = urlsplit(address.removeprefix(ELSEWHERE))
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        return "found no address that can be read, expected one such as http://localhost:8000/v1"
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        return (
+            "found an address with a name, a key or a question in it, expected the plain one;"
+            " a key is set in the environment, as OPENAI_API_KEY"
+        )
+    if parts.scheme not in ("http", "https") or not host or not address.isprintable() or " " in address:
+        return f"found '{address[:80]}', expected an address such as http://localhost:8000/v1"
+    return None
+
+
+MOST_ALPHA = 0.3  # Jain 2023, A.7: from 0 to 0.3; further on, nothing of the caption is left
+_Section = TypeVar("_Section", bound=Section)
+
+
+class MethodSettings(Section):
+    """What every method that chooses among captions can be told."""
+
+    captions: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Candidate captions: a bundled grammar (`any`, `cifar`, `imagenet`, `wardrobe`), or a file;"
+        " null: `any`, which fits classes of any names.",
+    )
+    noun: Literal["class", "category", "hyponyms"] = Field(
+        default="class", description="What captions call a class: its name, its category, or its hyponyms."
+    )
+
+
+class DirectionsSettings(MethodSettings):
+    """The settings of the method `directions`."""
+
+    score: Literal["difference", "shifted"] = Field(
+        default="difference",
+        description="How a caption c with reference r is scored: `difference`, (c - r) normalised, as the paper says; "
+        "`shifted`, ((c - r) - mean) / deviation normalised, as the released code does.",
+    )
+    fewest_errors: int = Field(default=10, ge=2, description="A class with fewer failures has no direction.")
+    permutations: int = Field(default=200, ge=0, le=100_000, description="Permutations behind the p of a strength.")
+    alpha: float = Field(
+        default=0.1, ge=0, le=MOST_ALPHA, description="How far a decoded vector turns from the caption's: 0 to 0.3."
+    )
+    vector_norm: float = Field(
+        default=1.0, gt=0, le=1e6, description="The length of the vectors that the generator of embeddings expects."
+    )
+    pool: bool = Field(
+        default=True, description="Also look for a direction of all classes of a category, where classes have one."
+    )
+
+
+METHOD_SETTINGS: Mapping[str, type[Section]] = {
+    "directions": DirectionsSettings,
+    "bugs": BugsSettings,
+    "contexts": ContextsSettings,
+}
+
+
+def method_settings(mine: Mine) -> Section:
+    """The settings of the method that `mine` names. UserError for one that there is not, and for wrong settings."""
+    if mine.method not in METHOD_SETTINGS:
+        raise unknown_method(mine.method, METHOD_SETTINGS)
+    return validated(METHOD_SETTINGS[mine.method], mine.settings, "mine.settings")
+
+
+def unknown_method(method: str, known: Mapping[str, Any]) -> UserError:
+    return UserError(f"mine.method: found '{method}'{did_you_mean(method, known)}", f"There is: {', '.join(known)}.")
+
+
+def validated(section: type[_Section], values: Mapping[str, Any], place: str) -> _Section:
+    """A section of what a recipe and the command line say. UserError with every problem of it."""
+    try:
+        return section.model_validate(values)
+    except ValidationError as error:
+        problems = problem_lines(section, LocatedMapping(values), error, across=lambda raw: ())
+        # What is wrong between keys is of no one of them.
+        between = [one for one in error.errors(include_url=False) if not one["loc"] and one["type"] == "value_error"]
+        told = [f"{place}: {one.get('ctx', {}).get('error', one['msg'])}" for one in between]
+        raise UserError([*(f"{place}.{problem}" for problem in problems), *told]) from error

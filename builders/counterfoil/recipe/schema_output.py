@@ -8,8 +8,20 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from counterfoil.keep import Column
 from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
 from counterfoil.section import Section, refuse
+
+PAIRED_BY = "paired_by"
+
+
+def pair_columns(pairs: str) -> dict[str, Column]:
+    """The columns that tables have because of `samples.pairs`."""
+    if pairs == "noise":
+        return {}
+    what = "What the image shares with the base image of its pair beside noise: attention; none for the base."
+    return {PAIRED_BY: Column("string", what)}
+
 
 MOST_AUTHORS = 1000
 LONGEST_LINE = 200  # of an author, a version, a contact, a DOI

@@ -1,21 +1,192 @@
-"""What a recipe says in words: the base, the shifts, and the captions and thresholds that screen them."""
+"""What a recipe says in words: the base, the shifts, and the captions, thresholds and keep rules that screen them."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, create_model, field_validator, model_serializer, model_validator
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.corruptions import KIND_OF, MATCH, MOST_SEVERE
-from counterfoil.recipe.free_form import free_form_problem
-from counterfoil.recipe.layering import judge_problem, nameless_problem
-from counterfoil.recipe.names import did_you_mean, group_name_problem, quoted
-from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps, order_problem
+from counterfoil.keep import KEEP_RULES, KeepRule
+from counterfoil.recipe.names import did_you_mean, group_name_problem, judge_problem, nameless_problem, quoted
+from counterfoil.recipe.prompts import CLASS_ID, KIND_OF, MATCH, MOST_SEVERE, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
-from counterfoil.recipe.templates import CLASS_ID, embedding_key_problem, template_problem
-from counterfoil.recipe.threshold_spec import ObjectThresholdSpec, ThresholdSpec
 from counterfoil.section import Section, refuse
+
+
+class ThresholdSpec(Section):
+    """The least cosine that passes: a value, or a percentile of scores.
+
+    For the object the percentile is over the class's own validation images; for a shift it is over all
+    candidates of the shift, so it is known only after they are rendered: until then the shift is open.
+    """
+
+    written_as = "a number, or `value:` or `percentile:`"
+
+    value: float | None = Field(default=None, ge=-1, le=1, description="The least cosine similarity that passes.")
+    percentile: float | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="Percentile of scores. Object: of the class's own validation images. Shift: of all its"
+        " candidates, which leaves the shift open until `counterfoil calibrate`.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number_is_value(cls, data: Any) -> Any:
+        if isinstance(data, int | float) and not isinstance(data, bool):
+            return {"value": data}
+        return data
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ThresholdSpec:
+        if self.value is not None and self.percentile is not None:
+            raise ValueError("found value and percentile, expected one of them (null drops an inherited one)")
+        if self._says_nothing():
+            raise ValueError("found neither, expected a number, `value:` or `percentile:`")
+        return self
+
+    def _says_nothing(self) -> bool:
+        return self.value is None and self.percentile is None
+
+
+class ObjectThresholdSpec(ThresholdSpec):
+    """The least cosine of the object that passes, and those of single classes, which win.
+
+    A base's or a shift's own one may name classes alone: then the others are as the screen says. A layer adds classes
+    to those below, and null takes one out.
+    """
+
+    classes: dict[str, Annotated[float, Field(ge=-1, le=1)]] | None = Field(
+        default=None, description="The least cosine that passes for single classes, by class id; wins over the others."
+    )
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _without_those_taken_out(cls, values: Any) -> Any:
+        """Without nulls, in one order: what is written in another one gives the same bytes."""
+        if not isinstance(values, Mapping):
+            return values
+        return {key: values[key] for key in sorted(values, key=str) if values[key] is not None} or None
+
+    def _says_nothing(self) -> bool:
+        return super()._says_nothing() and self.classes is None
+
+    def over(self, default: ObjectThresholdSpec) -> ObjectThresholdSpec:
+        """This one of a base or a shift, with what it leaves open as the screen's `default` says."""
+        if self.value is not None or self.percentile is not None:
+            return self
+        both = {**(default.classes or {}), **(self.classes or {})}
+        return default.model_copy(update={"classes": {key: both[key] for key in sorted(both)}})
+
+    def of_class(self, class_id: str) -> float | None:
+        """The value of this class alone; None where it is as the others."""
+        return None if self.classes is None else self.classes.get(class_id)
+
+
+class _Step(Section):
+    """One keep rule: its name, or its name with settings."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_is_defaults(cls, data: Any) -> Any:
+        return {data: {}} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> _Step:
+        found = [name for name in KEEP_RULES if getattr(self, name) is not None]
+        if len(found) != 1:
+            raise ValueError(f"found {' and '.join(found) or 'no rule'}, expected one of: {', '.join(KEEP_RULES)}")
+        return self
+
+    @model_serializer
+    def _as_written(self) -> Any:
+        name = self.name
+        settings = getattr(self, name).model_dump(mode="json", exclude_none=True)
+        return {name: settings} if settings else name
+
+    @property
+    def name(self) -> str:
+        return next(name for name in KEEP_RULES if getattr(self, name) is not None)
+
+    @property
+    def rule(self) -> KeepRule:
+        return getattr(self, self.name)
+
+
+_FIELDS: dict[str, Any] = {
+    name: (rule | None, Field(default=None, description=(rule.__doc__ or "").partition("\n")[0]))
+    for name, rule in KEEP_RULES.items()
+}
+KeepStep = create_model("KeepStep", __base__=_Step, __doc__=_Step.__doc__, **_FIELDS)
+DEFAULT_KEEP: tuple[Any, ...] = (KeepStep.model_validate("thresholds"),)
+
+
+def order_problem(steps: Sequence[Any] | None) -> str | None:
+    """What is wrong with the order of some steps, or None."""
+    names = [step.name for step in steps or ()]
+    for place, name in enumerate(names):
+        missing = [other for other in KEEP_RULES[name].after if other not in names[:place]]
+        if missing:
+            return f"found '{name}', expected '{missing[0]}' before it"
+    repeated = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    return None if repeated is None else f"found '{repeated}' again, expected each rule once"
+
+
+def as_steps(value: Any) -> Any:
+    """A bare name or rule as a list of one, as recipes wrote it before there were several."""
+    if isinstance(value, list | tuple) and not value:
+        raise ValueError(f"found an empty list, expected at least one of: {', '.join(KEEP_RULES)}")
+    return (value,) if isinstance(value, str | Mapping) else value
+
+
+DEEPEST = 8  # levels of mappings and lists, the outermost being the first
+MOST_VALUES = 1000  # keys count too
+MOST_CHARACTERS = 100_000  # of all keys and texts together
+# Past 2^53 readers of JSON that know floats alone lose digits.
+LARGEST = 2**53
+
+
+def free_form_problem(value: Any) -> str | None:
+    """What keeps a value from being plain JSON of bounded size, or None."""
+    values = characters = 0
+    # A list of what is left and no recursion: depth is one of the things that are asked.
+    left: list[tuple[Any, int]] = [(value, 1)]
+    while left:
+        one, depth = left.pop()
+        inside: list[Any] = []
+        match one:
+            case Mapping():
+                if not all(isinstance(key, str) for key in one):
+                    return "found a key that is no text, expected text"
+                inside = [*one.keys(), *one.values()]
+            case list() | tuple():
+                inside = list(one)
+            case str():
+                characters += len(one)
+            case None | bool():
+                pass
+            case int():
+                if abs(one) > LARGEST:
+                    return "found a whole number past 2^53, expected it in quotes"
+            case float():
+                if not math.isfinite(one):
+                    return f"found {one}, expected finite numbers"
+            case _:
+                return f"found {type(one).__name__}, expected mappings, lists, text, numbers, true, false or null"
+        if inside and depth > DEEPEST:
+            return f"nested too deeply, expected at most {DEEPEST} levels"
+        values += len(inside)
+        if values > MOST_VALUES:
+            return f"found more than {MOST_VALUES:,} keys and values, expected at most these"
+        if characters > MOST_CHARACTERS:
+            return f"found more than {MOST_CHARACTERS:,} characters, expected at most these"
+        left += [(each, depth + 1) for each in inside]
+    return None
+
 
 # A shift that was found by looking for failures is `mined`, whatever it changes.
 Kind = Literal[

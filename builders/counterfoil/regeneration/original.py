@@ -18,7 +18,7 @@ from counterfoil.dataset.pinned_models import wrong_model
 from counterfoil.errors import UserError
 from counterfoil.label_checks.validation_answers import without_validation
 from counterfoil.recipe import Recipe, load_own_recipe
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.sources.pool import wrong_pool
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import EMBEDDINGS, LOCK, MANIFEST, RECIPE, ROWS, THRESHOLDS, TOKENS

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_conditions import Conditions
+from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.sources.rows import Rows
 
 # As ChestX-ray14 writes them: "Cardiomegaly|Effusion".

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from counterfoil.errors import CounterfoilError
-from counterfoil.recipe.layering import is_local
-from counterfoil.recipe.names import ELSEWHERE
+from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_content
 from counterfoil.store.atomic import write_atomically

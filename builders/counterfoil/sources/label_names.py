@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.names import LAB
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 from counterfoil.sources.lab_datasets import lab_names
 from counterfoil.sources.label_agreement import MOST_LABELS
 

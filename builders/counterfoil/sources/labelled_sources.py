@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass, sha256_json
-from counterfoil.recipe.schema_conditions import Conditions
+from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.regular_files import named_path
 from counterfoil.sources.class_matching import labels_of
 from counterfoil.sources.condition_labels import ConditionLabels, conditions_of

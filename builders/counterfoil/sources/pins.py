@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from counterfoil.models.names import COMMIT, LAB
-from counterfoil.recipe.layering import is_local
-from counterfoil.recipe.names import ELSEWHERE
-from counterfoil.recipe.schema_conditions import Conditions
+from counterfoil.recipe.names import ELSEWHERE, is_local
+from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_content
 from counterfoil.sources.known_folders import remember_folder

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.names import LOCK, ROWS
+from counterfoil.recipe.prompts import MATCH
 from counterfoil.sources.class_matching import labels_of
 from counterfoil.sources.condition_labels import conditions_of
 from counterfoil.sources.input_datasets import image_of, read_rows
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from counterfoil.recipe import Recipe, RecipeClass
-    from counterfoil.recipe.schema_conditions import Conditions
+    from counterfoil.recipe.schema_inputs import Conditions
     from counterfoil.sources.rows import Rows
 
 # What a column of licences may hold: a name or an address of one.

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.recipe import Recipe, load_own_recipe, load_recipe
-from counterfoil.recipe.known_classes import same_classes
+from counterfoil.recipe.layering import class_slug, same_classes
 from counterfoil.recipe.loader import with_classes
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, RECIPE, class_id_problem, quoted
 from counterfoil.recipe.schema_inputs import ClassEntry
-from counterfoil.recipe.short_forms import class_slug
 from counterfoil.sources.label_agreement import label_by_name, named_problem, refuse_disagreements
 from counterfoil.sources.label_names import label_names, names_at_hand
 

@@ -21,7 +21,7 @@ from counterfoil.models.error_text import one_line
 from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe import sha256_json
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.regular_files import irregularity, read_regular
 from counterfoil.sources.folder_content import folder_content, folder_listing

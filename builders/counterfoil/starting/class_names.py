@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 from counterfoil.errors import UserError
+from counterfoil.recipe.layering import class_slug
 from counterfoil.recipe.names import LONGEST_NAME
-from counterfoil.recipe.short_forms import class_slug
 from counterfoil.sources.label_agreement import label_by_name
 
 _MOST_SHOWN = 10

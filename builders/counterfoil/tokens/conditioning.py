@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from counterfoil.models.id_bounds import refuse_unknown_ids
-from counterfoil.recipe.templates import fill
+from counterfoil.recipe.prompts import fill
 
 
 class _RowsBehind(nn.Module):

@@ -9,7 +9,7 @@ from counterfoil.keep.failure_names import PARENT, TOP1, answered_class
 from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, judge_column
 from counterfoil.plan import Plan
 from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.verification.row_faults import Row, RowFaults, shown_value
 
 # By a judge's name without folders, as the lock has it.

@@ -20,8 +20,7 @@ from counterfoil.mining.bugs.descriptions import Description, pieces_of
 from counterfoil.mining.bugs.search import BugSearch, search_bugs
 from counterfoil.mining.bugs.shortening import shorter
 from counterfoil.paired_stats import PairCount
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 
 LAB = "a photo of a {class}"
 WILES = "a realistic photograph of a {class} (insect)."

@@ -22,8 +22,7 @@ from counterfoil.mining.findings_layer import _shared_settings
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import refuse_unanswered
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from tiny_captioners import llava, vision_encoder_decoder
 
 IN_ROWS = (

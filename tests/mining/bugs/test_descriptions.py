@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from counterfoil.lab.captions import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS
 from counterfoil.mining.bugs.descriptions import Description, Piece, pieces_of
-from counterfoil.recipe.templates import template_problem
+from counterfoil.recipe.prompts import template_problem
 
 LAB = "a photo of a {class}"
 WILES = "a realistic photograph of a {class} (insect)."

@@ -31,8 +31,7 @@ from counterfoil.mining.findings_layer import mined_from
 from counterfoil.paired_stats import PairCount, pairs_of_half_width, tango_interval
 from counterfoil.progress import report
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.sources import LabelledImages
 
 RECIPE = load_recipe("wardrobe-bugs")

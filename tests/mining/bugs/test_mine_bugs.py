@@ -32,7 +32,7 @@ from counterfoil.mining.findings import SHORTENED_TO, Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import bundled_recipes, load_recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.schema_mine import BugsSettings
 from counterfoil.store.reading import read_rows
 from counterfoil.verification import verify
 

@@ -19,8 +19,7 @@ from counterfoil.mining.bugs.trials import BugHypothesis
 from counterfoil.mining.findings import Finding, Findings
 from counterfoil.models.clip import load_clip
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.sources.labelled_sources import labelled_split
 
 # Planted: sneakers come with the road in training; a third of them are elsewhere in every other split.

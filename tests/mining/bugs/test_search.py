@@ -11,8 +11,7 @@ from synthetic_world import World, colour, place
 from counterfoil.errors import UserError
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.search import BugSearch, search_bugs
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 
 NAMES = ("sandal", "coat")
 SNOW = Description((place("in the snow"),))

@@ -12,11 +12,11 @@ from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, COMPANIONS
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.methods.directions import grammar_captions
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.bundled import bundled_folder, bundled_recipes
+from counterfoil.recipe.layering import bundled_folder, bundled_recipes
 from counterfoil.recipe.loader import with_classes
-from counterfoil.recipe.method_settings import DirectionsSettings
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.recipe.schema_inputs import ClassEntry
+from counterfoil.recipe.schema_mine import DirectionsSettings
 
 # How many prepositions of its own each category has: Jain 2023, C.2, and for the last four the public implementation.
 OWN_PREPOSITIONS = {

@@ -20,7 +20,7 @@ from counterfoil.mining.contexts.asking import understood
 from counterfoil.mining.contexts.recorded import ANSWERS
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.recipe.schema_mine import ContextsSettings
 from tiny_chats import llama
 
 THREE = ("bag", "sandal", "ankle boot")
@@ -254,7 +254,7 @@ import sys
 from pathlib import Path
 from counterfoil.mining.contexts import proposed_contexts
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.recipe.schema_mine import ContextsSettings
 chat = {"model": "small", "base_url": sys.argv[1]}
 proposed_contexts(load_recipe("wardrobe-mini"), ContextsSettings(chat=chat), Path(sys.argv[2]), "cpu")
 """

@@ -11,8 +11,8 @@ from counterfoil.lab.captions import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, COLOURS, PATTERNS
 from counterfoil.mining.contexts import load_contexts, proposed_contexts, same_words
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.recipe.prompts import RecipeClass
+from counterfoil.recipe.schema_mine import ContextsSettings
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 

@@ -11,7 +11,7 @@ import pytest
 from counterfoil.mining.contexts.layer import CLASS_NAME, CONTEXTS, RANDOM_CONTEXTS, contexts_layer, control_notes
 from counterfoil.mining.findings import ClassAudit, ClassContext, Findings, MethodUsed, MinedRecipe, Target
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.recipe.schema_mine import ContextsSettings
 
 WORDS = ("in the snow", "at night", "on the road", "in the forest", "on the rocks")
 

@@ -14,8 +14,7 @@ from counterfoil.mining.contexts.templates import plain_caption, prompt_in, word
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found
 from counterfoil.mining.methods.contexts import find_contexts
 from counterfoil.mining.mine_recipe import mine
-from counterfoil.recipe.contexts_settings import ContextsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import ContextsSettings, Mine
 
 WIDTH, ROWS = 16, 300
 SETTINGS = ContextsSettings(contexts="wardrobe")

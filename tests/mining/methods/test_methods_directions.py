@@ -12,9 +12,8 @@ from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.mining.shift_names import slugs
-from counterfoil.recipe.method_settings import METHOD_SETTINGS, DirectionsSettings
 from counterfoil.recipe.names import group_name_problem
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine
 
 WIDTH, ROWS = 24, 240
 # What every caption of the class says, and three contexts that images and captions may have.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.evaluation.subject import Subject
 from counterfoil.recipe import Recipe, RecipeClass
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.sources import LabelledImages, labelled_source, labelled_split, thinned
 from counterfoil.sources.condition_labels import ConditionLabels
 from counterfoil.sources.input_datasets import source_splits

@@ -14,9 +14,8 @@ from counterfoil.errors import UserError
 from counterfoil.keep.failure_names import TOP1
 from counterfoil.mining.findings_layer import laid_over, seed_for
 from counterfoil.recipe import layer_text
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.mined_facts import mined_facts
-from counterfoil.recipe.names import derived_name
+from counterfoil.recipe.names import derived_name, without_folders
+from counterfoil.recipe.schema_mine import mined_facts
 from counterfoil.report.findings import BESIDE
 
 PURPOSE = "adversarial"

@@ -16,8 +16,7 @@ from counterfoil.mining.bugs.search import Described, FailureCluster
 from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, RecipeClass
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.sources import LabelledImages
 from counterfoil.user_cache import user_cache
 

@@ -38,8 +38,7 @@ from counterfoil.models.classifiers import load_classifier
 from counterfoil.paired_stats import smallest_paired_difference
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import POWER, StoppedRate
 
 SHORTENED_FROM = "shortened_from"

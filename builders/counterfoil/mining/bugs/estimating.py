@@ -19,7 +19,7 @@ from counterfoil.mining.findings import Finding, Findings, FreshPairs, Purpose, 
 from counterfoil.paired_stats import pairs_of_half_width
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.schema_mine import BugsSettings
 
 # Of a cell that the screen accepts less often than this, no more is drawn than if it did as often.
 _LEAST_ACCEPTED = 0.05

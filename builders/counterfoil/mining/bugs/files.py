@@ -27,8 +27,7 @@ from counterfoil.mining.report import pictures_wanted, thumbnails
 from counterfoil.mining.round_dataset import DATASET, round_doubts
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.store.decoding import readable_image
 

@@ -33,10 +33,9 @@ from counterfoil.models.captioners import CaptionExample, describe_captioner, lo
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures, refuse_unanswered
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.layer import layer_text
+from counterfoil.recipe.loader import layer_text
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.regular_files import named_path
 from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import readable_image

@@ -21,8 +21,7 @@ from counterfoil.mining.method import CandidateCaptions, ClassNote, Found, Hypot
 from counterfoil.mining.relabelling import with_checked_labels
 from counterfoil.models.clip import ClipModel
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 
 _FEWEST_TRAIN_ROWS = 2
 

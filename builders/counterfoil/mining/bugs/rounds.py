@@ -14,10 +14,9 @@ from counterfoil.mining.findings_layer import seed_for, shifts_layer
 from counterfoil.mining.round_dataset import LAYER, answered, built_round, carried_overrides, keep_layer
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe, RecipeClass
-from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.prompts import BASE
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.sources import LabelledImages
 
 GROUP = "descriptions"

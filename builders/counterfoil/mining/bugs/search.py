@@ -28,8 +28,7 @@ from counterfoil.mining.bugs.trials import (
 )
 from counterfoil.mining.shift_names import slugs
 from counterfoil.paired_stats import PairCount, most_pairs_to_decide
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import StoppedRate, clopper_pearson, stopped_rate
 
 # A class that fails more often than it is right says nothing about what makes it fail.

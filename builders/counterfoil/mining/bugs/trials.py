@@ -13,8 +13,7 @@ from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, Pairs, Purpose, RoundAsked
 from counterfoil.paired_stats import PairCount, decide, log_e_value, most_pairs_to_decide
 from counterfoil.progress import report
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import e_bh
 
 # Fewer pairs of a cell are not worth the round.

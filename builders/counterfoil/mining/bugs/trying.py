@@ -36,10 +36,8 @@ from counterfoil.mining.shift_names import slugs
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.failure_rules import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
-from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.method_settings import validated
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import BugsSettings, Mine, validated
 from counterfoil.regular_files import named_path
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from counterfoil.recipe.checks import Path, RecipeProblem
+from counterfoil.recipe.checks import RecipePath, RecipeProblem
 from counterfoil.recipe.names import did_you_mean
 
 NOUN, CLASS = "noun", "class"
@@ -22,7 +22,7 @@ LONGEST_CAPTION = 500
 def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Every problem as (path in the file, message)."""
     by_name = {name: own for name, own in _mapping(grammar.get("by_name")).items() if isinstance(own, Mapping)}
-    places: list[tuple[Path, Mapping[str, Any]]] = [((), grammar)]
+    places: list[tuple[RecipePath, Mapping[str, Any]]] = [((), grammar)]
     places += [(("by_name", name), own) for name, own in by_name.items()]
     yield from _templates(grammar)
     for path, words in places:
@@ -47,14 +47,14 @@ def _templates(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
             yield path, f"found '{template[:80]}', expected '{{{NOUN}}}' or '{{{CLASS}}}' somewhere in it"
 
 
-def _captions(path: Path, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     for index, caption in _texts(words.get("captions")):
         yield from (((*path, "captions", index), problem) for problem in _text_problems(caption, ABOUT))
     if isinstance(words.get("reference"), str):
         yield from (((*path, "reference"), problem) for problem in _text_problems(words["reference"], ABOUT))
 
 
-def _words(path: Path, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
+def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
     """Adjectives, prepositions and nouns are plain words, each once."""
     seen: set[str] = set()
     for index, word in _texts(words.get(key)):
@@ -83,7 +83,7 @@ def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
 
 
 def _unused_parts(
-    grammar: Mapping[str, Any], places: Sequence[tuple[Path, Mapping[str, Any]]]
+    grammar: Mapping[str, Any], places: Sequence[tuple[RecipePath, Mapping[str, Any]]]
 ) -> Iterator[RecipeProblem]:
     """Words that no template asks for: they would be left out without a word."""
     used = {name for _, text in _texts(grammar.get("templates")) for name in PLACEHOLDER.findall(text)}

@@ -19,11 +19,10 @@ from pydantic import Field, ValidationError, model_validator
 from counterfoil.errors import UserError
 from counterfoil.mining.captions.checks import NOUN, PARTS, PLACEHOLDER, grammar_problems
 from counterfoil.mining.word_files import read_words, with_tuples
-from counterfoil.recipe.bundled import bundled_folder
+from counterfoil.recipe.layering import bundled_folder
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.problems import problem_lines, shown_path
-from counterfoil.recipe.prompts import RecipeClass
-from counterfoil.recipe.templates import ABOUT_CLASS
+from counterfoil.recipe.prompts import ABOUT_CLASS, RecipeClass
 from counterfoil.section import Section, refuse
 
 CaptionNoun = Literal["class", "category", "hyponyms"]

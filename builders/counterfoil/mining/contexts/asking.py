@@ -16,8 +16,8 @@ from counterfoil.errors import RunFailure
 from counterfoil.mining.contexts.checks import context_problem
 from counterfoil.mining.contexts.recorded import LONGEST_ANSWER, Answered, Record, Turn
 from counterfoil.progress import report
-from counterfoil.recipe.contexts_settings import ChatSettings, ContextsSettings
-from counterfoil.recipe.templates import fill
+from counterfoil.recipe.prompts import fill
+from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from counterfoil.recipe.checks import Path, RecipeProblem
+from counterfoil.recipe.checks import RecipePath, RecipeProblem
 from counterfoil.recipe.names import did_you_mean
 
 LONGEST_CONTEXT = 200  # characters
@@ -44,7 +44,7 @@ def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         yield (), "found no contexts, expected `contexts` or `by_name`"
 
 
-def _contexts(path: Path, value: Any) -> Iterator[RecipeProblem]:
+def _contexts(path: RecipePath, value: Any) -> Iterator[RecipeProblem]:
     texts: Sequence[Any] = value if isinstance(value, list | tuple) else ()
     if len(texts) > MOST_CONTEXTS:
         yield path, f"found {len(texts):,} contexts, expected at most {MOST_CONTEXTS:,}"

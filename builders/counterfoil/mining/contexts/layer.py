@@ -20,8 +20,8 @@ from counterfoil.mining.findings import ClassContext, Finding, Findings
 from counterfoil.mining.findings_layer import derived_seed, mined_from, mined_shift, origin_of, shifts_layer
 from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe import Recipe, RecipeClass
-from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.recipe.names import derived_name
+from counterfoil.recipe.schema_mine import ContextsSettings
 
 CONTEXTS, CLASS_NAME, RANDOM_CONTEXTS = "contexts", "class_name", "random_contexts"
 # Candidates for each image that is wanted, before a cell gives up.

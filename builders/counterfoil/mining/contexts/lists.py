@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from counterfoil.errors import UserError
 from counterfoil.mining.contexts.checks import MOST_CONTEXTS, list_problems
 from counterfoil.mining.word_files import read_words, with_tuples
-from counterfoil.recipe.bundled import bundled_folder
+from counterfoil.recipe.layering import bundled_folder
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.prompts import RecipeClass

@@ -17,8 +17,8 @@ from counterfoil.mining.contexts.lists import load_contexts
 from counterfoil.mining.contexts.recorded import Record
 from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.contexts_settings import ChatSettings, ContextsSettings
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings
 
 ProposedBy = Literal["list", "chat"]
 

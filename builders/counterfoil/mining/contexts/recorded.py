@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 
 from counterfoil.errors import UserError
 from counterfoil.mining.word_files import with_tuples
-from counterfoil.recipe.contexts_settings import ChatSettings
 from counterfoil.recipe.names import ELSEWHERE
+from counterfoil.recipe.schema_mine import ChatSettings
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.section import Section
 from counterfoil.store.atomic import write_atomically

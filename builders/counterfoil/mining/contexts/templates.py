@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.recipe.schema_mine import ContextsSettings
 
 _CONTEXT, _CLASS = "{context}", "{class}"
 

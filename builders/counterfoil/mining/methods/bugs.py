@@ -2,6 +2,6 @@
 
 from counterfoil.mining.bugs.mine_bugs import mine_bugs
 from counterfoil.mining.method import Method
-from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.schema_mine import BugsSettings
 
 BUGS = Method(BugsSettings, search=mine_bugs)

@@ -22,8 +22,7 @@ from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis
 from counterfoil.mining.shift_names import slugs
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.contexts_settings import ContextsSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import ContextsSettings, Mine
 
 _MOST_EVIDENCE = 50
 # Below every cosine: what an image is compared with are the class's other contexts.

@@ -37,8 +37,7 @@ from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.method_settings import DirectionsSettings, MethodSettings
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import DirectionsSettings, MethodSettings, Mine
 
 _MOST_EVIDENCE = 50
 _MOST_EASIEST = 12

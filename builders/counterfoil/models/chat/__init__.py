@@ -14,7 +14,7 @@ from counterfoil.errors import UserError
 from counterfoil.models.chat import of_hub, of_transformers
 from counterfoil.models.chat.chat import ChatModel, Messages
 from counterfoil.models.names import LAB, LOCAL, refuse_elsewhere
-from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import is_local
 
 __all__ = ["CHAT_KINDS", "ChatModel", "Messages", "load_chat"]
 

@@ -23,8 +23,7 @@ from counterfoil.models.input_form import refuse_unlike_sides
 from counterfoil.models.loading_errors import told_in_words
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite, weights_sha256
-from counterfoil.recipe.layering import is_local
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import did_you_mean, is_local
 
 if TYPE_CHECKING:
     import torch
