@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from counterfoil.embedding.contents import contents_of, first_of_content
+from counterfoil.embedding import contents_of, first_of_content
 from counterfoil.errors import RunFailure
 from counterfoil.sources import LabelledImages
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.embedding import Embedder, classifier_embedder, clip_embedder, embed, features
+from counterfoil import embedding
+from counterfoil.embedding import Embedder, classifier_embedder, clip_embedder, embed
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
@@ -82,7 +83,7 @@ def test_a_killed_run_goes_on(
     counting: Counting, pictures: list[bytes | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = embed(labelled(pictures), counting.embedder, tmp_path / "whole", batch_size=4)
-    monkeypatch.setattr(features, "_PART_ROWS", 8)
+    monkeypatch.setattr(embedding, "_PART_ROWS", 8)
     with given_up(lambda stage: stage.done == 12):
         embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
     counting.seen = 0

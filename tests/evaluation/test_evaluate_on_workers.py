@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from colour_world import save_colour_model
+from counterfoil import embedding
 from counterfoil.embedding import clip_embedder, embed
-from counterfoil.embedding import spread as embedding_spread
 from counterfoil.engines import engine_for
 from counterfoil.engines.fork_server import begin_server, worker_context
 from counterfoil.errors import RunFailure, UserError
@@ -146,7 +146,7 @@ def test_workers_that_are_lost_are_told(
 
 
 def test_workers_that_are_lost_while_they_embed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding_spread, "_BATCHES", 1)
+    monkeypatch.setattr(embedding, "_BATCHES", 1)
     recipe = load_recipe("wardrobe-mini")
     images = labelled_split(recipe.source, "validation", recipe.classes[:1], None, units=False)
     embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.hub import retries
-from counterfoil.hub.retries import Patience, diagnose, with_retries, without_secrets
+from counterfoil.hub import Patience, diagnose, with_retries, without_secrets
 
 QUICK = Patience(first=0.0, longest=0.0)
 
@@ -174,7 +173,7 @@ def test_patience_ends() -> None:
 
 
 def test_a_wait_beyond_patience_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries.time, "sleep", lambda seconds: pytest.fail(f"slept {seconds} s"))
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"slept {seconds} s"))
 
     def call() -> None:
         raise answer(429, {"Retry-After": "86400"})

@@ -19,7 +19,7 @@ import huggingface_hub.hf_api  # noqa: F401
 
 from counterfoil.cli.publish import preview_lines
 from counterfoil.errors import CounterfoilError
-from counterfoil.hub.retries import Patience
+from counterfoil.hub import Patience
 from counterfoil.progress import listening
 from counterfoil.publishing import publish, publish_model
 from counterfoil.publishing.publish_dataset import Sending

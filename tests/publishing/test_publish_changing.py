@@ -13,9 +13,8 @@ import pytest
 from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
 
 from counterfoil.errors import RunFailure
-from counterfoil.hub.retries import with_retries
-from counterfoil.publishing.addition import Addition
-from counterfoil.publishing.contents import hash_file, local_files
+from counterfoil.hub import with_retries
+from counterfoil.publishing.files import Addition, hash_file, local_files
 from counterfoil.store.manifest import write_manifest
 from counterfoil.verification import verify
 from loopback_hub import Fault, Faults, LoopbackHub, Reader, client

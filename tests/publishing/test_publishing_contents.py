@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.evaluation import tables
-from counterfoil.publishing.contents import Changes, changes_between, hash_file, is_of_a_dataset
-from counterfoil.publishing.files import LocalFile, RemoteFile
+from counterfoil.publishing.files import Changes, LocalFile, RemoteFile, changes_between, hash_file, is_owned
 from counterfoil.publishing.remote import first_of
 from counterfoil.reviewing.review_answers import TABLE
 from counterfoil.store import layout
@@ -50,7 +49,7 @@ def carried_out(changes: Changes, remote: dict[str, str], local: dict[str, str])
 @given(local=contents, remote=contents)
 def test_the_changes_make_the_repository_the_directory(local: dict[str, str], remote: dict[str, str]) -> None:
     after = carried_out(changes_between(local_of(local), remote_of(remote)), remote, local)
-    kept = {path: content for path, content in remote.items() if path not in local and not is_of_a_dataset(path)}
+    kept = {path: content for path, content in remote.items() if path not in local and not is_owned(path)}
     assert after == {**local, **kept}
 
 
@@ -83,17 +82,17 @@ def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[s
     assert order[len(order) - len(last) :] == last
 
 
-def test_what_dataset_commands_store_is_of_a_dataset() -> None:
+def test_what_dataset_commands_store_is_owned() -> None:
     """Old tables of results and of answers go when new ones lack them: those that `evaluation/tables.py` can write."""
     written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(tables)).read_text()))
     written.remove("compare.csv")  # no dataset tells of a comparison
     assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= written
     paths = [f"{EVALUATED.name}/{name}" for name in (*written, EVALUATED.document)]
     paths += [f"{REVIEWED.name}/{name}" for name in (TABLE, REVIEWED.document)]
-    assert [path for path in paths if not is_of_a_dataset(path)] == []
+    assert [path for path in paths if not is_owned(path)] == []
 
 
-def test_every_file_beside_the_shards_is_of_a_dataset() -> None:
+def test_every_file_beside_the_shards_is_owned() -> None:
     """One that a new version has no more must go, or the manifest there would not tell of it."""
     for name in (layout.CARD, layout.RECIPE, layout.LOCK, layout.ROWS, layout.EMBEDDINGS, layout.THRESHOLDS):
         assert changes_between({}, remote_of({name: "x"})).deleted == (name,)

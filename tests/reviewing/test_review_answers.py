@@ -23,7 +23,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.label_checks import Task, read_people
 from counterfoil.label_checks.people import TaskResult
 from counterfoil.plan import Sample
-from counterfoil.publishing.contents import is_of_a_dataset
+from counterfoil.publishing.files import is_owned
 from counterfoil.report.labels import spoken_labels
 from counterfoil.reviewing import Review, ReviewPage, review, review_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl
@@ -152,8 +152,8 @@ def test_the_dataset_is_whole_and_its_card_shows_it(reviewed: tuple[Path, Review
     assert verify_files(directory) == []
     listed = {file["path"] for file in json.loads((directory / "manifest.json").read_bytes())["files"]}
     assert {"review/selection.json", "review/selection.csv"} <= listed
-    assert all(is_of_a_dataset(path) for path in ("review/selection.json", "review/selection.csv"))
-    assert not is_of_a_dataset("review/notes.txt")
+    assert all(is_owned(path) for path in ("review/selection.json", "review/selection.csv"))
+    assert not is_owned("review/notes.txt")
     section = (directory / "README.md").read_text().partition("\n## What people say\n")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")]
     assert [row[0] for row in rows[2:]] == ["`base`", "`dusk`", "`swap`"]

@@ -40,7 +40,7 @@ _OFFLINE = (
     "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "transformers",
     "transformers.models.clip.modeling_clip", "open_clip", "timm", "datasets", "counterfoil.building",
     "counterfoil.building.workers", "counterfoil.evaluation", "counterfoil.prediction.spread",
-    "counterfoil.embedding.spread",
+    "counterfoil.embedding",
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")
 # The number of the process that began the run: told to those that are forked themselves (`pytest_worker.py`).

@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.embedding import clip_embedder, embed
-from counterfoil.embedding.contents import contents_of, first_of_content
+from counterfoil.embedding import clip_embedder, contents_of, embed, first_of_content
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.generate.nearest_rows import nearest_rows
 from counterfoil.models.clip import load_clip

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from counterfoil.publishing import Publication, PublishedModel
-    from counterfoil.publishing.preview import Preview
+    from counterfoil.publishing.sending import Preview
 
 MOST_KEPT = 5
 
@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
             _publish_model(dataset, repo, public, revision, tag, license, yes, json)
             return
         from counterfoil.publishing import publish
-        from counterfoil.publishing.publish_dataset import FILES_PER_COMMIT
+        from counterfoil.publishing.sending import FILES_PER_COMMIT
 
         with _Bar() as bar:
             done = publish(

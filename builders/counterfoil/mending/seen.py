@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.embedding import Embedder, classifier_embedder
-from counterfoil.embedding.features import embed
+from counterfoil.embedding import Embedder, classifier_embedder, embed
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.mending.fitting import Lesson
 from counterfoil.mending.opening import MendSource, target_of

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.csv_text import as_cell
-from counterfoil.embedding import Embedder, clip_embedder
-from counterfoil.embedding.features import embed
+from counterfoil.embedding import Embedder, clip_embedder, embed
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mining.condition_judgements import (
     chosen_thresholds,

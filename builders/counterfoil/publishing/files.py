@@ -1,9 +1,48 @@
-"""The files of a publication: of the directory, as they were when they were hashed, and of the repository."""
+"""What a directory holds and what a repository holds, and the changes between them; what is sent is what was verified.
+
+The Hub's client reads files when it sends them, which may be hours after they were verified. Here every byte is hashed
+as it is handed out, and the last piece is held back until the whole is known to be what was verified.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import io
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Literal, cast
+
+from huggingface_hub import CommitOperationAdd
+from huggingface_hub.lfs import UploadInfo
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.mended import MENDED
+from counterfoil.regular_files import irregularity
+from counterfoil.store.layout import (
+    CARD,
+    CROISSANT,
+    EMBEDDINGS,
+    EVALUATION,
+    FIGURES,
+    LOCK,
+    MANIFEST,
+    RECEIPTS,
+    RECIPE,
+    REVIEW,
+    ROWS,
+    THRESHOLDS,
+    TIMM_INFO,
+    TOKENS,
+    WHATS,
+)
+from counterfoil.store.manifest import Entry, gives_its_own_hash, manifest_document, manifest_entries, published_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +77,322 @@ class LocalFile:
         if self.size != remote.size:
             return False
         return self.sha256 == remote.sha256 if remote.sha256 is not None else self.git_id == remote.git_id
+
+
+# What opening says of a name that no longer stands for a file of the dataset.
+_NO_FILE = {
+    errno.ENOENT: "it is gone",
+    errno.ELOOP: "it is a link, expected a regular file",
+    errno.ENOTDIR: "it lies under a link, or under no folder",
+    errno.ENXIO: "it is a socket or a pipe, expected a regular file",
+}
+
+
+def changed(directory: Path, differences: Mapping[str, str]) -> RunFailure:
+    """The failure of a publication whose files changed on the way: path → what is another ("it is gone")."""
+    return RunFailure(
+        [f"{path} changed on this machine while it was being published: {what}" for path, what in differences.items()],
+        f"What readers find there is as it was. End what writes to {directory}, run `counterfoil verify"
+        f" {shlex.quote(str(directory))}`, and publish again when it is whole.",
+    )
+
+
+def open_below(directory: Path, path: str) -> int:
+    """The descriptor of a regular file below a directory, reached through no link below it; nothing is waited for.
+
+    RunFailure where there is no such file, or it cannot be read.
+    """
+    *folders, name = PurePosixPath(path).parts
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # named by a person: it may be a link
+        try:
+            for folder in folders:
+                below = os.open(folder, flags | os.O_DIRECTORY, dir_fd=place)
+                os.close(place)
+                place = below
+            descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=place)
+        finally:
+            os.close(place)
+    except OSError as error:
+        what = _NO_FILE.get(error.errno or 0)
+        raise changed(directory, {path: what}) if what else _unreadable(path, error) from error
+    irregular = irregularity(os.fstat(descriptor).st_mode)
+    if irregular is not None:
+        os.close(descriptor)
+        raise changed(directory, {path: f"it {irregular}, expected a regular file"})
+    return descriptor
+
+
+def _unreadable(path: str, error: OSError) -> RunFailure:
+    return RunFailure(
+        f"{path} cannot be read: {error.strerror or error}",
+        "Check the disk and whether you may read it, and run the same command again.",
+    )
+
+
+class UnchangedReader(io.BufferedIOBase):
+    """A file to read in order, from its beginning or from where reading began before: RunFailure if it changed.
+
+    It is told at the latest by the read that would hand out the last byte, which is then not handed out. Seeking serves
+    the Hub's client, which sends in parts, and a part or the whole again where a connection broke.
+    """
+
+    def __init__(self, file: LocalFile) -> None:
+        self._file = file
+        self._position = 0
+        # How far the content is hashed, by what, and the same for every place that reading may go back to.
+        self._hashed, self._digest = 0, hashlib.sha256()
+        self._places = {0: self._digest.copy()}
+        self._descriptor = -1  # closing asks for it, should opening fail
+        self._descriptor = open_below(file.directory, file.path)
+        size = os.fstat(self._descriptor).st_size
+        if size != file.size:
+            self.close()
+            raise self._changed(f"it has {size} bytes, and had {file.size}")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size}[whence]
+        self._position = max(0, start + offset)
+        if self._position == self._hashed:
+            self._places.setdefault(self._hashed, self._digest.copy())
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, self._file.size - self._position)
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted or not self._file.size:
+            return self._read(wanted)
+        return b""
+
+    def _read(self, wanted: int) -> bytes:
+        if self._position != self._hashed:
+            place = self._places.get(self._position)
+            if place is None:
+                raise RunFailure(
+                    f"{self._file.path}: the Hub's client reads it out of order, so it cannot be checked as it goes",
+                    "Install a version of huggingface_hub that this version of counterfoil knows.",
+                )
+            self._hashed, self._digest = self._position, place.copy()
+        content = self._content(wanted)
+        if len(content) < wanted:
+            raise self._changed(f"it ends after {self._position + len(content)} bytes, and had {self._file.size}")
+        self._digest.update(content)
+        self._hashed = self._position = self._position + len(content)
+        if self._position == self._file.size:
+            if self._digest.hexdigest() != self._file.sha256:
+                raise self._changed("its sha256 is another")
+            if os.fstat(self._descriptor).st_size != self._file.size:
+                raise self._changed("its size is another")
+        return content
+
+    def _content(self, wanted: int) -> bytes:
+        """What the file has at the position, less than wanted only at its end."""
+        pieces: list[bytes] = []
+        at, end = self._position, self._position + wanted
+        while at < end:
+            try:
+                piece = os.pread(self._descriptor, end - at, at)
+            except OSError as error:
+                raise _unreadable(self._file.path, error) from error
+            if not piece:
+                break
+            pieces.append(piece)
+            at += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        super().close()
+
+    def _changed(self, what: str) -> RunFailure:
+        return changed(self._file.directory, {self._file.path: what})
+
+
+def whole_content(file: LocalFile) -> bytes:
+    """The whole file. RunFailure where it is another one by now."""
+    with UnchangedReader(file) as reader:
+        return reader.read()
+
+
+RepositoryKind = Literal["dataset", "model"]  # as the Hub calls them
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+MODEL_FILES = frozenset({CONFIG, WEIGHTS, MENDED, CARD})
+# A repository's file is the dataset's when it has a name that only a dataset's files have. Any table in the folders
+# of shards counts: the card's globs would take it for rows.
+_FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT, EMBEDDINGS, ROWS})
+_BELOW = {
+    **dict.fromkeys(WHATS, re.compile(r".+\.(parquet|tar)")),
+    RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),
+    FIGURES: re.compile(r"(contact-sheet|shift-[^/]+)\.webp"),
+    TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
+    EVALUATION: re.compile(
+        r"results\.json|eval_results/[^/]+\.yaml"
+        r"|(results|robustness|shifts|classes|measures|findings|transfer|distances)\.csv"
+    ),
+    REVIEW: re.compile(r"selection\.(json|csv)"),
+}
+# Folders that the Hub's client never writes to.
+_FORBIDDEN = {".git", ".cache"}
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What makes a repository the directory. `kept` are paths there that are no dataset's; they stay."""
+
+    added: tuple[LocalFile, ...] = ()
+    replaced: tuple[LocalFile, ...] = ()
+    deleted: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    same: int = 0
+
+    @property
+    def sent(self) -> tuple[LocalFile, ...]:
+        """Files whose content goes there, in the order of publishing."""
+        # Data first, what tells of it last: the card, then the manifest.
+        last = {CARD: 1, MANIFEST: 2}
+        return tuple(sorted((*self.added, *self.replaced), key=lambda file: (last.get(file.path, 0), file.path)))
+
+    @property
+    def operations(self) -> int:
+        return len(self.added) + len(self.replaced) + len(self.deleted)
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.sent)
+
+
+def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, LocalFile]:
+    """Every file that the manifest lists, and the manifest, by path: hashed here, and what was verified.
+
+    `manifest_sha256` is the hash of the manifest that the directory was verified against. RunFailure where anything
+    changed since then; UserError for links of the Hub's cache, and for names that the Hub does not take.
+    """
+    paths = [*published_paths(directory), MANIFEST]
+    if untaken := [path for path in paths if not _FORBIDDEN.isdisjoint(path.split("/"))]:
+        raise UserError(
+            [f"{path}: the Hub takes no file of this name" for path in untaken[:10]], "Move it out of the directory."
+        )
+    if linked := [path for path in paths if (directory / path).is_symlink()]:
+        raise UserError(
+            f"{directory / linked[0]} is a link into the Hub's cache, as {len(linked)} of {len(paths)} files are: only"
+            " a directory's own files are published",
+            f"Copy it with what it links to (`cp -rL {shlex.quote(str(directory))} COPY`), and publish the copy.",
+        )
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        files = dict(zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True))
+    manifest = whole_content(files[MANIFEST])
+    listed = manifest_entries(manifest)
+    if listed is None or not gives_its_own_hash(listed, manifest):
+        raise changed(directory, {MANIFEST: "it does not give its own hash"})
+    if manifest_document(list(listed.values()))["sha256"] != manifest_sha256:
+        raise changed(directory, {MANIFEST: "it is not the one that was verified"})
+    there = {path: Entry(path, file.size, file.sha256) for path, file in files.items() if path != MANIFEST}
+    differences = dict.fromkeys(sorted({*listed, *there}), f"it is not the file that {MANIFEST} lists")
+    differences |= {path: "it is gone" for path in listed if path not in there}
+    differences |= {path: f"it is new, and {MANIFEST} does not list it" for path in there if path not in listed}
+    if differing := {path: what for path, what in differences.items() if listed.get(path) != there.get(path)}:
+        raise changed(directory, differing)
+    return files
+
+
+def hash_file(directory: Path, path: str) -> LocalFile:
+    """A file as it is now, read once. RunFailure where there is none, or it is no regular one of the directory."""
+    with os.fdopen(open_below(directory, path), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        sha256, git_id = hashlib.sha256(), hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+        read = 0
+        while piece := file.read(_PIECE):
+            sha256.update(piece)
+            git_id.update(piece)
+            read += len(piece)
+    if read != size:
+        raise changed(directory, {path: f"it had {size} bytes, and then {read}"})
+    return LocalFile(directory, path, size, sha256.hexdigest(), git_id.hexdigest())
+
+
+def is_owned(path: str, kind: RepositoryKind = "dataset") -> bool:
+    """Whether a path of a repository is one that publishing owns: it replaces and deletes only these; others stay."""
+    if kind == "model":
+        return path in MODEL_FILES
+    first, _, below = path.partition("/")
+    return first in _BELOW and _BELOW[first].fullmatch(below) is not None if below else first in _FILES
+
+
+def changes_between(
+    local: Mapping[str, LocalFile], remote: Mapping[str, RemoteFile], kind: RepositoryKind = "dataset"
+) -> Changes:
+    """The changes that make a repository's own files those of a directory."""
+    there = [path for path in local if path in remote]
+    same = {path for path in there if local[path].equals(remote[path])}
+    others = [path for path in sorted(remote) if path not in local]
+    return Changes(
+        added=tuple(file for path, file in sorted(local.items()) if path not in remote),
+        replaced=tuple(local[path] for path in sorted(there) if path not in same),
+        deleted=tuple(path for path in others if is_owned(path, kind)),
+        kept=tuple(path for path in others if not is_owned(path, kind) and not path.startswith(".")),
+        same=len(same),
+    )
+
+
+# What the Hub is shown of a file, to tell text from other content.
+_SAMPLE = 512
+
+
+class Addition(CommitOperationAdd):
+    """One file's addition. Making and reading it raises RunFailure where the file changed since it was hashed."""
+
+    def __init__(self, file: LocalFile) -> None:
+        super().__init__(file.path, b"")  # what it does with a path opens whatever is there
+        self._file = file
+        with UnchangedReader(file) as reader:
+            sample = reader.read(_SAMPLE)
+        self.path_or_fileobj = str(file.place.absolute())
+        self.upload_info = _Announced(file, sample)
+
+    @contextmanager
+    def as_file(self, with_tqdm: bool = False) -> Iterator[BinaryIO]:
+        with UnchangedReader(self._file) as reader:
+            yield cast("BinaryIO", reader)
+
+    def before_sending(self) -> None:
+        """RunFailure where the file is none any more: whatever is there now, it is not opened by its path."""
+        if not self._is_uploaded:
+            UnchangedReader(self._file).close()
+
+    def after_sending(self) -> None:
+        """RunFailure where what Xet sent is another content than the file's."""
+        sent = self.upload_info
+        if sent.is_hashed and sent.sha256.hex() != self._file.sha256:
+            raise changed(self._file.directory, {self._file.path: "its sha256 is another"})
+
+
+class _Announced(UploadInfo):
+    """Announces the sha256 that was verified, and stays open for the one that Xet finds as it sends.
+
+    The client lets Xet find it where it is not known (`is_hashed`), and asks for it (`sha256`) otherwise.
+    """
+
+    def __init__(self, file: LocalFile, sample: bytes) -> None:
+        super().__init__(file.size, sample, source_path=str(file.place))
+        self._announced = bytes.fromhex(file.sha256)
+
+    @property
+    def sha256(self) -> bytes:
+        return self._sha256 or self._announced
+
+    @sha256.setter
+    def sha256(self, value: bytes) -> None:
+        self._sha256 = value

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from counterfoil import progress
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.hub.client import attentive_client
-from counterfoil.hub.retries import PATIENCE, Patience
-from counterfoil.publishing.after import declared_splits, load_a_row_of_each, refuse_differences
-from counterfoil.publishing.contents import local_files
-from counterfoil.publishing.model_folder import is_model_folder
-from counterfoil.publishing.preview import Preview, preview
+from counterfoil.hub import PATIENCE, Patience, attentive_client, with_retries
+from counterfoil.publishing.files import CONFIG, local_files, whole_content
 from counterfoil.publishing.remote import MAIN, Remote
 from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
-    Sender,
+    Preview,
     Sending,
+    carry_out,
     checked_repository,
-    make_ready,
+    preview,
     refuse_options,
 )
-from counterfoil.publishing.unchanged import whole_content
-from counterfoil.recipe import Recipe
 from counterfoil.regular_files import named_path
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import CARD, LOCK
@@ -81,15 +76,23 @@ def publish(
     for what cannot be published or is refused, RunFailure where the Hub or the network fails for good.
     """
     directory = named_path(directory)
-    if is_model_folder(directory):
+    if (directory / CONFIG).is_file() and not (directory / LOCK).exists():
         raise UserError(f"{directory} holds a model and no dataset", "Publish it with --model.")
     tell = tell or (lambda line: None)
     refuse_options(revision, tag, create_pr, files_per_commit)
     settle_directory(directory)
-    with _held(directory), attentive_client(patience):
+    # Nobody builds or cuts there meanwhile; a directory that may not be written to is safe from that anyway.
+    held = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
+    with directory_lock(directory) if held else contextlib.nullcontext(), attentive_client(patience):
         found = read_dataset(directory, "receipts").finished()
         recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
-        repo = _repository(repo, recipe)
+        repo = repo or recipe.publish.repo
+        if repo is None:
+            raise UserError(
+                "no repository: none was named, and the recipe has none under publish.repo",
+                "Name one: counterfoil publish DIR USER/NAME",
+            )
+        repo = checked_repository(repo)
         progress.tell(Sending("verifying", 0, 0, 0, 0))
         local = local_files(directory, _verified(directory))
         card = whole_content(local[CARD]).decode()
@@ -100,8 +103,7 @@ def publish(
             remote,
             local,
             images=images,
-            public=not recipe.publish.private if public is None else public,
-            private=public is False,
+            public=True if public is None and not recipe.publish.private else public,
             branch=revision or MAIN,
             tag=tag,
             create_pr=create_pr,
@@ -109,51 +111,18 @@ def publish(
         )
         if confirm is not None and not confirm(ahead):
             return None
-        make_ready(remote, ahead)
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
-        sender = Sender(remote, user, local, ahead, message, files_per_commit)
-        if ahead.through_pull_request:
-            head, pull_request = sender.gather()
-        else:
-            head, pull_request = sender.commit(ahead.branch), None
-        progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
-        refuse_differences(repo, local, head)
-        loaded = load_a_row_of_each(repo, head.head, declared_splits(card), tell, patience)
-        if tag is not None:
-            remote.tag(tag, head.head)
-        if ahead.becomes_public:
-            remote.make_public()
-    return Publication(
-        repo=repo,
-        url=f"{remote.api.endpoint}/datasets/{repo}",
-        branch=ahead.branch,
-        commit=head.head,
-        commits=remote.commits,
-        private=ahead.private and not ahead.becomes_public,
-        tag=tag,
-        pull_request=pull_request if create_pr else None,
-        files=len(local),
-        files_changed=ahead.changes.operations,
-        bytes_changed=ahead.bytes,
-        configs_loaded=loaded,
-        preview=ahead,
-    )
-
-
-def _held(directory: Path) -> AbstractContextManager[None]:
-    """Nobody builds or cuts there meanwhile; a directory that may not be written to is safe from that anyway."""
-    there = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
-    return directory_lock(directory) if there else contextlib.nullcontext()
-
-
-def _repository(repo: str | None, recipe: Recipe) -> str:
-    repo = repo or recipe.publish.repo
-    if repo is None:
-        raise UserError(
-            "no repository: none was named, and the recipe has none under publish.repo",
-            "Name one: counterfoil publish DIR USER/NAME",
+        configs = _declared_splits(card)
+        done, pull_request = carry_out(
+            remote,
+            user,
+            local,
+            ahead,
+            message,
+            files_per_commit,
+            lambda commit: _load_a_row_of_each(remote, commit, configs),
         )
-    return checked_repository(repo)
+    return Publication(**done, pull_request=pull_request if create_pr else None, configs_loaded=len(configs))
 
 
 def _verified(directory: Path) -> str | None:
@@ -166,3 +135,38 @@ def _verified(directory: Path) -> str | None:
             " ".join(repairs[:3]),
         )
     return found.manifest_sha256
+
+
+def _declared_splits(card: str) -> list[tuple[str, str]]:
+    """(config, split) of every config that the text of a card declares, with its first split."""
+    from huggingface_hub import DatasetCard
+
+    configs: Sequence[Mapping[str, Any]] = DatasetCard(card).data.to_dict().get("configs") or ()
+    return [(config["config_name"], config["data_files"][0]["split"]) for config in configs]
+
+
+def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[str, str]]) -> None:
+    """Load one row of every config from the Hub, streaming. RunFailure where one does not."""
+    import datasets
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    datasets.disable_progress_bars()
+    network = (HfHubHTTPError, OfflineModeIsEnabled, httpx2.HTTPError, ConnectionError, TimeoutError)
+
+    def load(config: str, split: str) -> None:
+        try:
+            rows = datasets.load_dataset(remote.repo, config, split=split, revision=revision, streaming=True)
+            next(iter(rows))
+        except network:
+            raise
+        except Exception as error:  # whatever a reader meets: missing files, wrong features, broken images
+            said = " ".join(str(error).split())[:300]
+            raise RunFailure(
+                f"{remote.repo}: config '{config}' was published and does not load: {said}",
+                "Verify the directory with `counterfoil verify`, and publish again.",
+            ) from error
+
+    for config, split in configs:
+        what = f"loading {config} back"
+        with_retries(lambda c=config, s=split: load(c, s), what, tell=remote.tell, patience=remote.patience)

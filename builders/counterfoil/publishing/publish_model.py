@@ -1,45 +1,40 @@
-"""`publish --model`: a model's folder to a repository of the Hub, verified before, in one commit, compared after."""
+"""`publish --model`: a model's folder to a repository of the Hub, verified before, in one commit, compared after.
+
+Anything but a timm configuration, safetensors, the note of its mending and its card is refused, not left out: whoever
+made the folder may mean it, or may not know of it. What the card says stays; metadata is added by which the Hub finds
+and loads the model.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from counterfoil import progress
+from counterfoil.card.licenses import license_metadata
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.hub.client import attentive_client
-from counterfoil.hub.retries import PATIENCE, Patience
+from counterfoil.hub import PATIENCE, Patience, attentive_client
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
-from counterfoil.models.config_files import MOST_CONFIG_BYTES
-from counterfoil.models.mended import MendedNote, read_mended
+from counterfoil.models.config_files import is_text, read_config, shown
+from counterfoil.models.mended import MENDED, MendedNote, read_mended
 from counterfoil.models.names import HUB, LOCAL
-from counterfoil.publishing.after import refuse_differences
-from counterfoil.publishing.contents import hash_file
-from counterfoil.publishing.files import LocalFile
-from counterfoil.publishing.kinds import MODEL
-from counterfoil.publishing.model_card import (
-    UNKNOWN,
-    ModelMetadata,
-    base_models,
-    named_datasets,
-    published_card,
-    split_card,
-    told_license,
-)
-from counterfoil.publishing.model_folder import CONFIG, WEIGHTS, model_paths, secret_problems
-from counterfoil.publishing.preview import Preview, preview
+from counterfoil.publishing.files import CONFIG, MODEL_FILES, WEIGHTS, LocalFile, hash_file, whole_content
 from counterfoil.publishing.remote import MAIN, Remote
 from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
-    Sender,
+    Preview,
     Sending,
+    carry_out,
     checked_repository,
-    make_ready,
+    preview,
     refuse_options,
 )
-from counterfoil.publishing.unchanged import whole_content
+from counterfoil.recipe.strict_yaml import dump_yaml, read_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.store.layout import CARD
 
@@ -106,7 +101,7 @@ def publish_model(
     progress.tell(Sending("verifying", 0, 0, 0, 0))
     found = _verified(directory)
     with attentive_client(patience), tempfile.TemporaryDirectory(prefix="counterfoil-card-") as beside:
-        remote = Remote(repo, tell, patience, MODEL)
+        remote = Remote(repo, tell, patience, "model")
         user = remote.user()
         metadata = _metadata(remote, found, license)
         text = published_card(found.texts.get(CARD, ""), repo, metadata, found.note is not None)
@@ -117,46 +112,29 @@ def publish_model(
             remote,
             local,
             images=None,
-            public=bool(public),
-            private=public is False,
+            public=public,
             branch=revision or MAIN,
             tag=tag,
             create_pr=False,
             files_per_commit=FILES_PER_COMMIT,
+            told=_told(metadata),
         )
-        ahead = replace(ahead, told=_told(metadata))
         if confirm is not None and not confirm(ahead):
             return None
-        make_ready(remote, ahead)
-        sender = Sender(remote, user, local, ahead, f"{repo.partition('/')[2]}: a model", FILES_PER_COMMIT)
-        head = sender.commit(ahead.branch)
-        progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
-        refuse_differences(repo, local, head, MODEL.owns)
-        _refuse_other_facts(f"{HUB}{repo}@{head.head}", found.facts)
-        if tag is not None:
-            remote.tag(tag, head.head)
-        if ahead.becomes_public:
-            remote.make_public()
-    return PublishedModel(
-        repo=repo,
-        url=f"{remote.api.endpoint}/{repo}",
-        branch=ahead.branch,
-        commit=head.head,
-        commits=remote.commits,
-        private=ahead.private and not ahead.becomes_public,
-        tag=tag,
-        files=len(local),
-        files_changed=ahead.changes.operations,
-        bytes_changed=ahead.bytes,
-        metadata=metadata,
-        preview=ahead,
-    )
+        done, _ = carry_out(
+            remote,
+            user,
+            local,
+            ahead,
+            f"{repo.partition('/')[2]}: a model",
+            FILES_PER_COMMIT,
+            lambda commit: _refuse_other_facts(f"{HUB}{repo}@{commit}", found.facts),
+        )
+    return PublishedModel(**done, metadata=metadata)
 
 
 def _verified(directory: Path) -> _Verified:
     """The folder's files, hashed, and the model that was loaded from them."""
-    from counterfoil.models.config_files import read_config
-
     name = f"{LOCAL}{directory}"
     files = {path: hash_file(directory, path) for path in model_paths(directory)}
     texts, errors = {}, list[CounterfoilError]()
@@ -169,7 +147,7 @@ def _verified(directory: Path) -> _Verified:
             errors.append(error)
     raise_together(errors)
     note = read_mended(directory, name)
-    config = read_config(directory / CONFIG, name, MOST_CONFIG_BYTES)
+    config = read_config(directory / CONFIG, name)
     facts = describe_classifier(name)
     load_classifier(name)
     texts[WEIGHTS] = _head_of_weights(directory / WEIGHTS)
@@ -229,3 +207,171 @@ def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
             f"{name} is another model than the folder's: {found.architecture} with {found.num_classes} outputs",
             "Somebody else may have published meanwhile. Run the same command again.",
         )
+
+
+LIBRARY, TASK = "timm", "image-classification"
+UNKNOWN = "unknown"
+_BLOCK = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?\n?", re.DOTALL | re.MULTILINE)
+# `user/name`, with a revision or a split behind it.
+_ON_THE_HUB = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:[@:/].*)?")
+# A card's lists are a handful of names.
+_MOST_LISTED = 200
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the Hub is told: a licence, the models that it was made from and the datasets, by their names there."""
+
+    license: str
+    base_model: tuple[str, ...]
+    datasets: tuple[str, ...]
+
+
+def split_card(text: str) -> tuple[dict[str, Any], str]:
+    """The metadata of a card and its text. UserError for metadata that is not understood."""
+    match = _BLOCK.match(text)
+    if match is None:
+        return {}, text
+    found = read_yaml(match["yaml"], CARD)
+    found = {} if found is None else found
+    if not isinstance(found, dict):
+        raise UserError(f"{CARD}: its metadata is {shown(found)}, expected a mapping")
+    return json.loads(json.dumps(found, default=str)), text[match.end() :]
+
+
+def told_license(metadata: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+    """The licence that a card gives, or the model's configuration; None where neither does."""
+    described = config.get("pretrained_cfg")
+    for found in (metadata.get("license"), described.get("license") if isinstance(described, dict) else None):
+        if found is not None and found != "":
+            if not is_text(found):
+                raise UserError(f"{CARD}: license is {shown(found)}, expected the name of one", "Name it by --license.")
+            if found != UNKNOWN:
+                return str(found)
+    return None
+
+
+def base_models(note: MendedNote | None) -> tuple[str, ...]:
+    """The model that a mended one was made from, by its name on the Hub; nothing for one of a folder or of the lab."""
+    if note is None:
+        return ()
+    name = note.model.name
+    if name.startswith(HUB):
+        return (name.removeprefix(HUB).partition("@")[0],)
+    if ":" in name or "/" in name:
+        return ()
+    import timm
+
+    config = timm.get_pretrained_cfg(name) if timm.is_model(name.partition(".")[0]) else None
+    place = getattr(config, "hf_hub_id", None)
+    if not place:
+        return ()
+    # timm's own repositories are called after architecture and tag.
+    return (f"{place}{config.architecture}.{config.tag}" if place.endswith("/") and config else place,)
+
+
+def named_datasets(note: MendedNote | None) -> tuple[str, ...]:
+    """What of a note's sets may be a dataset of the Hub, by its name; whether there is one the Hub must be asked."""
+    if note is None:
+        return ()
+    matches = (_ON_THE_HUB.fullmatch(one.name) for one in (*note.datasets, *note.on))
+    return tuple(dict.fromkeys(match["repo"] for match in matches if match))
+
+
+def published_card(text: str, name: str, told: ModelMetadata, mended: bool) -> str:
+    """The whole card. Equal arguments give equal texts. `text`: the folder's own card, empty where it has none."""
+    metadata, body = split_card(text)
+    license, license_name = license_metadata(told.license)
+    metadata |= {"license": license}
+    if license_name is not None:
+        metadata |= {"license_name": license_name}
+    else:
+        metadata.pop("license_name", None)
+    metadata |= {"library_name": LIBRARY, "pipeline_tag": TASK}
+    tags = (LIBRARY, TASK, *(("counterfoil", "mended") if mended else ()))
+    metadata["tags"] = _joined(metadata, "tags", tags)
+    for key, names in (("base_model", told.base_model), ("datasets", told.datasets)):
+        if listed := _joined(metadata, key, names):
+            metadata[key] = listed
+    if told.base_model and mended:
+        metadata.setdefault("base_model_relation", "finetune")
+    return f"---\n{dump_yaml(metadata)}---\n{body or _own_body(name)}"
+
+
+def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list[str]:
+    """The names that a card lists by a key, one or several, and those that it lacks."""
+    found = metadata.get(key)
+    listed: Sequence[Any] = [found] if isinstance(found, str) else [] if found is None else found
+    if not isinstance(listed, list) or len(listed) > _MOST_LISTED or not all(is_text(one) for one in listed):
+        raise UserError(f"{CARD}: {key} is {shown(found)}, expected a list of names")
+    return list(dict.fromkeys([*listed, *added]))
+
+
+def _own_body(name: str) -> str:
+    return f"""
+# {name}
+
+```python
+import timm
+
+model = timm.create_model("hf-hub:{name}", pretrained=True).eval()
+```
+"""
+
+
+# They go along and stay whoever wrote them, here and there.
+_BESIDE = frozenset({"LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE"})
+_MOST_TOLD = 10
+
+# How keys begin that open somebody's account; none of them is ever repeated in a message.
+_SECRETS = (
+    ("a token of the Hub", re.compile(r"\bhf_[A-Za-z0-9]{20,}")),
+    ("a key of a language model's service", re.compile(r"\bsk-[A-Za-z0-9_-]{20,}")),
+    ("a token of GitHub", re.compile(r"\b(?:gh[pousr]_|github_pat_)[A-Za-z0-9_]{20,}")),
+    ("a key of a cloud", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{35}")),
+    ("a token of Slack", re.compile(r"\bxox[abprs]-[A-Za-z0-9-]{10,}")),
+    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
+    ("a password in an address", re.compile(r"\bhttps?://[^\s/:@]+:[^\s/@]+@")),
+)
+
+
+def model_paths(directory: Path) -> list[str]:
+    """The files of a model's folder. UserError with all that is no such file, or is missing; none of them is opened."""
+    if not directory.is_dir():
+        raise UserError(f"{directory} is no folder, expected one of a model", "Name what `counterfoil mend` left.")
+    names, problems = [], []
+    for entry in sorted(directory.iterdir()):
+        if wrong := _wrong(entry):
+            problems.append(f"{directory}: {ascii(entry.name)[1:-1]} {wrong}")
+        else:
+            names.append(entry.name)
+    problems += [f"{directory}: there is no {name}" for name in (CONFIG, WEIGHTS) if not (directory / name).exists()]
+    if problems:
+        more = [f"and {len(problems) - _MOST_TOLD} more"] if len(problems) > _MOST_TOLD else []
+        raise UserError(
+            [*problems[:_MOST_TOLD], *more],
+            f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a LICENSE; nothing else is"
+            " sent. Move the rest out of it.",
+        )
+    return names
+
+
+def _wrong(entry: Path) -> str | None:
+    """What is wrong with an entry of the folder; None for a file that is published."""
+    if entry.is_symlink():
+        return "is a link, expected a regular file"
+    if entry.name.startswith("."):
+        return "is hidden"
+    if entry.name not in MODEL_FILES | _BESIDE:
+        return "is a folder that no timm model has" if entry.is_dir() else "is no file of a timm model with safetensors"
+    return None if entry.is_file() else "is no regular file"
+
+
+def secret_problems(texts: dict[str, str]) -> list[str]:
+    """A line for each place of some texts, by file, that holds what nobody else may see; never what stands there."""
+    found = []
+    for name, text in texts.items():
+        for what, pattern in _SECRETS:
+            for match in pattern.finditer(text):
+                found.append(f"{name}, line {text.count(chr(10), 0, match.start()) + 1}: holds what looks like {what}")
+    return list(dict.fromkeys(found))

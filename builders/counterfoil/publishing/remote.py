@@ -1,4 +1,4 @@
-"""A dataset repository of the Hub: what it holds, and every change to it, each safe to repeat and tried again.
+"""A repository of the Hub: what it holds, and every change to it, each safe to repeat and tried again.
 
 A request whose answer was lost may have been carried out: whatever changes something looks first what is there.
 """
@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.hub.retries import PATIENCE, Patience, with_retries
-from counterfoil.publishing.contents import Changes, changes_between
-from counterfoil.publishing.files import LocalFile, RemoteFile
-from counterfoil.publishing.kinds import DATASET, RepositoryKind
+from counterfoil.hub import PATIENCE, Patience, with_retries
+from counterfoil.publishing.files import Addition, Changes, LocalFile, RemoteFile, RepositoryKind, changes_between
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-    from counterfoil.publishing.addition import Addition
 
 T = TypeVar("T")
 MAIN = "main"
+TITLE = "Counterfoil: publish "
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Remote:
     """One repository of a dataset or a model. Methods raise UserError and RunFailure; what can be tried again is."""
 
     def __init__(
-        self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE, kind: RepositoryKind = DATASET
+        self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE, kind: RepositoryKind = "dataset"
     ) -> None:
         from huggingface_hub import HfApi
 
@@ -68,10 +66,10 @@ class Remote:
 
         def look() -> Repository | None:
             try:
-                info = self.api.repo_info(self.repo, repo_type=self.kind.repo_type)
+                info = self.api.repo_info(self.repo, repo_type=self.kind)
             except RepositoryNotFoundError:
                 return None
-            refs = self.api.list_repo_refs(self.repo, repo_type=self.kind.repo_type)
+            refs = self.api.list_repo_refs(self.repo, repo_type=self.kind)
             return Repository(
                 bool(info.private),
                 {ref.name: ref.target_commit for ref in refs.branches},
@@ -85,10 +83,10 @@ class Remote:
         from huggingface_hub.hf_api import RepoFile
 
         def look() -> Branch:
-            head = self.api.repo_info(self.repo, repo_type=self.kind.repo_type, revision=name).sha
+            head = self.api.repo_info(self.repo, repo_type=self.kind, revision=name).sha
             assert head is not None
             # By commit, so that no page of the listing is of another one.
-            entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type=self.kind.repo_type)
+            entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type=self.kind)
             files = [
                 RemoteFile(entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
                 for entry in entries
@@ -101,19 +99,19 @@ class Remote:
     def create(self, private: bool) -> None:
         """Make the repository, or find it made."""
         self._try(
-            lambda: self.api.create_repo(self.repo, repo_type=self.kind.repo_type, private=private, exist_ok=True),
+            lambda: self.api.create_repo(self.repo, repo_type=self.kind, private=private, exist_ok=True),
             f"making {self.repo}",
         )
 
     def create_branch(self, name: str) -> None:
         self._try(
-            lambda: self.api.create_branch(self.repo, branch=name, repo_type=self.kind.repo_type, exist_ok=True),
+            lambda: self.api.create_branch(self.repo, branch=name, repo_type=self.kind, exist_ok=True),
             f"making the branch {name}",
         )
 
     def make_public(self) -> None:
         self._try(
-            lambda: self.api.update_repo_settings(self.repo, private=False, repo_type=self.kind.repo_type),
+            lambda: self.api.update_repo_settings(self.repo, private=False, repo_type=self.kind),
             f"making {self.repo} public",
         )
 
@@ -123,7 +121,7 @@ class Remote:
 
         def check() -> None:
             try:
-                RepoCard(text, ignore_metadata_errors=False).validate(repo_type=self.kind.repo_type)
+                RepoCard(text, ignore_metadata_errors=False).validate(repo_type=self.kind)
             except ValueError as error:
                 if type(error) is not ValueError:  # a broken answer is a ValueError too
                     raise
@@ -174,7 +172,7 @@ class Remote:
 
         def once() -> Branch:
             branch = self.branch(name)
-            changes = first_of(changes_between(local, branch.files, self.kind.owns), most)
+            changes = first_of(changes_between(local, branch.files, self.kind), most)
             if not changes.operations:
                 return branch
             additions = [self._operation(file) for file in changes.sent]
@@ -184,7 +182,7 @@ class Remote:
                 self.repo,
                 [*additions, *deletions],
                 commit_message=message,
-                repo_type=self.kind.repo_type,
+                repo_type=self.kind,
                 revision=name,
                 parent_commit=branch.head,
             )
@@ -202,15 +200,13 @@ class Remote:
         """
         for operation in operations:
             operation.before_sending()
-        self.api.preupload_lfs_files(
-            self.repo, operations, repo_type=self.kind.repo_type, revision=revision, free_memory=False
-        )
+        self.api.preupload_lfs_files(self.repo, operations, repo_type=self.kind, revision=revision, free_memory=False)
         for operation in operations:
             operation.after_sending()
         ignored = [operation.path_in_repo for operation in operations if operation._should_ignore]
         if ignored:
             raise UserError(
-                [f"{self.repo} has a .gitignore that leaves out files of the {self.kind.repo_type}:", *ignored[:10]],
+                [f"{self.repo} has a .gitignore that leaves out files of the {self.kind}:", *ignored[:10]],
                 "Remove .gitignore from the repository, or those lines of it.",
             )
 
@@ -222,7 +218,7 @@ class Remote:
 
         def look() -> int:
             found = None
-            asked: Any = {"repo_type": self.kind.repo_type, "discussion_type": "pull_request", "author": author}
+            asked: Any = {"repo_type": self.kind, "discussion_type": "pull_request", "author": author}
             for one in self.api.get_repo_discussions(self.repo, **asked):
                 if one.author != author or one.status not in ("draft", "open") or not one.title.startswith(TITLE):
                     continue
@@ -231,23 +227,21 @@ class Remote:
                 else:
                     self._set_status(one.num, "closed")
             if found is None:
-                found = self.api.create_pull_request(self.repo, title, repo_type=self.kind.repo_type).num
+                found = self.api.create_pull_request(self.repo, title, repo_type=self.kind).num
             return found
 
         return self._try(look, "opening a pull request")
 
-    def close(self, number: int) -> None:
-        self._try(lambda: self._set_status(number, "closed"), f"closing pull request {number}")
-
-    def open(self, number: int) -> None:
-        """Out of the draft that the client makes: a draft cannot be merged by anybody."""
-        self._try(lambda: self._set_status(number, "open"), f"opening pull request {number}")
+    def set_status(self, number: int, status: Literal["open", "closed"]) -> None:
+        """Open a pull request out of the draft that the client makes, which nobody can merge, or close it."""
+        doing = "opening" if status == "open" else "closing"
+        self._try(lambda: self._set_status(number, status), f"{doing} pull request {number}")
 
     def is_based_on(self, number: int, commit: str) -> bool:
         """Whether a pull request holds this commit of the default branch."""
 
         def look() -> bool:
-            commits = self.api.list_repo_commits(self.repo, repo_type=self.kind.repo_type, revision=f"refs/pr/{number}")
+            commits = self.api.list_repo_commits(self.repo, repo_type=self.kind, revision=f"refs/pr/{number}")
             return any(one.commit_id == commit for one in commits)
 
         return self._try(look, f"looking at pull request {number}")
@@ -257,13 +251,13 @@ class Remote:
         from huggingface_hub.errors import HfHubHTTPError
 
         def once() -> bool:
-            status = self.api.get_discussion_details(self.repo, number, repo_type=self.kind.repo_type).status
+            status = self.api.get_discussion_details(self.repo, number, repo_type=self.kind).status
             if status == "merged":
                 return True
             if status == "draft":
                 self._set_status(number, "open")
             try:
-                self.api.merge_pull_request(self.repo, number, comment=message, repo_type=self.kind.repo_type)
+                self.api.merge_pull_request(self.repo, number, comment=message, repo_type=self.kind)
             except HfHubHTTPError as error:
                 if error.response.status_code == 409:
                     return False
@@ -274,16 +268,16 @@ class Remote:
         return self._try(once, f"merging pull request {number}")
 
     def _set_status(self, number: int, status: Any) -> None:
-        self.api.change_discussion_status(self.repo, number, status, repo_type=self.kind.repo_type)
+        self.api.change_discussion_status(self.repo, number, status, repo_type=self.kind)
 
     def tag(self, name: str, commit: str) -> None:
         """Make a tag of a commit. UserError where it names another one."""
 
         def once() -> None:
-            refs = self.api.list_repo_refs(self.repo, repo_type=self.kind.repo_type).tags
+            refs = self.api.list_repo_refs(self.repo, repo_type=self.kind).tags
             there = next((ref.target_commit for ref in refs if ref.name == name), None)
             if there is None:
-                self.api.create_tag(self.repo, tag=name, revision=commit, repo_type=self.kind.repo_type)
+                self.api.create_tag(self.repo, tag=name, revision=commit, repo_type=self.kind)
             elif there != commit:
                 raise tag_is_taken(self.repo, name, there)
 
@@ -291,17 +285,12 @@ class Remote:
 
     def _operation(self, file: LocalFile) -> Addition:
         """The client's note of a file, kept over tries: it remembers what was sent."""
-        from counterfoil.publishing.addition import Addition
-
         if file.path not in self._operations:
             self._operations[file.path] = Addition(file)
         return self._operations[file.path]
 
     def _try(self, call: Callable[[], T], what: str) -> T:
         return with_retries(call, what, tell=self.tell, patience=self.patience)
-
-
-TITLE = "Counterfoil: publish "
 
 
 def first_of(changes: Changes, most: int | None) -> Changes:

@@ -1,19 +1,22 @@
-"""What publishing changes in a repository: made ready, contents sent, one commit, or several in a pull request."""
+"""The steps that publishing a dataset and a model share: options, preview, contents, commits, comparison.
+
+Contents are sent first, which commits nothing; then the branch receives one commit, or a pull request several.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from counterfoil import progress
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.publishing.contents import changes_between
-from counterfoil.publishing.files import LocalFile
-from counterfoil.publishing.preview import Preview
-from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote
+from counterfoil.models.mended import MENDED
+from counterfoil.publishing.files import WEIGHTS, Changes, LocalFile, changes_between, is_owned
+from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote, tag_is_taken
 from counterfoil.recipe.names import REPOSITORY
-from counterfoil.store.layout import MANIFEST
+from counterfoil.store.layout import CARD, LOCK, MANIFEST
 
 # What the Hub recommends to stay under; it gives a commit a minute.
 FILES_PER_COMMIT = 100
@@ -24,9 +27,113 @@ _FILES_A_BATCH = 64
 _BYTES_A_BATCH = 1 << 30
 # Times that a pull request is begun anew because the default branch went on meanwhile.
 _MERGES = 3
-
 # What git allows and people mean; the Hub would refuse others only after everything was sent.
 _REFERENCE = re.compile(r"\w[\w./-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What is going to happen. `bytes` counts contents that differ; the Hub may have some of them already.
+
+    `images` is None for a model. `through_pull_request` tells that commits are gathered in a pull request first; `told`
+    is what its kind says besides, a line each.
+    """
+
+    repo: str
+    branch: str
+    exists: bool
+    private: bool
+    becomes_public: bool
+    files: int
+    images: int | None
+    bytes: int
+    changes: Changes
+    through_pull_request: bool
+    stays_open: bool
+    tag: str | None
+    told: tuple[str, ...] = ()
+
+    @property
+    def commits(self) -> int:
+        """How many commits the branch receives; a pull request is merged as one."""
+        return 1 if self.changes.operations and not self.stays_open else 0
+
+
+def preview(
+    remote: Remote,
+    local: Mapping[str, LocalFile],
+    *,
+    images: int | None,
+    public: bool | None,
+    branch: str,
+    tag: str | None,
+    create_pr: bool,
+    files_per_commit: int,
+    told: tuple[str, ...] = (),
+) -> Preview:
+    """Look at the repository and say what is to do. UserError where it must not be done.
+
+    public: None where nobody said it: a new repository is private then, and one that is there stays as it is.
+    """
+    there = remote.repository()
+    # Of a branch that is still to be made, what it begins from.
+    files = None if there is None else remote.branch(branch if branch in there.branches else MAIN)
+    changes = changes_between(local, files.files if files else {}, remote.kind)
+    if files is not None:
+        _refuse_something_else(remote, files, local)
+    if there is not None and tag is not None and tag in there.tags:
+        head = files.head if files else None
+        if changes.operations or there.tags[tag] != head:
+            raise tag_is_taken(remote.repo, tag, there.tags[tag])
+    if public is False and there is not None and not there.private:
+        raise UserError(
+            f"{remote.repo} is public, and --private was asked for",
+            "Make it private in its settings first, or leave --private away.",
+        )
+    gathered = create_pr or changes.operations > files_per_commit
+    if gathered and branch != MAIN:
+        raise UserError(
+            f"{changes.operations} files differ on {branch}, more than a commit carries ({files_per_commit}), and a "
+            f"pull request goes to {MAIN} only",
+            "Raise --files-per-commit, or publish without --revision.",
+        )
+    return Preview(
+        repo=remote.repo,
+        branch=branch,
+        exists=there is not None,
+        private=there.private if there is not None else not public,
+        becomes_public=bool(public) and not create_pr and there is not None and there.private,
+        files=len(local),
+        images=images,
+        bytes=changes.size,
+        changes=changes,
+        through_pull_request=gathered and bool(changes.operations),
+        stays_open=create_pr,
+        tag=tag,
+        told=told,
+    )
+
+
+def _refuse_something_else(remote: Remote, branch: Branch, local: Mapping[str, LocalFile]) -> None:
+    """Publishing takes over the card and its kind's places: never in a repository of something else.
+
+    A mended model's next version takes its place; any other model there is somebody's own, and stays.
+    """
+    strange = [path for path in sorted(branch.files) if not path.startswith((".", "LICENSE"))]
+    if remote.kind == "model":
+        strange = [path for path in strange if not is_owned(path, "model")]
+        weights = branch.files.get(WEIGHTS)
+        if weights is not None and MENDED not in branch.files and not local[WEIGHTS].equals(weights):
+            strange.append(f"{WEIGHTS} of another model")
+    else:
+        strange = [] if LOCK in branch.files else [path for path in strange if path != CARD]
+    if strange:
+        shown = ", ".join(strange[:3]) + (f" and {len(strange) - 3} more" if len(strange) > 3 else "")
+        lacking = f" and no {LOCK}" if remote.kind == "dataset" else ""
+        raise UserError(
+            f"{remote.repo} holds something else ({shown}){lacking}: publishing would replace it",
+            "Choose another name, or empty the repository first.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +172,13 @@ class Sender:
             if self.remote.is_based_on(number, base.head):
                 gathered = self._fill(f"refs/pr/{number}")
                 if self.ahead.stays_open:
-                    self.remote.open(number)
+                    self.remote.set_status(number, "open")
                     return gathered, number
                 self._tell("merging", self.ahead.changes.sent)
                 # Merged on another base, files of both could end up side by side.
                 if self.remote.branch(MAIN).head == base.head and self.remote.merge(number, self.message):
                     return self.remote.branch(MAIN), number
-            self.remote.close(number)  # the branch went on: gather on what it is now
+            self.remote.set_status(number, "closed")  # the branch went on: gather on what it is now
         raise RunFailure(
             f"{self.remote.repo}: others committed to {MAIN} while this was published, {_MERGES} times",
             "Run the same command again when they have finished.",
@@ -80,11 +187,11 @@ class Sender:
     def _fill(self, name: str) -> Branch:
         head = self.remote.branch(name)
         self._send(head)
-        left = changes_between(self.local, head.files, self.remote.kind.owns).operations
+        left = changes_between(self.local, head.files, self.remote.kind).operations
         most = max(self.files_per_commit, -(-left // MOST_COMMITS))
         while left:
             head = self.remote.commit(self.local, name, self.message, most)
-            before, left = left, changes_between(self.local, head.files, self.remote.kind.owns).operations
+            before, left = left, changes_between(self.local, head.files, self.remote.kind).operations
             if left >= before:
                 raise RunFailure(f"{self.remote.repo}: the Hub takes commits to {name} and does not carry them out")
         return head
@@ -93,7 +200,7 @@ class Sender:
         """Send what the branch lacks, in batches; the Hub answers for each whether it has the content already."""
         # Equal contents once: the client would send each, for it asks the Hub about all of a batch beforehand.
         files = list(
-            {file.sha256: file for file in changes_between(self.local, head.files, self.remote.kind.owns).sent}.values()
+            {file.sha256: file for file in changes_between(self.local, head.files, self.remote.kind).sent}.values()
         )
         done: list[LocalFile] = []
         self._tell("sending", done)
@@ -136,8 +243,20 @@ def checked_repository(repo: str) -> str:
     return repo
 
 
-def make_ready(remote: Remote, ahead: Preview) -> None:
-    """The repository and the branch, where they are not there yet."""
+def carry_out(
+    remote: Remote,
+    user: str,
+    local: Mapping[str, LocalFile],
+    ahead: Preview,
+    message: str,
+    files_per_commit: int,
+    read_back: Callable[[str], None],
+) -> tuple[dict[str, Any], int | None]:
+    """Make the repository what `ahead` says: contents, commits, comparison, then the tag, and last it becomes public.
+
+    `read_back` is given the new commit once every file there is compared. Returns what a `Publication` and a
+    `PublishedModel` have in common, and the number of the pull request, where there was one.
+    """
     if not ahead.exists:
         remote.create(ahead.private)
     there = remote.repository()
@@ -148,6 +267,28 @@ def make_ready(remote: Remote, ahead: Preview) -> None:
         )
     if ahead.branch not in there.branches:
         remote.create_branch(ahead.branch)
+    sender = Sender(remote, user, local, ahead, message, files_per_commit)
+    head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(ahead.branch), None)
+    progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
+    _refuse_differences(remote, local, head)
+    read_back(head.head)
+    if ahead.tag is not None:
+        remote.tag(ahead.tag, head.head)
+    if ahead.becomes_public:
+        remote.make_public()
+    return {
+        "repo": ahead.repo,
+        "url": f"{remote.api.endpoint}/{'datasets/' if remote.kind == 'dataset' else ''}{ahead.repo}",
+        "branch": ahead.branch,
+        "commit": head.head,
+        "commits": remote.commits,
+        "private": ahead.private and not ahead.becomes_public,
+        "tag": ahead.tag,
+        "files": len(local),
+        "files_changed": ahead.changes.operations,
+        "bytes_changed": ahead.bytes,
+        "preview": ahead,
+    }, pull_request
 
 
 def _batches(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
@@ -161,3 +302,16 @@ def _batches(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
         size += file.size
     if batch:
         yield batch
+
+
+def _refuse_differences(remote: Remote, local: Mapping[str, LocalFile], branch: Branch) -> None:
+    """RunFailure where a file of the branch is not the directory's, by size and sha256, or one is missing or more."""
+    changes = changes_between(local, branch.files, remote.kind)
+    problems = [f"{file.path} is missing there" for file in changes.added]
+    problems += [f"{file.path} is another there: its size or sha256 differs" for file in changes.replaced]
+    problems += [f"{path} should not be there" for path in changes.deleted]
+    if problems:
+        raise RunFailure(
+            [f"{remote.repo} at {branch.head[:12]} is not the directory:", *problems[:20]],
+            "Somebody else may have published meanwhile. Run the same command again: it sends what differs.",
+        )

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.embedding.features import embed
+from counterfoil.embedding import embed
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation.distances.feature_models import FeatureModel, load_features, named_features
 from counterfoil.evaluation.distances.frechet import (

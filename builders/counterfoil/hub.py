@@ -1,22 +1,106 @@
-"""Try again what the Hub did not do: which answers are worth another try, how long to wait, when to give up.
+"""The Hugging Face Hub from the outside: where a dataset's directory is, and a client that neither hangs nor gives up.
 
-`diagnose` is a pure function from an error to a diagnosis; `with_retries` is the loop around it.
+`locate_dataset` finds or fetches a directory. While we publish, `attentive_client` watches the Hub's own client, and
+`with_retries` is a loop around `diagnose`, a pure function from an error to what it means.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.regular_files import named_path
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
+
+
+# The Hub's rule for names, without its special cases, which the Hub itself refuses with a message.
+_REFERENCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetReference:
+    """A dataset repository, and a branch, tag or commit of it; None is the default branch."""
+
+    repo: str
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> DatasetReference | None:
+        """The reference that a text is; None for any other text."""
+        match = _REFERENCE.fullmatch(text)
+        return None if match is None else cls(match["repo"], match["revision"])
+
+    def __str__(self) -> str:
+        return self.repo if self.revision is None else f"{self.repo}@{self.revision}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedDataset:
+    """A directory on this machine; `reference` tells the published dataset that it is a copy of.
+
+    A copy belongs to the Hub client's cache: it is read, never written to.
+    """
+
+    directory: Path
+    reference: DatasetReference | None = None
+
+
+def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) -> LocatedDataset:
+    """The directory of a path or of `user/name[@revision]`, fetched from the Hub where it is not here yet.
+
+    `patterns` are globs of the files wanted of a published dataset; None is all. Raises UserError where there
+    is no such dataset, RunFailure where the Hub cannot be reached.
+    """
+    source = str(source)
+    directory = named_path(source)
+    if directory.is_dir():
+        return LocatedDataset(directory)
+    if directory.exists():
+        raise UserError(f"{source} is a file; a dataset is a directory", "Name the folder given to `build --out`.")
+    reference = DatasetReference.parse(source)
+    if reference is None:
+        raise UserError(f"there is no dataset {source}", "Name a folder made by `counterfoil build`, or user/name.")
+    return LocatedDataset(_fetched(reference, patterns), reference)
+
+
+def _fetched(reference: DatasetReference, patterns: Sequence[str] | None) -> Path:
+    import httpx2
+    from huggingface_hub import errors, snapshot_download
+
+    wanted = None if patterns is None else list(patterns)
+    try:
+        folder = snapshot_download(
+            reference.repo, repo_type="dataset", revision=reference.revision, allow_patterns=wanted
+        )
+    except errors.HFValidationError as error:
+        raise UserError(f"'{reference}' is no name of a dataset on the Hub: {error}", "Expected user/name.") from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        raise UserError(
+            f"there is no folder {reference}, and no such dataset on the Hub (or it is private)",
+            "Check the name, or run `hf auth login`.",
+        ) from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+        raise RunFailure(
+            f"there is no folder {reference}; on the Hub, which cannot be reached now, it was never fetched",
+            "Check the path, or connect and run the same command again.",
+        ) from error
+    except (errors.HfHubHTTPError, httpx2.HTTPError, OSError, RuntimeError) as error:
+        said = without_secrets(str(error)) or type(error).__name__
+        raise RunFailure(
+            f"{reference} could not be fetched from the Hub: {said}", "Run the same command again: it goes on."
+        ) from error
+    return Path(folder)
+
 
 T = TypeVar("T")
 
@@ -229,3 +313,44 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             return None
     limits = parse_ratelimit_headers(headers)
     return float(limits.reset_in_seconds) if limits is not None and limits.remaining == 0 else None
+
+
+@contextlib.contextmanager
+def attentive_client(patience: Patience) -> Iterator[None]:
+    """Within it, the client of `huggingface_hub` is watched; then it is as it was.
+
+    A connection that is silent for `patience.silence` seconds is given up, where the client would wait forever. An
+    answer that asks for a wait longer than `patience.longest` is raised, where the client would sleep unheard.
+    """
+    import httpx2
+    from huggingface_hub import set_client_factory
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, logging
+    from huggingface_hub.utils._http import default_client_factory, hf_raise_for_status
+
+    limits = httpx2.Timeout(patience.silence).as_dict()
+
+    def limit(request: httpx2.Request) -> None:
+        request.extensions["timeout"] = limits  # here, since some calls ask for none themselves
+
+    def tell_of_waits(response: httpx2.Response) -> None:
+        if response.status_code >= 400 and (retry_after(response.headers) or 0) > patience.longest:
+            response.read()
+            hf_raise_for_status(response)
+
+    def factory() -> httpx2.Client:
+        client = default_client_factory()
+        client.event_hooks["request"].append(limit)
+        client.event_hooks["response"].append(tell_of_waits)
+        return client
+
+    shown, level = not are_progress_bars_disabled(), logging.get_verbosity()
+    disable_progress_bars()
+    logging.set_verbosity(logging.CRITICAL)
+    set_client_factory(factory)
+    try:
+        yield
+    finally:
+        set_client_factory(default_client_factory)
+        logging.set_verbosity(level)
+        if shown:
+            enable_progress_bars()
