@@ -26,7 +26,7 @@ from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.engines import LocalEngine
 from counterfoil.generate import Renderer
-from counterfoil.generate.finished_pixels import DrawnAhead
+from counterfoil.generate.pictures import DrawnAhead
 from counterfoil.keep import ACCEPTED
 from counterfoil.lab.oracle import Oracle
 from counterfoil.models.clip import load_clip

@@ -36,7 +36,7 @@ SHARDS = 8
 HEAVY = (
     "open_clip", "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "timm", "pandas",
     "diffusers.models.controlnets", "diffusers.loaders.lora_base", "transformers.models.clip.modeling_clip",
-    "datasets", "scipy.stats", "counterfoil.building.workers", "counterfoil.prediction.spread",
+    "datasets", "scipy.stats", "counterfoil.building.workers", "counterfoil.prediction.passes",
     "counterfoil.embedding",
 )  # fmt: skip
 PRIVATE = {".counterfoil", "index.html"}

@@ -12,7 +12,7 @@ import pytest
 from counterfoil.building import shard as shard_making
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.generate import encode_image, encoding_threads
-from counterfoil.generate.finished_pixels import DrawnAhead
+from counterfoil.generate.pictures import DrawnAhead
 from counterfoil.models.clip import load_clip
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import load_recipe

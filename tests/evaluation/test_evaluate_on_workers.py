@@ -22,7 +22,7 @@ from counterfoil.engines.fork_server import begin_server, worker_context
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.prediction import spread
+from counterfoil.prediction import passes
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
 from counterfoil.sources.labelled_sources import labelled_split
@@ -46,7 +46,7 @@ def test_two_workers_give_the_answers_of_this_process(
     forget(dataset)
     one = evaluate(dataset, names, **here)
     forget(dataset)
-    monkeypatch.setattr(spread, "_BATCHES", 2)  # stretches of six, so that both workers have several
+    monkeypatch.setattr(passes, "_BATCHES", 2)  # stretches of six, so that both workers have several
     here["out"] = tmp_path / "two"
     two = evaluate(dataset, names, **here, workers=2)
     assert two.scores == one.scores
@@ -137,7 +137,7 @@ def test_workers_that_are_lost_are_told(
     dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget(dataset)
-    monkeypatch.setattr(spread, "_BATCHES", 1)
+    monkeypatch.setattr(passes, "_BATCHES", 1)
     lost = lost_when_one_is_killed(
         lambda: evaluate(dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2)
     )

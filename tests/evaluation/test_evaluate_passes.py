@@ -17,7 +17,7 @@ from colour_world import CANDIDATES, build_colours, png_of, save_colour_model
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.prediction import parts, passes
+from counterfoil.prediction import passes, predictions
 from counterfoil.progress import Stage, listening
 from driven import given_up
 from results_examples import top1
@@ -90,10 +90,10 @@ import os, signal, sys
 sys.path.insert(0, {tests!r})
 from counted_pictures import register
 from counterfoil.evaluation import evaluate
-from counterfoil.prediction import parts, passes
+from counterfoil.prediction import passes, predictions
 from counterfoil.progress import listening
 register()
-parts.PART_ROWS = 16
+predictions.PART_ROWS = 16
 if {apart}:
     passes._room = lambda device: 0.0
 stages = []
@@ -122,7 +122,7 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
     killed_run(counting, both, stage=2, image=8, apart=True)
     [(name, entry)] = predictions_of(counting).items()
     assert "sharp" in name
-    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    monkeypatch.setattr(predictions, "PART_ROWS", 16)
     # Only the second model needs the images, and all of them: the kill came before its first part.
     assert evaluated(counting, both, batch_size=8, out=tmp_path / "out")[1] == IMAGES
     assert predictions_of(counting)[name] == entry
@@ -136,7 +136,7 @@ def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
     both = [models["sharp"], models["no_red"]]
     killed_run(counting, both, stage=1, image=image)
     assert predictions_of(counting) == {}
-    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    monkeypatch.setattr(predictions, "PART_ROWS", 16)
     resumed, scored = evaluated(counting, both, batch_size=8, out=tmp_path / "resumed")
     # Parts hold 16 images, so the last whole one before the kill is where both models stood.
     assert scored == IMAGES - image // 16 * 16
@@ -155,7 +155,7 @@ def test_a_model_added_to_a_killed_run_starts_from_the_first_image(
     counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed_run(counting, [models["sharp"]], stage=1, image=64)
-    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    monkeypatch.setattr(predictions, "PART_ROWS", 16)
     # Another batch size than the killed run's: parts are rows, not batches.
     found = evaluate(counting, [models["sharp"], models["no_blue"]], device="cpu", batch_size=25)
     assert [top1(found, place).value for place in range(2)] == [1.0, pytest.approx(2 / 3)]
@@ -169,7 +169,7 @@ def test_a_damaged_part_is_scored_again(
     files = sorted(folder.iterdir())
     assert len(files) == 4
     files[1].write_bytes(files[1].read_bytes()[:100])
-    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    monkeypatch.setattr(predictions, "PART_ROWS", 16)
     found, scored = evaluated(counting, [models["sharp"]], batch_size=8)
     assert (scored, top1(found).value) == (IMAGES - 16, 1.0)
 
@@ -213,7 +213,7 @@ def test_an_evaluation_that_is_given_up_half_way_goes_on_with_what_it_had(
     counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = [models["sharp"], models["no_red"]]
-    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    monkeypatch.setattr(predictions, "PART_ROWS", 16)
     threads = set(threading.enumerate())
     with given_up(lambda stage: stage.done == 56):
         evaluate(counting, both, device="cpu", batch_size=8)

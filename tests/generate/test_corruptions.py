@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.special import ndtri
 
-from counterfoil.generate import corrupted_places, corrupted_weather
+from counterfoil.generate import corruption_kinds
 from counterfoil.generate.corruptions import (
     CORRUPTIONS,
     apply_gain,
@@ -27,7 +27,6 @@ from counterfoil.generate.corruptions import (
     contrast_match,
     corrupt,
     corrupted_by,
-    table_of,
 )
 from counterfoil.recipe.prompts import KINDS
 
@@ -95,7 +94,7 @@ def photograph(height: int, width: int, seed: int = 0) -> np.ndarray:
     """A picture that has, as photographs do, less of what is finer."""
     side = 2 ** math.ceil(math.log2(max(height, width)))
     channels = np.random.default_rng(seed).uniform(-1, 1, (3, side**2 - 1))
-    picture = np.stack([corrupted_weather.plasma(side, 1.7, channel) for channel in channels], axis=2)
+    picture = np.stack([corruption_kinds.plasma(side, 1.7, channel) for channel in channels], axis=2)
     return np.rint(picture[:height, :width] * 255).astype(np.uint8)
 
 
@@ -150,13 +149,13 @@ def test_glass_takes_colours_one_pixel_after_another_in_pictures_of_any_form() -
     picture = photograph(90, 117) / 255.0
     reach, rounds = 3, 2
     swaps = np.floor(2 * reach * numbers(0, rounds, 90 - 2 * reach, 117 - 2 * reach, 2)).astype(int) - reach
-    levels = (corrupted_places.blurred(picture, 1.1) * 255).astype(np.uint8)
+    levels = (corruption_kinds.blurred(picture, 1.1) * 255).astype(np.uint8)
     for offsets in swaps:
         for row, line in zip(range(90 - reach, reach, -1), offsets, strict=True):
             for column, (right, down) in zip(range(117 - reach, reach, -1), line, strict=True):
                 levels[row, column] = levels[row + down, column + right]
-    expected = corrupted_places.blurred(levels / 255.0, 1.1)
-    assert np.array_equal(corrupted_places.through_glass(picture, (1.1, reach, rounds), swaps), expected)
+    expected = corruption_kinds.blurred(levels / 255.0, 1.1)
+    assert np.array_equal(corruption_kinds.through_glass(picture, (1.1, reach, rounds), swaps), expected)
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -266,7 +265,7 @@ def test_drawn_ice_is_as_light_and_as_rough_as_the_photographs_of_the_published_
     black = np.zeros((224, 224, 3))
     draw = CORRUPTIONS["frost"].draw
     ice = [
-        corrupted_weather.frosted(black, (0, 1), *draw(np.random.default_rng(seed), black, None)) for seed in range(6)
+        corruption_kinds.frosted(black, (0, 1), *draw(np.random.default_rng(seed), black, None)) for seed in range(6)
     ]
     assert np.mean(ice) == pytest.approx(0.637, abs=0.06)
     assert np.mean([one.std() for one in ice]) == pytest.approx(0.117, abs=0.03)
@@ -314,9 +313,8 @@ def test_the_camera_halves_light_tints_turns_and_covers() -> None:
 
 
 def test_the_shorter_side_chooses_the_table() -> None:
-    assert [table_of(*sides) for sides in ((32, 32), (64, 64), (84, 900), (900, 84), (85, 85), (224, 224))] == [
-        "small", "small", "small", "small", "large", "large",
-    ]  # fmt: skip
+    sides = ((32, 32), (64, 64), (84, 900), (900, 84), (85, 85), (224, 224))
+    assert [constants_of("gaussian_blur", 1, *both) for both in sides] == [0.4, 0.4, 0.4, 0.4, 1, 1]
     assert constants_of("jpeg_compression", 5, 84, 90) == 40 and constants_of("jpeg_compression", 5, 85, 90) == 7
 
 

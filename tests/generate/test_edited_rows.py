@@ -36,7 +36,7 @@ PROMPTS = ("a bag", "a photo of a coat in the snow", "a dress", "a shoe at night
 def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures as the pipeline gives them: in whole levels most of what a neighbour changes would be lost."""
     monkeypatch.setattr(
-        "counterfoil.generate.edited_rows.as_pictures",
+        "counterfoil.generate.rows.as_pictures",
         lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy()),
     )
 

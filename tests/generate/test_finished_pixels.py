@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from counterfoil.generate.finished_pixels import as_pictures
+from counterfoil.generate.pictures import as_pictures
 
 
 def _by_numpy(pixels: torch.Tensor) -> np.ndarray:

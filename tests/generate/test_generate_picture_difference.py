@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil.generate.picture_difference import decoded, psnr
+from counterfoil.generate.pictures import decoded, psnr
 
 
 def test_equal_pictures_have_no_difference_and_opposite_ones_no_signal() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.ndimage import uniform_filter
 
-from counterfoil.generate.held_parts import HeldParts, least_changed, with_held_parts
+from counterfoil.generate.steps import HeldParts, least_changed, with_held_parts
 from counterfoil.recipe.schema_output import HeldFromBase
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from counterfoil.generate import Renderer
-from counterfoil.generate.own_randomness import own_randomness
+from counterfoil.generate.render import own_randomness
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe
 

@@ -15,7 +15,7 @@ import miniature_pipelines as miniature
 import modern_pipelines as modern
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
-from counterfoil.generate.paired_attention import paired_attention
+from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators import family_of
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe

@@ -19,9 +19,8 @@ from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, logits_of, predict, prepared_batches
-from counterfoil.prediction.passes import score_models
+from counterfoil.prediction.passes import Spread, score_models
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.prediction.spread import Spread
 from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import readable_image
 from support import images

@@ -39,7 +39,7 @@ _OFFLINE = (
     *ANYWHERE, "diffusers", "diffusers.models.controlnets.controlnet", "diffusers.loaders.lora_base",
     "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "transformers",
     "transformers.models.clip.modeling_clip", "open_clip", "timm", "datasets", "counterfoil.building",
-    "counterfoil.building.workers", "counterfoil.evaluation", "counterfoil.prediction.spread",
+    "counterfoil.building.workers", "counterfoil.evaluation", "counterfoil.prediction.passes",
     "counterfoil.embedding",
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")

@@ -22,7 +22,7 @@ from counterfoil.store import Candidate
 if TYPE_CHECKING:
     from PIL import Image
 
-    from counterfoil.generate.finished_pixels import DrawnAhead
+    from counterfoil.generate.pictures import DrawnAhead
     from counterfoil.plan import Cell, Plan, Sample, Shard
 
 _BEHIND = 1  # batches that are screened while the next is rendered: enough to hide the rest, and bounded memory

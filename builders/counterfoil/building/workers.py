@@ -16,7 +16,7 @@ from counterfoil.engines import Delivered, Doing
 from counterfoil.errors import UserError
 from counterfoil.generate import EditRenderer, PoolRows, Renderer, encoding_threads
 from counterfoil.generate.image_embeddings import ImageEmbeddings
-from counterfoil.generate.source_rows import corrupted_rows, edit_renderer
+from counterfoil.generate.rows import corrupted_rows, edit_renderer
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.cuda_settings import computing_on

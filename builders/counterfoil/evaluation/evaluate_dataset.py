@@ -37,9 +37,8 @@ from counterfoil.evaluation.unpicked_answers import answers_to_unpicked
 from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.passes import Scored, score_models
+from counterfoil.prediction.passes import Scored, Spread, score_models
 from counterfoil.prediction.predictions import Predictions, joined
-from counterfoil.prediction.spread import Spread
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY

@@ -24,8 +24,7 @@ from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.models.names import LAB
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.passes import Scored, score_models
-from counterfoil.prediction.spread import Spread
+from counterfoil.prediction.passes import Scored, Spread, score_models
 from counterfoil.progress import renamed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import is_local

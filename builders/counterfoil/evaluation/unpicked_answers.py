@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from counterfoil.models.classifiers import Classifier
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.passes import Scored, score_models
-from counterfoil.prediction.spread import Spread
+from counterfoil.prediction.passes import Scored, Spread, score_models
 from counterfoil.sources import LabelledImages
 
 

@@ -1,8 +1,7 @@
 """Floor 6: rendering samples with a diffusion pipeline; rows of a pool instead, corrupted rows, or edits of rows."""
 
-from counterfoil.generate.edited_rows import EditRenderer
-from counterfoil.generate.encoding import encode_image, encoding_threads
-from counterfoil.generate.pool_rows import CorruptedRows, PoolRows
+from counterfoil.generate.pictures import encode_image, encoding_threads
 from counterfoil.generate.render import Renderer
+from counterfoil.generate.rows import CorruptedRows, EditRenderer, PoolRows
 
 __all__ = ["CorruptedRows", "EditRenderer", "PoolRows", "Renderer", "encode_image", "encoding_threads"]

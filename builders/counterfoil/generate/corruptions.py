@@ -11,39 +11,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from counterfoil.generate import corrupted_pixels as pixels_in_place
-from counterfoil.generate import corrupted_places as places
-from counterfoil.generate import corrupted_weather as weather
+from counterfoil.generate import corruption_kinds as kinds
 
-Levels = Literal["small", "large"]
 # Half-way between 32 and 224 pixels as ratios go: sqrt(32 * 224). What was published for 64 pixels (Tiny-ImageNet-C) is
 # nearer to the small table too, and the largest disk of the large one would be a third as wide as such a picture.
 SMALL_BELOW = 85
 SMALLEST_SIDE = 8
 
 
+def _no_chance(rng: np.random.Generator, picture: np.ndarray, constant: Any) -> tuple[np.ndarray, ...]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Corruption:
     """A corruption by its name.
 
-    says: what it does, in one plain sentence.
-    deviation: how it differs from the published definition; None where it is that definition.
-    small, large: the constants of severities 1 to 5 for small and large pictures.
+    says: what it does, in one plain sentence. apply: (picture from 0 to 1, constants, *arrays) → a picture, not yet
+    clipped; the arrays are what `draw` gives. large, small: the constants of severities 1 to 5 for large and small
+    pictures. deviation: how it differs from the published definition; None where it is that definition.
     """
 
     name: str
     says: str
-    deviation: str | None
-    small: tuple[Any, ...]
+    apply: Callable[..., np.ndarray]
     large: tuple[Any, ...]
-    # (picture from 0 to 1, constants, *arrays): a picture, not yet clipped. The arrays are what `draw` gives.
-    apply: Mapping[Levels, Callable[..., np.ndarray]]
-    draw: Callable[[np.random.Generator, np.ndarray, Any], tuple[np.ndarray, ...]]
+    small: tuple[Any, ...]
+    draw: Callable[..., tuple[np.ndarray, ...]] = _no_chance
+    deviation: str | None = None
 
 
 def corrupt(pixels: np.ndarray, name: str, severity: int, seed: int) -> np.ndarray:
@@ -64,8 +63,7 @@ def corrupt(pixels: np.ndarray, name: str, severity: int, seed: int) -> np.ndarr
 def corrupted_by(picture: np.ndarray, name: str, severity: int, *arrays: np.ndarray) -> np.ndarray:
     """As `corrupt`, of a picture from 0 to 1 and with these arrays as all that is random."""
     height, width = picture.shape[:2]
-    apply = CORRUPTIONS[name].apply[table_of(height, width)]
-    corrupted = apply(picture, constants_of(name, severity, height, width), *arrays)
+    corrupted = CORRUPTIONS[name].apply(picture, constants_of(name, severity, height, width), *arrays)
     return np.rint(np.clip(corrupted, 0, 1) * 255).astype(np.uint8)
 
 
@@ -74,12 +72,7 @@ def constants_of(name: str, severity: int, height: int, width: int) -> Any:
     if severity not in range(1, 6):
         raise ValueError(f"severity is 1 to 5, not {severity}")
     corruption = CORRUPTIONS[name]
-    return (corruption.small if table_of(height, width) == "small" else corruption.large)[severity - 1]
-
-
-def table_of(height: int, width: int) -> Levels:
-    """Which table of constants a picture of this size gets, by its shorter side."""
-    return "small" if min(height, width) < SMALL_BELOW else "large"
+    return (corruption.small if min(height, width) < SMALL_BELOW else corruption.large)[severity - 1]
 
 
 def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]:
@@ -88,7 +81,7 @@ def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]
     Both are of luma, over all pixels, so that nothing needs to be at the same place in the two. Where the base is flat
     the gain is 1. Pictures are uint8 [height, width, 3], of any two sizes.
     """
-    base_luma, shifted_luma = (picture @ pixels_in_place.LUMA for picture in (base, shifted))
+    base_luma, shifted_luma = (picture @ kinds.LUMA for picture in (base, shifted))
     spread = float(base_luma.std())
     # A flat picture's luma differs from its mean by rounding alone.
     gain = float(shifted_luma.std()) / spread if spread > 1e-6 else 1.0
@@ -101,100 +94,84 @@ def apply_gain(base: np.ndarray, gain: float, offset: float) -> np.ndarray:
     return levels[base]
 
 
-def _no_chance(rng: np.random.Generator, picture: np.ndarray, constant: Any) -> tuple[np.ndarray, ...]:
-    return ()
-
-
-def _entry(
-    name: str,
-    says: str,
-    apply: Callable[..., np.ndarray] | Mapping[Levels, Callable[..., np.ndarray]],
-    large: tuple[Any, ...],
-    small: tuple[Any, ...],
-    draw: Callable[..., tuple[np.ndarray, ...]] = _no_chance,
-    deviation: str | None = None,
-) -> tuple[str, Corruption]:
-    by_table = apply if isinstance(apply, Mapping) else {"small": apply, "large": apply}
-    return name, Corruption(name, says, deviation, small, large, by_table, draw)
-
-
 OWN = "Not of the published set."
 
-CORRUPTIONS: Mapping[str, Corruption] = dict(
-    [
-        _entry(
+CORRUPTIONS: Mapping[str, Corruption] = {
+    one.name: one
+    for one in (
+        Corruption(
             "gaussian_noise",
             "Adds normal noise to every channel of every pixel, as a sensor does in poor light.",
-            pixels_in_place.added_noise,
+            kinds.added_noise,
             (0.08, 0.12, 0.18, 0.26, 0.38),
             (0.04, 0.06, 0.08, 0.09, 0.10),
-            pixels_in_place.draw_normal,
+            kinds.draw_normal,
         ),
-        _entry(
+        Corruption(
             "shot_noise",
             "Counts few photons in every pixel, so that brighter ones vary more.",
-            pixels_in_place.counted_photons,
+            kinds.counted_photons,
             (60, 25, 12, 5, 3),
             (500, 250, 100, 75, 50),
-            pixels_in_place.draw_photons,
+            kinds.draw_photons,
         ),
-        _entry(
+        Corruption(
             "impulse_noise",
             "Sets single channels of some pixels to black or white.",
-            pixels_in_place.salt_and_pepper,
+            kinds.salt_and_pepper,
             (0.03, 0.06, 0.09, 0.17, 0.27),
             (0.01, 0.02, 0.03, 0.05, 0.07),
-            pixels_in_place.draw_two_uniform,
+            kinds.draw_two_uniform,
         ),
-        _entry(
+        Corruption(
             "speckle_noise",
             "Adds normal noise that grows with the level of a pixel.",
-            pixels_in_place.scaled_noise,
+            kinds.scaled_noise,
             (0.15, 0.2, 0.35, 0.45, 0.6),
             (0.06, 0.1, 0.12, 0.16, 0.2),
-            pixels_in_place.draw_normal,
+            kinds.draw_normal,
         ),
-        _entry(
+        Corruption(
             "defocus_blur",
             "Spreads every pixel over a disk, as a lens out of focus does.",
-            places.defocused,
+            kinds.defocused,
             ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
             ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
         ),
-        _entry(
+        Corruption(
             "glass_blur",
             "Lets near pixels take each other's colour between two slight blurs, as frosted glass does.",
-            places.through_glass,
+            kinds.through_glass,
             ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
             ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
-            places.draw_swaps,
+            kinds.draw_swaps,
         ),
-        _entry(
+        Corruption(
             "motion_blur",
             "Spreads every pixel along a line, as a camera that moves does.",
-            places.moved,
+            kinds.moved,
             ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
             ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-            places.draw_angle,
+            kinds.draw_angle,
         ),
-        _entry(
+        Corruption(
             "zoom_blur",
             "Averages the picture with its own middle at growing sizes, as a zoom during the exposure does.",
-            places.zoomed_in_on,
+            kinds.zoomed_in_on,
             ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
             ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
         ),
-        _entry(
+        Corruption(
             "gaussian_blur",
             "Blurs by a Gaussian.",
-            places.blurred,
+            kinds.blurred,
             (1, 2, 3, 4, 6),
             (0.4, 0.6, 0.7, 0.8, 1),
         ),
-        _entry(
+        Corruption(
             "snow",
             "Whitens the picture and lets snow fall across it.",
-            weather.snowed,
+            kinds.snowed,
             (
                 (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
                 (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
@@ -209,29 +186,29 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
                 (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
                 (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
             ),
-            weather.draw_flakes,
+            kinds.draw_flakes,
         ),
-        _entry(
+        Corruption(
             "frost",
             "Lays ice crystals over the picture, as on a frozen window.",
-            weather.frosted,
+            kinds.frosted,
             ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
             ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
-            weather.draw_ice,
+            kinds.draw_ice,
             "The ice is drawn, not cut from photographs; it is mixed in by the published shares.",
         ),
-        _entry(
+        Corruption(
             "fog",
             "Lays uneven fog over the picture.",
-            weather.fogged,
+            kinds.fogged,
             ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
             ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
-            weather.draw_fractal,
+            kinds.draw_fractal,
         ),
-        _entry(
+        Corruption(
             "spatter",
             "Splashes water on the lens, and mud at severities 4 and 5.",
-            weather.splashed,
+            kinds.splashed,
             (
                 (0.65, 0.3, 4, 0.69, 0.6, 0),
                 (0.65, 0.3, 3, 0.68, 0.6, 0),
@@ -246,28 +223,28 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
                 (0.65, 0.1, 0.7, 0.69, 0.6, 1),
                 (0.65, 0.1, 0.5, 0.68, 0.6, 1),
             ),
-            weather.draw_one_normal,
+            kinds.draw_one_normal,
         ),
-        _entry(
+        Corruption(
             "brightness",
             "Makes the picture brighter, the same step for every pixel.",
-            pixels_in_place.brightened,
+            kinds.brightened,
             (0.1, 0.2, 0.3, 0.4, 0.5),
             (0.05, 0.1, 0.15, 0.2, 0.3),
         ),
-        _entry(
+        Corruption(
             "contrast",
             "Draws every pixel towards the picture's mean colour.",
-            pixels_in_place.less_contrast,
+            kinds.less_contrast,
             (0.4, 0.3, 0.2, 0.1, 0.05),
             (0.75, 0.5, 0.4, 0.3, 0.15),
         ),
-        _entry(
+        Corruption(
             "elastic_transform",
             "Shears the picture and bends it in smooth waves.",
-            {"small": partial(places.bent, published=32), "large": partial(places.bent, published=224)},
+            kinds.bent,
             tuple(
-                (244 * a, 244 * b, 244 * c)
+                (244 * a, 244 * b, 244 * c, 224)
                 for a, b, c in (
                     (2, 0.7, 0.1),
                     (2, 0.08, 0.2),
@@ -277,7 +254,7 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
                 )
             ),
             tuple(
-                (32 * a, 32 * b, 32 * c)
+                (32 * a, 32 * b, 32 * c, 32)
                 for a, b, c in (
                     (0, 0, 0.08),
                     (0.05, 0.2, 0.07),
@@ -286,80 +263,80 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
                     (0.1, 0.03, 0.03),
                 )
             ),
-            places.draw_bend,
+            kinds.draw_bend,
             "Lengths grow with the shorter side, so that every size is bent in the same form.",
         ),
-        _entry(
+        Corruption(
             "pixelate",
             "Shows the picture in larger pixels.",
-            pixels_in_place.pixelated,
+            kinds.pixelated,
             (0.6, 0.5, 0.4, 0.3, 0.25),
             (0.95, 0.9, 0.85, 0.75, 0.65),
         ),
-        _entry(
+        Corruption(
             "jpeg_compression",
             "Saves the picture as a JPEG of low quality.",
-            pixels_in_place.jpeg,
+            kinds.jpeg,
             (25, 18, 15, 10, 7),
             (80, 65, 58, 50, 40),
         ),
-        _entry(
+        Corruption(
             "saturate",
             "Takes colour away at severities 1 and 2, and adds too much of it above.",
-            pixels_in_place.saturated,
+            kinds.saturated,
             ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
             ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
         ),
-        _entry(
+        Corruption(
             "darker",
             "Exposes the picture too little, by half a stop to three stops of light.",
-            pixels_in_place.darker,
+            kinds.darker,
             (0.5, 1.0, 1.5, 2.25, 3.0),
             (0.5, 1.0, 1.5, 2.25, 3.0),
             deviation=OWN,
         ),
-        _entry(
+        Corruption(
             "colour_cast",
             "Balances white wrongly, so that the picture is too warm or too cold.",
-            pixels_in_place.colour_cast,
+            kinds.colour_cast,
             (0.4, 0.8, 1.2, 1.8, 2.5),
             (0.4, 0.8, 1.2, 1.8, 2.5),
-            pixels_in_place.draw_sign,
+            kinds.draw_sign,
             OWN,
         ),
-        _entry(
+        Corruption(
             "greyscale",
             "Takes colour away by fifths; at severity 5 the picture is grey.",
-            pixels_in_place.greyer,
+            kinds.greyer,
             (0.2, 0.4, 0.6, 0.8, 1.0),
             (0.2, 0.4, 0.6, 0.8, 1.0),
             deviation=OWN,
         ),
-        _entry(
+        Corruption(
             "rotation",
             "Turns the picture by 5 to 45 degrees to either side and fills the corners with its mirror image.",
-            places.turned,
+            kinds.turned,
             (5, 10, 20, 30, 45),
             (5, 10, 20, 30, 45),
-            pixels_in_place.draw_sign,
+            kinds.draw_sign,
             OWN,
         ),
-        _entry(
+        Corruption(
             "occlusion",
             "Covers 5 to 40 % of the picture with a grey rectangle.",
-            pixels_in_place.occluded,
+            kinds.occluded,
             (0.05, 0.1, 0.2, 0.3, 0.4),
             (0.05, 0.1, 0.2, 0.3, 0.4),
-            pixels_in_place.draw_place,
+            kinds.draw_place,
             OWN,
         ),
-        _entry(
+        Corruption(
             "low_resolution",
             "Shrinks the picture and enlarges it smoothly again.",
-            pixels_in_place.low_resolution,
+            kinds.low_resolution,
             (0.5, 0.35, 0.25, 0.18, 0.125),
             (0.8, 0.65, 0.5, 0.4, 0.3),
             deviation=OWN,
         ),
-    ]
-)
+    )
+}

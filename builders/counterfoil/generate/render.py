@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.generate.finished_pixels import DrawnAhead, as_pictures
-from counterfoil.generate.guidance_interval import check_interval, guidance_of
-from counterfoil.generate.held_parts import HeldParts, with_held_parts
 from counterfoil.generate.image_embeddings import ImageEmbeddings
-from counterfoil.generate.own_randomness import own_randomness
-from counterfoil.generate.paired_attention import paired_attention
+from counterfoil.generate.pictures import DrawnAhead, as_pictures
+from counterfoil.generate.steps import HeldParts, check_interval, guidance_of, paired_attention, with_held_parts
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.edit_settings import edit_problems
@@ -128,17 +125,22 @@ class Renderer:
         count = len(samples)
         if not 0 < count <= self.generator.batch_size:
             raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
+        drawn = list(self._lots(samples))  # all of them, before any is waited for
+
+        def pictures() -> list[np.ndarray | None]:
+            found = {place: image for places, wait in drawn for place, image in zip(places, wait(), strict=True)}
+            return [found.get(place) for place in range(count)]
+
+        return pictures
+
+    def _lots(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
+        """The places of samples that are drawn at once, and their pictures under way."""
         companies: dict[Hashable, list[int]] = {}
         for place, sample in enumerate(samples):
             companies.setdefault(self._company(sample), []).append(place)
         # Each in a full batch of its own: a picture must not depend on whether its neighbours are of its kind.
-        drawn = [(places, self._drawn([samples[place] for place in places])) for places in companies.values()]
-
-        def pictures() -> list[np.ndarray | None]:
-            found = {place: image for places, wait in drawn for place, image in zip(places, wait(), strict=True)}
-            return [found[place] for place in range(count)]
-
-        return pictures
+        for places in companies.values():
+            yield places, self._drawn([samples[place] for place in places])
 
     def _company(self, sample: Sample) -> Hashable:
         """Samples with the same answer share batches: drawn from an embedding or not, and prompts that join as are."""
@@ -260,3 +262,22 @@ class Renderer:
                 f"generator.model: '{self.generator.model}' cannot {what}: {type(error).__name__}: {said}",
                 "Check its configuration, or name another model.",
             ) from error
+
+
+@contextlib.contextmanager
+def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
+    """Inside, torch's global generators begin at `seed`, on the CPU and on `device`; afterwards they are as before."""
+    import torch
+
+    if device.type in ("cpu", "meta"):
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(seed)
+            yield
+        return
+    module = torch.get_device_module(device)
+    place = device.index if device.index is not None else torch.accelerator.current_device_index()
+    with torch.random.fork_rng([place], device_type=device.type), torch.accelerator.device_index(place):
+        # Not torch.manual_seed, which seeds every GPU: only what is set back may change.
+        torch.default_generator.manual_seed(seed)
+        module.manual_seed(seed)
+        yield

@@ -32,9 +32,8 @@ from counterfoil.models.prediction_files import ROW
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.condition_answers import map_conditions
 from counterfoil.prediction.failure_rules import failures
-from counterfoil.prediction.passes import score_models
+from counterfoil.prediction.passes import Spread, score_models
 from counterfoil.prediction.predictions import Predictions, joined
-from counterfoil.prediction.spread import Spread
 from counterfoil.progress import renamed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine

@@ -43,7 +43,7 @@ from counterfoil.mining.train_weights import need_train_split, weigh_train_rows
 from counterfoil.models.classifiers.of_callable import Transform
 from counterfoil.models.classifiers.of_python import HandedOver, handed_over
 from counterfoil.models.devices import resolve_devices
-from counterfoil.prediction.spread import Spread
+from counterfoil.prediction.passes import Spread
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean

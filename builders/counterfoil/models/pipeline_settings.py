@@ -78,7 +78,7 @@ def pair_problem(recipe: Recipe, family: Family) -> str | None:
 
 
 def _interval_problems(recipe: Recipe, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    """As `generate/guidance_interval.py` refuses a pipeline that is loaded."""
+    """As `generate/steps.py` refuses a pipeline that is loaded."""
     key, model = "generator.guidance_interval", recipe.generator.model
     if called not in GUIDED_BY_STEP:
         yield f"{key}: '{model}' is a {called}, which is guided in every step; expected null"

@@ -19,8 +19,8 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.inference import each_once
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.recorded import each_once
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.sources import LabelledImages
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from counterfoil.errors import RunFailure
-from counterfoil.generate.picture_difference import decoded, psnr
+from counterfoil.generate.pictures import decoded, psnr
 from counterfoil.regeneration.original import Original
 from counterfoil.store import Receipt, read_receipts
 from counterfoil.store.decoding import UnreadableImage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterfoil.generate.picture_difference import decoded, psnr
+from counterfoil.generate.pictures import decoded, psnr
 from counterfoil.verification.results import Outcome
 
 # Above 40 dB nobody sees a difference between two 8-bit images; below 30 dB most do. Another stack moves levels by one.

@@ -166,7 +166,7 @@ class Rerenderer:
 
     def _renderer(self) -> Renderer | CorruptedRows:
         from counterfoil.generate import Renderer
-        from counterfoil.generate.source_rows import corrupted_rows, edit_renderer
+        from counterfoil.generate.rows import corrupted_rows, edit_renderer
         from counterfoil.models.adapters import load_adapter
         from counterfoil.models.diffusion import load_pipeline
 

@@ -25,7 +25,7 @@ from counterfoil.evaluation.distances.frechet import (
 from counterfoil.evaluation.distances.kernel import FEWEST_IMAGES, SUBSETS, kernel_distance
 from counterfoil.evaluation.distances.source_images import OpenSource, open_source
 from counterfoil.evaluation.subject import Subject
-from counterfoil.prediction.spread import Spread
+from counterfoil.prediction.passes import Spread
 from counterfoil.progress import renamed, report
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.results import ResultRow, row

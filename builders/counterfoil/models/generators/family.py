@@ -60,9 +60,9 @@ class Family:
     configuration, where the model takes it.
 
     Pairs. pairs: how an image can see the keys and values of the base that is drawn beside it
-    (`generate/paired_attention.py`); None where it cannot.
+    (`generate/steps.py`); None where it cannot.
 
-    Edits. edits: how a real image is drawn under another prompt: by `inversion` (`generate/inverted.py`), or by a
+    Edits. edits: how a real image is drawn under another prompt: by `inversion` (`generate/rows.py`), or by a
     call of a `pipeline` that takes one; None where it cannot be. needs_image: whether nothing is drawn without one.
     """
 

@@ -1,0 +1,591 @@
+"""The published corruptions: what leaves every pixel in its place, what moves pixels, and weather.
+
+A picture is float64 [height, width, 3] from 0 to 1 and so is the answer, which the caller clips and rounds. Whatever is
+random comes as arrays behind the constants; a function `draw_…` makes them from a generator. What lies outside of a
+picture is said by each function, as the published definitions differ in it: the nearest edge pixel, or the picture
+mirrored at its edge.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+Constant = float | tuple[float, ...]
+# The weights of red, green and blue in a grey level, as JPEG and Pillow have them.
+LUMA = np.array([0.299, 0.587, 0.114])
+
+
+def draw_normal(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    return (rng.standard_normal(picture.shape),)
+
+
+def draw_photons(rng: np.random.Generator, picture: np.ndarray, full: float) -> tuple[np.ndarray, ...]:
+    """How many arrive in each pixel, where a white one gets `full` on average."""
+    return (rng.poisson(picture * full),)
+
+
+def draw_two_uniform(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    return rng.random(picture.shape), rng.random(picture.shape)
+
+
+def draw_place(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    """Two numbers from 0 to 1."""
+    return (rng.random(2),)
+
+
+def draw_sign(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    return (np.asarray(rng.integers(2) * 2 - 1),)
+
+
+def added_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) -> np.ndarray:
+    return picture + deviation * normal
+
+
+def counted_photons(picture: np.ndarray, full: float, photons: np.ndarray) -> np.ndarray:
+    return photons / full
+
+
+def scaled_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) -> np.ndarray:
+    return picture + picture * deviation * normal
+
+
+def salt_and_pepper(picture: np.ndarray, share: float, struck: np.ndarray, salt: np.ndarray) -> np.ndarray:
+    return np.where(struck <= share, np.where(salt <= 0.5, 1.0, 0.0), picture)
+
+
+def brightened(picture: np.ndarray, more: float) -> np.ndarray:
+    """More value in HSV. Hue and saturation stand still where the three channels keep their ratios."""
+    value = picture.max(axis=2, keepdims=True)
+    brighter = np.minimum(value + more, 1)
+    return np.where(value > 0, picture * (brighter / np.where(value > 0, value, 1)), brighter)
+
+
+def saturated(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.ndarray:
+    """Another saturation in HSV, where hue and value stand still. A grey has the hue 0, which is red."""
+    factor, more = factor_and_more
+    value = picture.max(axis=2, keepdims=True)
+    below = value - picture
+    saturation = below.max(axis=2, keepdims=True) / np.where(value > 0, value, 1)
+    other = np.clip(saturation * factor + more, 0, 1)
+    red = value * np.array([0.0, 1.0, 1.0])
+    return value - other * np.where(saturation > 0, below / np.where(saturation > 0, saturation, 1), red)
+
+
+def less_contrast(picture: np.ndarray, left: float) -> np.ndarray:
+    means = picture.mean(axis=(0, 1), keepdims=True)
+    return (picture - means) * left + means
+
+
+def jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
+    file = io.BytesIO()
+    _image(picture).save(file, "JPEG", quality=quality)
+    return _picture(Image.open(file))
+
+
+def pixelated(picture: np.ndarray, share: float) -> np.ndarray:
+    return _by_way_of(picture, share, Image.Resampling.BOX)
+
+
+def low_resolution(picture: np.ndarray, share: float) -> np.ndarray:
+    return _by_way_of(picture, share, Image.Resampling.BICUBIC)
+
+
+def darker(picture: np.ndarray, stops: float) -> np.ndarray:
+    return _encoded(_light(picture) * 2.0**-stops)
+
+
+def colour_cast(picture: np.ndarray, stops: float, sign: np.ndarray) -> np.ndarray:
+    """Red up and blue down by so many stops, or the other way; a white picture keeps its luminance."""
+    gains = 2.0 ** (np.array([0.5, 0.0, -0.5]) * stops * sign)
+    return _encoded(_light(picture) * (gains / (gains @ np.array([0.2126, 0.7152, 0.0722]))))
+
+
+def greyer(picture: np.ndarray, share: float) -> np.ndarray:
+    return picture + share * ((picture @ LUMA)[..., None] - picture)
+
+
+def occluded(picture: np.ndarray, share: float, place: np.ndarray) -> np.ndarray:
+    """A grey rectangle of the picture's form over so much of its area, wholly inside of it."""
+    sides = np.array(picture.shape[:2])
+    covered = np.maximum(np.rint(sides * share**0.5).astype(int), 1)
+    top, left = np.floor(place * (sides - covered + 1)).astype(int)
+    other = picture.copy()
+    other[top : top + covered[0], left : left + covered[1]] = 0.5
+    return other
+
+
+def _light(picture: np.ndarray) -> np.ndarray:
+    """Amounts of light of sRGB levels."""
+    return np.where(picture <= 0.04045, picture / 12.92, ((picture + 0.055) / 1.055) ** 2.4)
+
+
+def _encoded(light: np.ndarray) -> np.ndarray:
+    """sRGB levels of amounts of light."""
+    light = np.clip(light, 0, 1)
+    return np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
+
+
+def _by_way_of(picture: np.ndarray, share: float, resampling: Image.Resampling) -> np.ndarray:
+    """Resized to this share of its sides, and back."""
+    image = _image(picture)
+    width, height = image.size
+    small = image.resize((max(1, int(width * share)), max(1, int(height * share))), resampling)
+    return _picture(small.resize((width, height), resampling))
+
+
+def _image(picture: np.ndarray) -> Image.Image:
+    return Image.fromarray(np.rint(picture * 255).astype(np.uint8))
+
+
+def _picture(image: Image.Image) -> np.ndarray:
+    return np.asarray(image, np.uint8) / 255.0
+
+
+def blurred(picture: np.ndarray, deviation: float) -> np.ndarray:
+    """By a Gaussian; edge pixels go on."""
+    from scipy.ndimage import gaussian_filter
+
+    return gaussian_filter(picture, (deviation, deviation, *[0] * (picture.ndim - 2)), mode="nearest")
+
+
+def defocused(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
+    """The mean over a disk of this radius, softened by a Gaussian of this deviation; mirrored at the edge."""
+    import scipy.fft
+
+    fft: Any = scipy.fft  # whose older releases say that they give tuples
+
+    kernel = disk_kernel(*disk)
+    reach = len(kernel) // 2
+    around = np.pad(picture, ((reach, reach), (reach, reach), (0, 0)), "reflect")
+    # By Fourier transforms, whose time does not grow with the disk.
+    sides = [fft.next_fast_len(side, real=True) for side in around.shape[:2]]
+    product = fft.rfft2(around, sides, axes=(0, 1)) * fft.rfft2(kernel, sides)[..., None]
+    height, width = picture.shape[:2]
+    return fft.irfft2(product, sides, axes=(0, 1))[2 * reach : 2 * reach + height, 2 * reach : 2 * reach + width]
+
+
+def disk_kernel(radius: float, deviation: float) -> np.ndarray:
+    from scipy.ndimage import correlate1d
+
+    reach = max(8, int(radius))
+    offsets = np.arange(-reach, reach + 1)
+    disk = (offsets[:, None] ** 2 + offsets**2 <= radius**2).astype(np.float64)
+    disk /= disk.sum()
+    taps = np.arange(-1, 2) if radius <= 8 else np.arange(-2, 3)
+    softening = np.exp(-(taps**2) / (2 * deviation**2))
+    for axis in (0, 1):
+        disk = correlate1d(disk, softening / softening.sum(), axis, mode="mirror")
+    return disk
+
+
+def draw_swaps(
+    rng: np.random.Generator, picture: np.ndarray, constants: tuple[float, int, int]
+) -> tuple[np.ndarray, ...]:
+    """Offsets (right, down), an integer pair for each pixel far enough from the edge, last row and column first."""
+    _, reach, rounds = constants
+    rows, columns = (max(0, side - 2 * reach) for side in picture.shape[:2])
+    return (rng.integers(-reach, reach, (rounds, rows, columns, 2)),)
+
+
+def through_glass(picture: np.ndarray, constants: tuple[float, int, int], swaps: np.ndarray) -> np.ndarray:
+    """Blurred; then one pixel after another takes the colour that its neighbour has by then; blurred again.
+
+    The published loop means to swap two pixels. It assigns views of one array, so that the second one keeps its colour,
+    and ImageNet-C was made by it: here as there. Whose colour a pixel ends with is followed for all pixels at once.
+    """
+    deviation, reach, _ = constants
+    # Cut to levels as published, not rounded.
+    levels = (blurred(picture, deviation) * 255).astype(np.uint8).reshape(-1, 3)
+    height, width = picture.shape[:2]
+    place = np.arange(height * width).reshape(height, width)
+    visited = np.zeros((height, width), bool)
+    inner = slice(reach + 1, height - reach + 1), slice(reach + 1, width - reach + 1)
+    visited[inner] = True
+    for offsets in swaps:
+        neighbour = place.copy()
+        neighbour[inner] += (offsets[..., 1] * width + offsets[..., 0])[::-1, ::-1]
+        neighbour = neighbour.ravel()
+        # A neighbour that lies behind has taken another colour before, so that one looks where that came from.
+        behind = np.where((neighbour > place.ravel()) & visited.ravel()[neighbour], neighbour, place.ravel())
+        while True:
+            further = behind[behind]
+            if np.array_equal(further, behind):
+                break
+            behind = further
+        levels = levels[neighbour[behind]]
+    return blurred(levels.reshape(height, width, 3) / 255.0, deviation)
+
+
+def draw_angle(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    """Degrees from the horizontal."""
+    return (np.asarray(rng.uniform(-45, 45)),)
+
+
+def moved(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray) -> np.ndarray:
+    """The mean along a line that begins in each pixel, [height, width, …]; edge pixels go on.
+
+    As ImageMagick has it: the line is 2 radius + 1 pixels long, its weights are half of a Gaussian of this deviation.
+    """
+    radius, deviation = path
+    steps = np.arange(2 * radius + 1)
+    weights = np.exp(-(steps**2) / (2 * deviation**2))
+    weights /= weights.sum()
+    turn = math.radians(float(angle))
+    ways: dict[tuple[int, int], float] = {}
+    for step, weight in zip(steps, weights, strict=True):
+        way = math.ceil(step * math.sin(turn) - 0.5), math.ceil(step * math.cos(turn) - 0.5)
+        ways[way] = ways.get(way, 0.0) + float(weight)
+    above, left = (max(0, *(-way[axis] for way in ways)) for axis in (0, 1))
+    below, right = (max(0, *(way[axis] for way in ways)) for axis in (0, 1))
+    around = np.pad(picture, ((above, below), (left, right), *[(0, 0)] * (picture.ndim - 2)), "edge")
+    height, width = picture.shape[:2]
+    mean = np.zeros_like(picture)
+    for (down, across), weight in ways.items():
+        mean += weight * around[above + down : above + down + height, left + across : left + across + width]
+    return mean
+
+
+def zoomed_in_on(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.ndarray:
+    """The mean of the picture and of what each zoom shows of its middle, from 1 until before `stop`."""
+    factors = np.arange(1, *stop_and_step)
+    picture = picture.astype(np.float32)  # as published, and twice as quick
+    total = picture.copy()
+    for factor in factors:
+        total += zoomed(picture, factor)
+    return total / (len(factors) + 1)
+
+
+def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
+    """The middle of a picture, [height, width, …], so many times as large, interpolated linearly."""
+    for axis in (0, 1):
+        side = picture.shape[axis]
+        cut = math.ceil(side / factor)
+        whole = round(cut * factor)
+        places = (np.arange(side) + (whole - side) // 2) * ((cut - 1) / max(1, whole - 1))
+        before = np.minimum(places.astype(int), cut - 1)
+        part = (places - before).astype(picture.dtype).reshape(-1, *[1] * (picture.ndim - axis - 1))
+        first = (side - cut) // 2
+        here = picture.take(first + before, axis)
+        picture = here + part * (picture.take(first + np.minimum(before + 1, cut - 1), axis) - here)
+    return picture
+
+
+def draw_bend(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    """From -1 to 1: how far three corners move, (x, y) each, and two fields of steps across and down."""
+    sides = picture.shape[:2]
+    return rng.uniform(-1, 1, (3, 2)), rng.uniform(-1, 1, sides), rng.uniform(-1, 1, sides)
+
+
+def bent(
+    picture: np.ndarray,
+    constants: tuple[float, float, float, int],
+    corners: np.ndarray,
+    across: np.ndarray,
+    down: np.ndarray,
+) -> np.ndarray:
+    """Three corners of a square in the middle move, then pixels by smooth fields; mirrored at the edge.
+
+    The constants are pixels of a picture of the published side, which is the last of them: the fields' strength, their
+    smoothness, and how far corners go. Another shorter side is bent in the same form.
+    """
+    height, width = picture.shape[:2]
+    scale = min(height, width) / constants[3]
+    strength, smoothness, far = constants[0] * scale**2, constants[1] * scale, constants[2] * scale
+    middle = np.array([width // 2, height // 2], np.float64)
+    square = min(height, width) // 3
+    before = middle + square * np.array([[1, 1], [1, -1], [-1, -1]])
+    after = before + far * corners
+    # From where each pixel comes: the affine map of the moved corners to the corners.
+    back = np.linalg.pinv(np.column_stack([after, np.ones(3)])) @ before
+    rows, columns = np.indices((height, width), np.float64)
+    picture = warped(
+        picture,
+        columns * back[0, 1] + rows * back[1, 1] + back[2, 1],
+        columns * back[0, 0] + rows * back[1, 0] + back[2, 0],
+        "mirror",
+    )
+    if not strength:
+        return picture
+    return warped(
+        picture,
+        rows + strength * smooth(down, smoothness),
+        columns + strength * smooth(across, smoothness),
+        "reflect",
+    )
+
+
+def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
+    """A field, mirrored at its edge, blurred by a Gaussian that ends at three deviations.
+
+    By cosine transforms: such a field is a sum of cosines, each of which a blur only makes weaker. A blur as wide as
+    the picture takes no longer.
+    """
+    import scipy.fft
+
+    fft: Any = scipy.fft  # whose older releases say that they give tuples
+
+    reach = int(3 * deviation + 0.5)
+    taps = np.arange(-reach, reach + 1)
+    weights = np.exp(-0.5 * (taps / max(deviation, 1e-9)) ** 2)
+    weights /= weights.sum()
+    # For each k the sum of weights times cos(pi k tap / side); these cosines repeat at twice the side.
+    kept = [fft.rfft(np.bincount(taps % (2 * side), weights, 2 * side)).real[:side] for side in field.shape]
+    return fft.idctn(fft.dctn(field) * kept[0][:, None] * kept[1])
+
+
+def turned(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarray:
+    """About its middle; mirrored at the edge."""
+    height, width = picture.shape[:2]
+    cosine, sine = (function(math.radians(degrees * float(sign))) for function in (math.cos, math.sin))
+    rows, columns = np.indices((height, width), np.float64)
+    rows, columns = rows - (height - 1) / 2, columns - (width - 1) / 2
+    return warped(
+        picture,
+        rows * cosine - columns * sine + (height - 1) / 2,
+        rows * sine + columns * cosine + (width - 1) / 2,
+        "mirror",
+    )
+
+
+def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: str) -> np.ndarray:
+    """Each pixel from this row and column, interpolated linearly. `outside` is scipy's word for what lies there."""
+    from scipy.ndimage import map_coordinates
+
+    places = np.stack([rows, columns])
+    return np.stack(
+        [map_coordinates(picture[..., channel], places, order=1, mode=outside) for channel in range(3)], axis=2
+    )
+
+
+def draw_fractal(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    """Numbers from -1 to 1, one for each place of the fractal but its first, in the order in which they are used."""
+    return (rng.uniform(-1, 1, _fractal_side(picture) ** 2 - 1),)
+
+
+def fogged(picture: np.ndarray, constants: tuple[float, float], numbers: np.ndarray) -> np.ndarray:
+    thickness, decay = constants
+    brightest = picture.max()
+    return (picture + thickness * _cloud(picture, decay, numbers)[..., None]) * brightest / (brightest + thickness)
+
+
+def _cloud(picture: np.ndarray, decay: float, numbers: np.ndarray) -> np.ndarray:
+    """A fractal's upper left part, as large as the picture; a larger picture gets it again, for it has no seam."""
+    side = _fractal_side(picture)
+    rows, columns = (np.arange(length) % side for length in picture.shape[:2])
+    return plasma(side, decay, numbers)[np.ix_(rows, columns)]
+
+
+def _fractal_side(picture: np.ndarray) -> int:
+    """The least power of two that covers the picture, as published; 1,024 at most, so that its memory is bounded."""
+    return min(1024, 2 ** math.ceil(math.log2(max(picture.shape[:2]))))
+
+
+def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
+    """Heights from 0 to 1, [side, side], by diamonds and squares on a torus: each round, steps half as long and
+    `decay` times as small are added to the means of four neighbours, first in the middles, then on the edges."""
+    heights = np.zeros((side, side))
+    step, swing, used = side, 100.0, 0
+
+    def stepped(four: np.ndarray) -> np.ndarray:
+        nonlocal used
+        used += four.size
+        # The published steps grow by the square of the swing.
+        return four / 4 + swing**2 * numbers[used - four.size : used].reshape(four.shape)
+
+    while step >= 2:
+        half = step // 2
+        corners = heights[::step, ::step]
+        pairs = corners + np.roll(corners, -1, 0)
+        heights[half::step, half::step] = stepped(pairs + np.roll(pairs, -1, 1))
+        middles = heights[half::step, half::step]
+        heights[::step, half::step] = stepped(middles + np.roll(middles, 1, 0) + corners + np.roll(corners, -1, 1))
+        heights[half::step, ::step] = stepped(middles + np.roll(middles, 1, 1) + corners + np.roll(corners, -1, 0))
+        step, swing = half, swing / decay
+    heights -= heights.min()
+    return heights / heights.max()
+
+
+def draw_flakes(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    """Normal numbers, one a pixel, and the degrees at which they fall."""
+    return rng.standard_normal(picture.shape[:2]), np.asarray(rng.uniform(-135, -45))
+
+
+def snowed(
+    picture: np.ndarray,
+    constants: tuple[float, float, float, float, int, float, float],
+    normal: np.ndarray,
+    angle: np.ndarray,
+) -> np.ndarray:
+    """Noise that is zoomed, cut at a threshold and moved, twice, over a picture that is whiter."""
+    mean, deviation, zoom, threshold, radius, sigma, left = constants
+    flakes = zoomed(mean + deviation * normal, zoom)
+    flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
+    # Levels before and after the movement, as it was done on files.
+    flakes = np.floor(moved(np.floor(flakes * 255), (radius, sigma), angle)) / 255
+    white = np.maximum(picture, (picture @ LUMA)[..., None] * 1.5 + 0.5)
+    return left * picture + (1 - left) * white + (flakes + np.rot90(flakes, 2))[..., None]
+
+
+def draw_one_normal(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    return (rng.standard_normal(picture.shape[:2]),)
+
+
+def splashed(
+    picture: np.ndarray, constants: tuple[float, float, float, float, float, int], normal: np.ndarray
+) -> np.ndarray:
+    """Smooth noise above a threshold is liquid: water that shines at its edges, or mud."""
+    mean, deviation, smoothness, threshold, strength, mud = constants
+    liquid = blurred(mean + deviation * normal, smoothness)
+    if mud:
+        covered = blurred((liquid > threshold).astype(np.float64), strength)
+        covered = np.where(covered < 0.8, 0, covered)[..., None]
+        return picture * (1 - covered) + covered * np.array([63, 42, 20]) / 255
+    levels = np.clip(np.where(liquid < threshold, 0, liquid) * 255, 0, 255).astype(np.uint8)
+    shine = levels * _relief(levels)
+    shine *= strength / max(shine.max(), 1e-9)
+    return picture + shine[..., None] * np.array([175, 238, 238]) / 255
+
+
+def _relief(levels: np.ndarray) -> np.ndarray:
+    """How much each place shines, from how far it is from the edges of the liquid, as if lit from one corner."""
+    from scipy.ndimage import correlate, uniform_filter
+
+    far = np.minimum(_distance(~_edges(levels)), 20 * _STEPS[0])
+    # Cut to whole steps: a mean of exact sums, as one that falls short of a whole step is another level.
+    far = _equalised((correlate(far, np.ones((3, 3), int), mode="mirror") // (9 * _STEPS[0])).astype(np.uint8))
+    lit = correlate(far.astype(np.float64), np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]), mode="mirror")
+    return np.rint(uniform_filter(np.clip(lit, 0, 255), 3, mode="mirror"))
+
+
+def _distance(inside: np.ndarray) -> np.ndarray:
+    """Of each pixel that is inside from the nearest that is not, in `_STEPS` to a side, aslant and as a knight goes."""
+    from scipy.ndimage import distance_transform_edt
+
+    if inside.all():
+        return np.full(inside.shape, np.iinfo(np.int64).max)
+    # The way to the nearest pixel by the straight line; hardly ever another one is nearer in steps.
+    nearest = np.asarray(distance_transform_edt(inside, return_distances=False, return_indices=True))
+    down, across = np.abs(nearest - np.indices(inside.shape))
+    more, less = np.maximum(down, across), np.minimum(down, across)
+    knight, aslant = np.minimum(less, more - less), np.maximum(2 * less - more, 0)
+    way = (more - 2 * knight - aslant) * _STEPS[0] + aslant * _STEPS[1] + knight * _STEPS[2]
+    height, width = inside.shape
+    while True:
+        around = np.pad(way, 2, constant_values=np.iinfo(way.dtype).max // 2)
+        shorter = way
+        for row, column in np.argwhere(_MOVES):
+            step = _MOVES[row, column]
+            shorter = np.minimum(shorter, around[row : row + height, column : column + width] + step)
+        if np.array_equal(shorter, way):
+            return way
+        way = shorter
+
+
+# OpenCV's, in ten-thousandths, so that sums are exact. Below, what a move to the middle of five by five pixels costs;
+# nothing stands where two moves lead too.
+_STEPS = (10000, 14000, 21969)
+_MOVES = np.array(
+    [
+        [0, 21969, 0, 21969, 0],
+        [21969, 14000, 10000, 14000, 21969],
+        [0, 10000, 0, 10000, 0],
+        [21969, 14000, 10000, 14000, 21969],
+        [0, 21969, 0, 21969, 0],
+    ]
+)
+
+
+def _equalised(levels: np.ndarray) -> np.ndarray:
+    """Levels by their ranks, so that all are about as frequent."""
+    counts = np.bincount(levels.ravel(), minlength=256)
+    lowest = int(np.flatnonzero(counts)[0])
+    others = levels.size - counts[lowest]
+    if not others:
+        return levels
+    above = np.cumsum(counts) - counts[lowest]
+    return np.rint(np.clip(above * (255 / others), 0, 255)).astype(np.uint8)[levels]
+
+
+def _edges(levels: np.ndarray) -> np.ndarray:
+    """Canny's edges at 50 and 150: the steepest pixels across their slope, and such as touch them."""
+    from scipy.ndimage import label, sobel
+
+    across, down = (sobel(levels.astype(np.int32), axis, mode="nearest") for axis in (1, 0))
+    steep = np.abs(across) + np.abs(down)
+    around = np.pad(steep, 1)
+
+    def beside(rows: int, columns: int) -> np.ndarray:
+        height, width = levels.shape
+        return around[1 + rows : 1 + rows + height, 1 + columns : 1 + columns + width]
+
+    flat, upright = np.abs(across), np.abs(down)
+    sideways = upright < flat * math.tan(math.pi / 8)
+    upwards = upright > flat * (math.tan(math.pi / 8) + 2)
+    one_way = (across < 0) == (down < 0)
+    crest = np.select(
+        [sideways, upwards, one_way],
+        [
+            (steep > beside(0, -1)) & (steep >= beside(0, 1)),
+            (steep > beside(-1, 0)) & (steep >= beside(1, 0)),
+            (steep > beside(-1, -1)) & (steep > beside(1, 1)),
+        ],
+        (steep > beside(-1, 1)) & (steep > beside(1, -1)),
+    )
+    weak, strong = crest & (steep > 50), crest & (steep > 150)
+    parts, _ = label(weak, np.ones((3, 3)))
+    return weak & np.isin(parts, np.unique(parts[strong]))
+
+
+# Feathers of ice in a square of the shorter side, barbs on each of them, and of how many pixels that side is at least
+# where they are drawn.
+_FEATHERS, _BARBS, _DRAWN_SIDE = 150, 40, 256
+_MOST_DRAWN = 1 << 28
+
+
+def draw_ice(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    """Numbers from 0 to 1: six of each feather, three of each of its barbs; then those of the fractal below them."""
+    height, width = picture.shape[:2]
+    # A strip gets thinner ice than it should, so that its feathers are no millions.
+    feathers = math.ceil(_FEATHERS * min(16.0, max(height, width) / min(height, width)))
+    return rng.random((feathers, 6)), rng.random((feathers, _BARBS, 3)), *draw_fractal(rng, picture, constant)
+
+
+def frosted(
+    picture: np.ndarray, shares: tuple[float, float], feathers: np.ndarray, barbs: np.ndarray, numbers: np.ndarray
+) -> np.ndarray:
+    """Feathers of ice on frozen haze, in the mean and the spread of the photographs that were published."""
+    left, share = shares
+    height, width = picture.shape[:2]
+    haze = _cloud(picture, 2.0, numbers)
+    ice = 0.4 + 0.36 * haze + 0.75 * _feathers(height, width, feathers, barbs) * (0.3 + 0.7 * haze)
+    return left * picture + share * np.clip(ice[..., None] * np.array([0.9, 1.0, 1.07]), 0, 1)
+
+
+def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) -> np.ndarray:
+    """Feathers from 0 to 1: a rib that bends, and barbs on both sides of it that are shorter towards its tip."""
+    side = min(height, width)
+    # Of a strip less fine, so that its canvas is bounded.
+    finer = min(max(2, math.ceil(_DRAWN_SIDE / side)), max(1, math.isqrt(_MOST_DRAWN // (height * width))))
+    row, column, turn, size, slimness, light = (part[:, None] for part in feathers.T)
+    length = side * finer * (0.08 + 0.4 * size**2)
+    along = (np.arange(_BARBS) + barbs[..., 0]) / _BARBS
+    angle = 2 * math.pi * turn + (slimness - 0.5) * along
+    steps = np.diff(along, axis=1, prepend=0) * length
+    x = column * width * finer + np.cumsum(steps * np.cos(angle), axis=1)
+    y = row * height * finer + np.cumsum(steps * np.sin(angle), axis=1)
+    aside = np.where(np.arange(_BARBS) % 2, 1, -1) * (0.7 + 0.4 * barbs[..., 1])
+    reach = length * (0.12 + 0.25 * slimness) * (1 - along) ** 0.8 * (0.3 + 0.7 * barbs[..., 2])
+    ends = np.stack([x, y, x + reach * np.cos(angle + aside), y + reach * np.sin(angle + aside)], axis=2)
+    canvas = Image.new("L", (width * finer, height * finer))
+    pen = ImageDraw.Draw(canvas)
+    thin = max(1, round(side * finer / 400))
+    for lines, bright in zip(ends, np.rint(255 * (0.35 + 0.65 * light[:, 0])).astype(int).tolist(), strict=True):
+        for line in lines.tolist():
+            pen.line(line, fill=round(bright * 0.8), width=thin)
+        pen.line(lines[:, :2].ravel().tolist(), fill=bright, width=thin)
+    return np.asarray(canvas.reduce(finer), np.uint8) / 255.0

@@ -1,0 +1,105 @@
+"""Finished pixels as pictures: rounded where they were drawn, encoded as the files that are stored, and compared.
+
+On a GPU a picture's levels are a quarter of its numbers, and they are copied to pinned memory behind the drawing, on
+the same stream: whoever wants them waits for them alone, and the thread that draws waits for nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from counterfoil.store.decoding import rgb_image
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image as PILImage
+
+    from counterfoil.recipe import Recipe
+
+# Waits for pictures, uint8 [height, width, 3] each; None for one whose numbers were not all finite.
+DrawnAhead = Callable[[], list["np.ndarray | None"]]
+
+
+def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
+    """Pixels [n, 3, height, width] from 0 to 1, of any number type, on their way to be pictures.
+
+    Levels are rounded in float32, half to even, on every device alike.
+    """
+    import torch
+
+    numbers = pixels.float()
+    finite = torch.isfinite(numbers).flatten(1).all(1)
+    # What is not finite has no level; nobody looks at it.
+    levels = (numbers.nan_to_num(0.0).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+    wait = None
+    if pixels.is_cuda:
+        levels, finite = (_pinned(part) for part in (levels, finite))
+        copied = torch.cuda.Event(blocking=True)
+        copied.record(torch.cuda.current_stream(pixels.device))
+        wait = copied.synchronize
+
+    def pictures() -> list[np.ndarray | None]:
+        if wait is not None:
+            wait()
+        kept = finite.tolist()
+        return [image if kept[place] else None for place, image in enumerate(levels.numpy())]
+
+    return pictures
+
+
+def _pinned(part: torch.Tensor) -> torch.Tensor:
+    """A copy in memory that a GPU writes by itself, under way."""
+    import torch
+
+    return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
+
+
+# PNGs of 1024 pixels a thread: three a second; more of them than this outrun any GPU.
+_MOST_THREADS = 8
+
+
+def encoding_threads(device: str) -> int:
+    """Threads of a worker that encode: one on a CPU, whose cores have a worker each; else its GPU's share of the cores,
+    less the two that draw and screen. They change no byte."""
+    if not device.startswith("cuda"):
+        return 1
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(_MOST_THREADS, cores // max(1, torch.cuda.device_count()) - 2))
+
+
+def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
+    """PNG, JPEG or WebP bytes; the same for the same pixels and Pillow version."""
+    from PIL import Image
+
+    side = recipe.generator.saved_size
+    if side is not None and picture.size != (side, side):
+        picture = picture.resize((side, side), Image.Resampling.LANCZOS)
+    settings = recipe.output.image
+    stream = io.BytesIO()
+    if settings.format == "png":
+        picture.save(stream, "PNG")
+    elif settings.format == "jpg":
+        # Full chroma: at the usual 4:2:0 a saturated shift would lose its edges.
+        picture.save(stream, "JPEG", quality=settings.encoding_quality, subsampling=0)
+    else:
+        picture.save(stream, "WEBP", quality=settings.encoding_quality, method=4)
+    return stream.getvalue()
+
+
+def decoded(encoded: bytes) -> np.ndarray:
+    """The 8-bit RGB pixels of an encoded image, uint8 [height, width, 3]. UnreadableImage for what is none."""
+    return np.asarray(rgb_image(encoded))
+
+
+def psnr(one: np.ndarray, other: np.ndarray) -> float:
+    """Peak signal-to-noise ratio in dB of two uint8 arrays of one shape; infinite where they are equal."""
+    error = float(np.mean((one.astype(np.float64) - other.astype(np.float64)) ** 2))
+    return math.inf if error == 0 else 10 * math.log10(255**2 / error)

@@ -1,0 +1,342 @@
+"""Real images as a generator: a sample is a row of a pool or of the input dataset, as it is, corrupted, or edited."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.corruptions import apply_gain, contrast_match, corrupt
+from counterfoil.generate.pictures import DrawnAhead, as_pictures
+from counterfoil.generate.render import Renderer, own_randomness
+from counterfoil.generate.steps import paired_attention
+from counterfoil.models.encoded_prompts import joined
+from counterfoil.recipe.corruptions import SEVERITY
+from counterfoil.recipe.names import ROWS
+from counterfoil.sources.pins import SourcePin
+from counterfoil.sources.pool import images_of_rows, licences_of_rows, partners, pool_rows, rows_of_classes
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+    from counterfoil.plan import Edited, Sample
+    from counterfoil.recipe import Recipe
+    from counterfoil.sources.rows import Rows
+
+
+class PoolRows:
+    """Gives batches of samples their images, as a `Renderer` does."""
+
+    def __init__(self, image: Callable[[int], Image.Image], license: Callable[[int], str | None] | None) -> None:
+        self._image = image
+        self._license = license
+
+    def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
+        """uint8 [height, width, 3] of each sample's row; None for one that cannot be decoded."""
+        return [self._pixels(sample) for sample in samples]
+
+    def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
+        """As `Renderer.ahead`: there is nothing to wait for."""
+        images = self.render(samples)
+        return lambda: images
+
+    def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """What the columns of rows hold of each sample: its place in the pool, and its licence where that tells one."""
+        told: list[dict[str, Any]] = []
+        for sample in samples:
+            assert sample.row is not None  # the recipe takes rows of a pool
+            licence = {} if self._license is None else {"license": self._license(sample.row)}
+            told.append({**sample.of_pool, **licence})
+        return told
+
+    def _pixels(self, sample: Sample) -> np.ndarray | None:
+        assert sample.row is not None
+        try:
+            return np.asarray(self._image(sample.row))
+        except UserError:  # counted and told as any image that failed
+            return None
+
+
+class CorruptedRows(PoolRows):
+    """Rows untouched, as the base, and under the corruption of each shift.
+
+    An image depends on its row, the corruption, its severity and the sample's seed alone: one seed serves a row under
+    every shift, so that two severities of one corruption share their noise.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        image: Callable[[int], Image.Image],
+        license: Callable[[int], str | None] | None,
+        partner_of: Mapping[str, Callable[[int], Image.Image]] = MappingProxyType({}),
+    ) -> None:
+        """`partner_of` gives by the name of a shift that matches what each row is matched with."""
+        super().__init__(image, license)
+        self._partner_of = partner_of
+        self._side = recipe.generator.size
+        self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
+
+    def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """As for rows, and the severity."""
+        told = super().values(samples)
+        return [own | {SEVERITY: self._shifts[one.shift].severity} for own, one in zip(told, samples, strict=True)]
+
+    def _pixels(self, sample: Sample) -> np.ndarray:
+        """uint8 [height, width, 3]. RunFailure for a row that no longer decodes: each did when it was chosen."""
+        assert sample.row is not None
+        shift, partner = self._shifts[sample.shift], self._partner_of.get(sample.shift)
+        try:
+            pixels, *matched = (
+                np.asarray(reduced(image(sample.row), self._side))
+                for image in (self._image, partner)
+                if image is not None
+            )
+        except UserError as error:
+            raise RunFailure(error.problems, "Each row decoded when it was chosen: is the disk sound?") from error
+        if matched:
+            return apply_gain(pixels, *contrast_match(pixels, matched[0]))
+        return pixels if shift.corruption is None else corrupt(pixels, shift.corruption, shift.severity, sample.seed)
+
+
+def reduced(picture: Image.Image, side: int | None) -> Image.Image:
+    """The picture with its shorter side at most so many pixels, and its shape as it was."""
+    if side is None or min(picture.size) <= side:
+        return picture
+    from PIL import Image
+
+    scale = side / min(picture.size)
+    width, height = (max(side, round(each * scale)) for each in picture.size)
+    return picture.resize((width, height), Image.Resampling.LANCZOS)
+
+
+class EditRenderer(Renderer):
+    """Gives batches of samples their images, as a `Renderer` does, each from the row that it names.
+
+    `image` decodes a row, `license` tells what its dataset says of it. The base goes the same way as every shift, so
+    that it tells what the way itself costs. An image depends on its sample, its row and the batch size alone.
+    """
+
+    def __init__(
+        self,
+        pipeline: Any,
+        recipe: Recipe,
+        image: Callable[[int], Image.Image],
+        license: Callable[[int], str | None] | None = None,
+    ) -> None:
+        super().__init__(pipeline, recipe)
+        self._image = image
+        self._license = license
+        self.inverted = InvertedRows(self)
+
+    def _lots(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
+        """As `Renderer._lots`, without rows that cannot be decoded."""
+        there = {place: source for place, source in enumerate(self.sources(samples)) if source is not None}
+        at_once = self.inverted.half if self.family.edits == "inversion" else 1
+        for start in range(0, len(there), at_once):
+            places = list(there)[start : start + at_once]
+            sources = [there[place] for place in places]
+            yield places, as_pictures(self._edited([samples[place] for place in places], sources))
+
+    def sources(self, samples: Sequence[Sample]) -> list[Image.Image | None]:
+        """The image of each sample's row as it is edited: its middle square, of the side that is drawn."""
+        return [self._source(sample) for sample in samples]
+
+    def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """What the columns of rows hold of each sample: its row, and its licence, None where nobody knows one."""
+        told: list[dict[str, Any]] = []
+        for sample in samples:
+            assert sample.row is not None  # the recipe edits rows
+            licence = None if self._license is None else self._license(sample.row)
+            told.append({**sample.of_pool, "license": licence})
+        return told
+
+    def _edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:
+        """Pixels [n, 3, side, side] of what one way draws at once."""
+        if self.family.edits == "inversion":
+            return self.inverted.edited(samples, sources)
+        (sample,), (source,) = samples, sources
+        with own_randomness(sample.seed, self.pipeline._execution_device), self._ids_in_bounds():
+            return self._called(self._plain(sample) | {"image": source}, [sample])
+
+    def _source(self, sample: Sample) -> Image.Image | None:
+        from PIL import Image, ImageOps
+
+        assert sample.row is not None
+        try:
+            image = self._image(sample.row)
+        except UserError:  # counted and told as any image that failed
+            return None
+        if image.size == (self.side, self.side):
+            return image
+        return ImageOps.fit(image, (self.side, self.side), Image.Resampling.LANCZOS)
+
+
+class InvertedRows:
+    """Draws rows anew under prompts, in calls of one size: half of a batch are rows, the other half their edits.
+
+    DDIM inversion (Song et al. 2021, "Denoising diffusion implicit models", section 4.3) gives the noise from which a
+    model draws a real image, and the image's own way from it. The edit is drawn from that noise beside the image, and
+    attends to its keys and values. No step of a model under guidance leads back exactly: after each the image is put
+    back on its way (Ju et al. 2023, "Direct inversion"), and what the step missed is added to the edit as well, as the
+    noise that explains a real image is added to its edit by Wu and De la Torre 2023, "CycleDiffusion". So the edit
+    under the image's own prompt is the image, but for what the autoencoder loses, whatever the guidance and the number
+    of steps; for what rounding would leave of it, the image itself is taken there. All steps are diffusers' own.
+    """
+
+    def __init__(self, renderer: Renderer) -> None:
+        self.renderer = renderer
+        self.pipeline = renderer.pipeline
+        self.half = renderer.generator.batch_size // 2
+
+    def edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:
+        """Pixels [n, 3, side, side] of up to half a batch of samples, each from its row's image."""
+        import torch
+
+        missing = self.half - len(samples)
+        rows = [*samples, *[samples[-1]] * missing]
+        images = [*sources, *[sources[-1]] * missing]
+        with self.renderer._told("edit"), torch.inference_mode():
+            way = self.way(rows, self._latents(images))
+            drawn = self._drawn(rows, way)
+        # Under its own prompt the edit is its row but for what rounding leaves, and the row is in the call itself.
+        own = [
+            place if sample.prompt == sample.base_prompt else self.half + place for place, sample in enumerate(samples)
+        ]
+        return drawn[own]
+
+    def _latents(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        """The mean of what the autoencoder makes of images, scaled as the model knows it."""
+        import torch
+
+        vae = self.pipeline.vae
+        number_type = vae.dtype
+        pixels = torch.from_numpy(np.stack([np.asarray(image.convert("RGB")) for image in images]))
+        pixels = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
+        # As diffusers decodes: XL's first autoencoder overflows in 16 bits.
+        upcast = number_type == torch.float16 and vae.config.get("force_upcast")
+        if upcast:
+            vae.to(torch.float32)
+        latents = vae.encode(pixels.to(device=self.pipeline._execution_device, dtype=vae.dtype)).latent_dist.mode()
+        if upcast:
+            vae.to(number_type)
+        mean, std = (vae.config.get(name) for name in ("latents_mean", "latents_std"))
+        if mean is not None and std is not None:
+            own = {"device": latents.device, "dtype": latents.dtype}
+            latents = (latents - torch.tensor(mean, **own).view(1, -1, 1, 1)) / torch.tensor(std, **own).view(
+                1, -1, 1, 1
+            )
+        return (latents * vae.config.scaling_factor).to(self.pipeline.unet.dtype)
+
+    def way(self, samples: Sequence[Sample], latents: torch.Tensor) -> list[torch.Tensor]:
+        """The latents of real images from none of the noise to all of it, one more than there are steps."""
+        way = [latents]
+
+        def remember(_pipeline: Any, _step: int, _time: Any, held: Mapping[str, Any]) -> dict[str, Any]:
+            way.append(held["latents"].clone())
+            return {}
+
+        encoded = joined([self.renderer.encode(sample.base_prompt or "") for sample in samples])
+        alone = {name: value for name, value in encoded.items() if not name.startswith("negative")}
+        with self._stepping("DDIMInverseScheduler"):
+            self._call(alone, samples, latents, remember, guidance_scale=1.0, output_type="latent")
+        return way
+
+    def _drawn(self, samples: Sequence[Sample], way: Sequence[torch.Tensor]) -> torch.Tensor:
+        import torch
+
+        def put_back(_pipeline: Any, step: int, _time: Any, held: Mapping[str, Any]) -> dict[str, Any]:
+            reached, edits = held["latents"].split(self.half)
+            due = way[-2 - step]
+            return {"latents": torch.cat([due, edits + (due - reached)])}
+
+        prompts = [sample.base_prompt or "" for sample in samples] + [sample.prompt or "" for sample in samples]
+        encoded = joined([self.renderer.encode(prompt) for prompt in prompts])
+        renderer = self.renderer
+        with self._stepping("DDIMScheduler"), paired_attention(self.pipeline, renderer.family, self.half):
+            return self._call(
+                encoded,
+                [*samples, *samples],
+                torch.cat([way[-1], way[-1]]),
+                put_back,
+                guidance_scale=renderer.generator.guidance,
+                output_type=renderer.family.output,
+            )
+
+    def _call(
+        self, encoded: Mapping[str, Any], samples: Sequence[Sample], latents: torch.Tensor, callback: Any, **own: Any
+    ) -> torch.Tensor:
+        import torch
+
+        renderer = self.renderer
+        return self.pipeline(
+            **dict(renderer.family.sets) | renderer.generator.options,
+            **encoded,
+            **own,
+            latents=latents,
+            generator=[torch.Generator("cpu").manual_seed(sample.seed) for sample in samples],
+            num_inference_steps=renderer.generator.steps,
+            height=renderer.side,
+            width=renderer.side,
+            callback_on_step_end=callback,
+            callback_on_step_end_tensor_inputs=["latents"],
+        ).images
+
+    @contextlib.contextmanager
+    def _stepping(self, name: str) -> Iterator[None]:
+        """Inside, the pipeline steps by this scheduler of diffusers, over the same times either way."""
+        import diffusers
+
+        before = self.pipeline.scheduler
+        # Latents go beyond 1, and clipped ones lead nowhere back. Named beside the configuration, for what that has by
+        # default is left out of it.
+        same = {"clip_sample": False, "thresholding": False, "timestep_spacing": "leading"}
+        self.pipeline.scheduler = getattr(diffusers, name).from_config(before.config, **same)
+        try:
+            yield
+        finally:
+            self.pipeline.scheduler = before
+
+
+_MOST_PROBLEMS = 20
+
+
+def edit_renderer(pipeline: Any, recipe: Recipe, pin: SourcePin, edited: Edited) -> EditRenderer:
+    """Draws the rows of a table anew. Raises as `corrupted_rows`."""
+    rows = _rows_of(recipe, pin, edited)
+    return EditRenderer(pipeline, recipe, images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin))
+
+
+def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: Edited) -> CorruptedRows:
+    """Gives the rows of a table as they are, and corrupted; a match reads the row's partner under its shift.
+
+    UserError, collected, for rows that the dataset does not have, or of another class: a table may be a stranger's.
+    """
+    rows = _rows_of(recipe, pin, edited)
+    matched = {name: found.image for name, found in partners(recipe, pin, rows).items()}
+    return CorruptedRows(recipe, images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin), matched)
+
+
+def _rows_of(recipe: Recipe, pin: SourcePin, edited: Edited) -> Rows:
+    rows = pool_rows(recipe, pin)
+    if problems := list(islice(_wrong_rows(recipe, edited, rows), _MOST_PROBLEMS)):
+        raise UserError(problems, "Name the input dataset that the rows were chosen from, at its revision of then.")
+    return rows
+
+
+def _wrong_rows(recipe: Recipe, edited: Edited, rows: Rows) -> Iterator[str]:
+    of_class = rows_of_classes(recipe, rows)
+    for cls in recipe.classes:
+        own = [one.row for one in edited.rows.get(cls.id, ())]
+        if beyond := [row for row in own if row >= rows.count]:
+            yield f"{ROWS}: class '{cls.id}': found row {beyond[0]}, and {rows.place} has {rows.count:,} rows"
+            continue
+        right = of_class(cls)
+        if others := [row for row in own if not right[row]]:
+            yield f"{ROWS}: class '{cls.id}': row {others[0]} of {rows.place} has the label of another class"
