@@ -287,13 +287,13 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
 TABLES = {
     "keep": ("KEEP_RULES", {"rule", "failure_names", "verdicts", "cells", "stored_number"}),
     # Callables have no name in a recipe: they are given in Python.
-    "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "class_names", "head", "of_callable"}),
+    "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "head"}),
     "models/generators": ("FAMILIES", {"family"}),
     "engines": (
         "ENGINES",
         {"engine", "stack", "called_on", "fork_server", "lost_workers", "worker_process", "ray_cluster", "ray_worker"},
     ),
-    "models/chat": ("CHAT_KINDS", {"chat", "chat_config"}),
+    "models/chat": ("CHAT_KINDS", set()),
     "evaluation/measures": ("MEASURES", {"measure"}),
     "mining/methods": ("METHODS", set()),
 }

@@ -38,7 +38,7 @@ def bare(settings: Settings) -> dict[str, float]:
     import torch
 
     from counterfoil.models.clip import load_clip
-    from counterfoil.models.cuda_settings import computing_on
+    from counterfoil.models.devices import computing_on
     from counterfoil.models.diffusion import load_pipeline
 
     with computing_on(settings.device), torch.inference_mode():

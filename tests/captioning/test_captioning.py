@@ -12,7 +12,7 @@ import pytest
 
 from counterfoil.captioning import caption_images, likelihoods_of
 from counterfoil.models.captioners import Captioner, load_captioner
-from counterfoil.models.captioners.of_vision_encoder_decoder import VisionEncoderDecoderCaptioner
+from counterfoil.models.captioners.of_decoders import VisionEncoderDecoderCaptioner
 from counterfoil.progress import Stage, listening
 from counterfoil.sources import LabelledImages
 from driven import given_up

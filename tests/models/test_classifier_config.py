@@ -19,10 +19,9 @@ from PIL import Image
 from timm.models import save_for_hf
 
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.models import trial_build
-from counterfoil.models.classifier_config import checked_config
+from counterfoil.models import trials
 from counterfoil.models.classifiers import describe_classifier, load_classifier, of_timm
-from counterfoil.models.input_form import INTERPOLATIONS
+from counterfoil.models.classifiers.of_timm import INTERPOLATIONS, checked_config
 
 HUGE = 2**40
 
@@ -264,7 +263,7 @@ def test_a_model_larger_than_its_file_is_refused_before_memory_is_taken(
 ) -> None:
     import resource
 
-    monkeypatch.setattr(trial_build, "_MOST_MODULES", 5_000)  # sooner met than ten times as many
+    monkeypatch.setattr(trials, "_MOST_MODULES", 5_000)  # sooner met than ten times as many
     shutil.copy(folder / "model.safetensors", mine)
     name = change(mine, **values)
     load_classifier(f"local-dir:{folder}")  # the libraries are in memory from here on
@@ -278,10 +277,10 @@ def test_a_model_larger_than_its_file_is_refused_before_memory_is_taken(
 def test_as_many_parameters_as_the_weights_have_bytes_may_be_built_and_not_one_more(tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
     weights.write_bytes(bytes(30))
-    trial_build.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
+    trials.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
     weights.write_bytes(bytes(29))
     with pytest.raises(UserError, match=r"asks for 30 parameters, and its weights .* have 29 bytes"):
-        trial_build.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
+        trials.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
 
 
 # Forms that timm's own models have, with what they resolve to.

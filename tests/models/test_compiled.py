@@ -13,8 +13,7 @@ import torch._inductor.config as inductor
 
 from counterfoil.errors import UserError
 from counterfoil.generate import Renderer
-from counterfoil.models.compiled import compiler_of
-from counterfoil.models.devices import stack_of
+from counterfoil.models.devices import compiler_of, stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe

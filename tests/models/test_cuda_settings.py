@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from counterfoil.models import cuda_settings
+from counterfoil.models import devices
 from counterfoil.models.devices import stack_of
 from counterfoil.models.diffusion import load_pipeline
 
@@ -23,7 +23,7 @@ def _draw(pipeline: Any) -> Any:
 
 def test_the_layout_is_turned_and_draws_the_same() -> None:
     plain, turned = (load_pipeline("lab:sd", dtype="float32") for _ in range(2))
-    cuda_settings.channels_last(turned)
+    devices.channels_last(turned)
     for part in (turned.unet, turned.vae):
         layouts = [
             weights.is_contiguous(memory_format=torch.channels_last)
@@ -40,7 +40,7 @@ def test_what_convolves_over_time_stays_as_it_is() -> None:
         unet = None
 
     before = Held.vae.weight.stride()
-    cuda_settings.channels_last(Held())
+    devices.channels_last(Held())
     assert Held.vae.weight.stride() == before
 
 
@@ -49,10 +49,10 @@ def test_on_a_cpu_nothing_is_set_or_told() -> None:
     wide = [weights for weights in pipeline.unet.parameters() if weights.ndim == 4 and min(weights.shape[1:]) > 1]
     assert wide and not any(weights.is_contiguous(memory_format=torch.channels_last) for weights in wide)
     before = torch.get_float32_matmul_precision()
-    with cuda_settings.computing_on("cpu"):
+    with devices.computing_on("cpu"):
         assert torch.get_float32_matmul_precision() == before
     assert "arithmetic" not in stack_of("cpu", "float32", 4)
-    assert cuda_settings.told("cuda:1") == cuda_settings.told("cuda") != {}
+    assert devices.arithmetic("cuda:1") == devices.arithmetic("cuda") != {}
 
 
 def test_settings_end_with_the_work() -> None:
@@ -61,7 +61,7 @@ def test_settings_end_with_the_work() -> None:
     try:
         torch.set_float32_matmul_precision("highest")
         cudnn.benchmark, cudnn.deterministic = True, False
-        with pytest.raises(ZeroDivisionError), cuda_settings.reproducible():
+        with pytest.raises(ZeroDivisionError), devices.reproducible():
             assert torch.get_float32_matmul_precision() == "high"
             assert (cudnn.benchmark, cudnn.deterministic) == (False, True)
             _ = 1 / 0

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.device_errors import device_error, memory_error
 from counterfoil.models.devices import resolve_device, resolve_devices, stack_of
+from counterfoil.models.loading_errors import device_error, memory_error
 
 
 @pytest.fixture(params=[0, 1, 4])

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from counterfoil.models.edit_settings import inverts
-from counterfoil.models.pipeline_settings import has_settings_to_compare, pipeline_problems
+from counterfoil.models.pipeline_settings import has_settings_to_compare, inverts, pipeline_problems
 from counterfoil.recipe import Recipe, load_recipe
 
 

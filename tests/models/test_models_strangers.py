@@ -21,7 +21,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models import LAB_WEIGHTS, diffusion
 from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import check_scheduler, load_pipeline, load_tokenizers, text_widths
-from counterfoil.models.id_bounds import ids_in_bounds
+from counterfoil.models.trials import ids_in_bounds
 from counterfoil.tokens.token_files import read_token_file
 from support.files import Payload, edit
 
@@ -209,7 +209,10 @@ def test_generators_that_no_library_knows_or_no_memory_holds_are_told(generator:
 
 
 ODD_CLIPS: dict[str, tuple[Change, str]] = {
-    "image": (lambda c: c["model_cfg"]["vision_cfg"].update(image_size=100_000), "image_size is 100000"),
+    "image": (
+        lambda c: c["model_cfg"]["vision_cfg"].update(image_size=100_000),
+        "vision_cfg.image_size: found 100000",
+    ),
     "width": (lambda c: c["model_cfg"].update(embed_dim=10**9), "embed_dim is 1000000000"),
     "depth": (lambda c: c["model_cfg"]["text_cfg"].update(layers=10**6), "layers is 1000000"),
     "memory": (lambda c: c["model_cfg"]["text_cfg"].update(width=65_536, layers=100), "GB of weights"),
@@ -219,16 +222,19 @@ ODD_CLIPS: dict[str, tuple[Change, str]] = {
         lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="hf-hub:a/b"),
         "timm_model_name",
     ),
-    "text tower": (lambda c: c["model_cfg"]["text_cfg"].update(hf_model_name="/x"), "a folder of this machine"),
-    "mean": (lambda c: c["preprocess_cfg"].update(mean=["a", "b", "c"]), "mean is"),
-    "std": (lambda c: c["preprocess_cfg"].update(std=[0, 0, 0]), "std is [0, 0, 0], expected three numbers above 0"),
+    "text tower": (lambda c: c["model_cfg"]["text_cfg"].update(hf_model_name="/x"), "not a folder of this machine"),
+    "mean": (lambda c: c["preprocess_cfg"].update(mean=["a", "b", "c"]), "preprocess_cfg.mean: found"),
+    "std": (
+        lambda c: c["preprocess_cfg"].update(std=[0, 0, 0]),
+        "found [0, 0, 0], expected three numbers above 0",
+    ),
     "unknown": (lambda c: c["model_cfg"].update(surprise=1), "nothing can be built from its configuration"),
     "context": (lambda c: c["model_cfg"]["text_cfg"].update(context_length=10**6), "expected 1 to 8192"),
     "tokenizer's file": (
         lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs={"tokenizer_file": "/etc/hostname"}),
-        "tokenizer_kwargs is",
+        "tokenizer_kwargs: found",
     ),
-    "towers": (lambda c: c["model_cfg"].update(text_cfg=[1]), "text_cfg is [1]"),
+    "towers": (lambda c: c["model_cfg"].update(text_cfg=[1]), "text_cfg: found [1], expected a mapping"),
 }
 
 

@@ -15,8 +15,7 @@ from accelerate.hooks import AlignDevicesHook, CpuOffload
 
 from counterfoil.errors import UserError
 from counterfoil.generate import Renderer
-from counterfoil.models.diffusion import load_pipeline
-from counterfoil.models.offloading import placed, wait_in_memory
+from counterfoil.models.diffusion import load_pipeline, placed, wait_in_memory
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from miniature_pipelines import stable_diffusion_2, stable_diffusion_xl

@@ -13,7 +13,7 @@ from diffusers.pipelines.auto_pipeline import AUTO_TEXT2IMAGE_PIPELINES_MAPPING
 
 from counterfoil.models.generators import FAMILIES, family_of
 from counterfoil.models.generators.family import RESERVED
-from counterfoil.models.pipeline_options import TEXTS, called_class, free_options, option_problems
+from counterfoil.models.pipeline_settings import TEXTS, called_class, free_options, option_problems
 
 
 def problems(pipeline: type, **options: Any) -> list[str]:

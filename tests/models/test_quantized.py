@@ -13,9 +13,8 @@ import torch
 from counterfoil.engines import LocalEngine
 from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import UserError
-from counterfoil.models.devices import stack_of
+from counterfoil.models.devices import quantize_problem, quantized_parts, quantizing_libraries, stack_of
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.models.quantized import quantize_problem, quantized_parts, quantizing_libraries
 from miniature_pipelines import stable_diffusion_2
 
 HAS_TORCHAO = util.find_spec("torchao") is not None

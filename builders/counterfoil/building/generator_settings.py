@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import read_config
-from counterfoil.models.diffusion import configurations
-from counterfoil.models.pipeline_config import INDEX
+from counterfoil.models.diffusion import INDEX, configurations
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.generate.corruptions import SMALLEST_SIDE
 from counterfoil.models.captioners import describe_captioner, load_captioner
 from counterfoil.models.devices import one_thread
-from counterfoil.models.prompt_length import PromptLength, prompt_length
+from counterfoil.models.diffusion import PromptLength, prompt_length
 from counterfoil.plan import Edited, captions_asked, rows_wanted
 from counterfoil.progress import report
 from counterfoil.recipe.names import without_folders

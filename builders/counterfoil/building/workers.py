@@ -19,8 +19,7 @@ from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.rows import corrupted_rows, edit_renderer
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
-from counterfoil.models.cuda_settings import computing_on
-from counterfoil.models.devices import holds_context, libraries_of, stack_of
+from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import Edited, Plan, Retrieved, make_plan
 from counterfoil.screen import Scorer, Thresholds

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         No model is loaded or fetched. Exit code 2 where it cannot be built here.
         """
         from counterfoil.cli.progress import note
-        from counterfoil.models.edit_settings import inverts
+        from counterfoil.models.pipeline_settings import inverts
         from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
         from counterfoil.recipe.names import license_note

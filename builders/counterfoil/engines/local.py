@@ -40,8 +40,8 @@ from counterfoil.engines.worker_process import (
     in_words,
 )
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.device_errors import memory_error
 from counterfoil.models.devices import holds_context, one_thread
+from counterfoil.models.loading_errors import memory_error
 
 
 def default_workers(workers: int | None, device: str) -> int:

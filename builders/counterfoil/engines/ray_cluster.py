@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import one_line
 
 _PLACE = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
 _ANSWERS_WITHIN = 10.0  # seconds, of a machine that is there

@@ -23,7 +23,7 @@ from counterfoil.engines.lost_workers import Deaths, Unready
 from counterfoil.engines.ray_cluster import RayCluster, connected, refuse_absent_ray, refuse_no_cluster
 from counterfoil.engines.ray_worker import DEVICE_FAILED, NO_MEMORY, ONE_THREAD, RESULT, RayWorker
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import one_line
 
 _LOOKS_EVERY = 5.0  # seconds between looks whether nodes have joined
 _TELLS_AFTER = 60.0  # seconds in which no actor got ready: loading large models may take as long, so it only tells

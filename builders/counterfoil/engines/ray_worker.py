@@ -12,8 +12,8 @@ from typing import Any
 from counterfoil import __version__
 from counterfoil.engines.engine import Doing
 from counterfoil.errors import UserError
-from counterfoil.models.device_errors import device_error, memory_error
 from counterfoil.models.devices import make_current
+from counterfoil.models.loading_errors import device_error, memory_error
 from counterfoil.progress import disable_progress_bars
 
 # What libraries read of the environment when they are loaded.

@@ -23,9 +23,8 @@ from typing import Any
 from counterfoil.engines.engine import Advanced, Delivered, Doing, Work
 from counterfoil.engines.fork_server import environment_of_workers, start
 from counterfoil.errors import RunFailure
-from counterfoil.models.device_errors import device_error, memory_error
 from counterfoil.models.devices import make_current
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import device_error, memory_error, one_line
 from counterfoil.progress import disable_progress_bars
 
 # How often whoever waits wakes: a Ctrl-C that another thread has caught would not wake it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
-from counterfoil.models.classifiers.of_callable import Transform, classifier_of
+from counterfoil.models.classifiers.of_python import Transform, classifier_of
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:

@@ -15,11 +15,9 @@ from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.steps import HeldParts, check_interval, guidance_of, paired_attention, with_held_parts
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
-from counterfoil.models.edit_settings import edit_problems
-from counterfoil.models.encoded_prompts import bytes_of, company, encode_prompt, joined
 from counterfoil.models.generators import Family, family_of, known_families
-from counterfoil.models.pipeline_options import option_problems
-from counterfoil.models.pipeline_settings import pair_problem
+from counterfoil.models.generators.family import bytes_of, company, encode_prompt, joined
+from counterfoil.models.pipeline_settings import edit_problems, option_problems, pair_problem
 
 if TYPE_CHECKING:
     import torch
@@ -108,7 +106,7 @@ class Renderer:
         """Text encoders look up no id that their tables do not have."""
         import torch
 
-        from counterfoil.models.id_bounds import ids_in_bounds
+        from counterfoil.models.trials import ids_in_bounds
 
         parts = [part for name, part in self.pipeline.components.items() if name.startswith("text_encoder")]
         return ids_in_bounds(self.generator.model, *[part for part in parts if isinstance(part, torch.nn.Module)])

@@ -15,7 +15,7 @@ from counterfoil.generate.corruptions import apply_gain, contrast_match, corrupt
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
-from counterfoil.models.encoded_prompts import joined
+from counterfoil.models.generators.family import joined
 from counterfoil.recipe.corruptions import SEVERITY
 from counterfoil.recipe.names import ROWS
 from counterfoil.sources.pins import SourcePin

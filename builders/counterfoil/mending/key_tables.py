@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.error_text import one_line
-from counterfoil.models.prediction_files import longest_text
+from counterfoil.models.classifiers.of_predictions import longest_text
+from counterfoil.models.loading_errors import one_line
 from counterfoil.regular_files import UnfitFile, open_regular
 
 # ImageNet has 1.3 million training rows; a key takes some twenty bytes.

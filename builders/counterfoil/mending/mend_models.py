@@ -17,8 +17,7 @@ from counterfoil.mending.opening import open_source
 from counterfoil.mending.prepared import MendSettings, prepare
 from counterfoil.mending.seen import refuse_unmendable
 from counterfoil.mending.told import asked_names, told_run
-from counterfoil.models.classifiers.of_callable import Transform
-from counterfoil.models.classifiers.of_python import PREFIX, HandedOver, handed_over
+from counterfoil.models.classifiers.of_python import PREFIX, HandedOver, Transform, handed_over
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean

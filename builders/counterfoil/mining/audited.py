@@ -26,9 +26,8 @@ from counterfoil.mining.condition_judgements import (
 from counterfoil.mining.contents import contents_seen
 from counterfoil.mining.opened_images import opened_conditions, opened_parts, train_rows
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
-from counterfoil.models.classifiers.of_predictions import RecordedClassifier
+from counterfoil.models.classifiers.of_predictions import ROW, RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
-from counterfoil.models.prediction_files import ROW
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.condition_answers import map_conditions
 from counterfoil.prediction.failure_rules import failures

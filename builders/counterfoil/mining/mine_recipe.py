@@ -40,8 +40,7 @@ from counterfoil.mining.relabelling import with_checked_labels
 from counterfoil.mining.rendered_round import refuse_unrendered, render_round
 from counterfoil.mining.report import pictures_wanted, thumbnails
 from counterfoil.mining.train_weights import need_train_split, weigh_train_rows
-from counterfoil.models.classifiers.of_callable import Transform
-from counterfoil.models.classifiers.of_python import HandedOver, handed_over
+from counterfoil.models.classifiers.of_python import HandedOver, Transform, handed_over
 from counterfoil.models.devices import resolve_devices
 from counterfoil.prediction.passes import Spread
 from counterfoil.progress import report

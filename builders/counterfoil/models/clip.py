@@ -1,28 +1,38 @@
-"""Load an open_clip model by name and embed images and captions with it, on any device."""
+"""Load an open_clip model by name, judged before its weights load, and embed images and captions with it."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import AfterValidator, Field, Strict
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.clip_config import CONFIG, refuse_odd_clip, weights_in
-from counterfoil.models.error_text import one_line
-from counterfoil.models.loading_errors import known_cause
+from counterfoil.models.config_files import (
+    Foreign,
+    declared,
+    expected,
+    folder_problems,
+    known_to_timm,
+    number_problems,
+    read_config,
+    refuse_problems,
+)
+from counterfoil.models.loading_errors import known_cause, one_line
 from counterfoil.models.names import HUB, LAB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import SAFE, refuse_infinite, refuse_packed
+from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
     from PIL import Image
-
 
 # The files of a tokenizer, as transformers reads them.
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "*.model")
@@ -61,7 +71,7 @@ class ClipModel:
         """[n, width] of n captions, each encoded alone: its neighbours change no bit."""
         import torch
 
-        from counterfoil.models.id_bounds import ids_in_bounds
+        from counterfoil.models.trials import ids_in_bounds
 
         rows = []
         with self._told("captions"), ids_in_bounds(self.name, self.module), torch.inference_mode():
@@ -162,7 +172,7 @@ def _refuse_other_sizes(name: str, resolved: str) -> None:
     """UserError where a folder's configuration asks for more than its weights hold, or these are a packed archive."""
     import open_clip
 
-    from counterfoil.models.trial_build import refuse_overgrown
+    from counterfoil.models.trials import refuse_overgrown
 
     files = weights_in(Path(resolved.removeprefix(LOCAL)))
     for file in files:
@@ -222,3 +232,108 @@ def _check_architecture(name: str, weights: str | None) -> None:
         raise UserError(
             f"screen.weights: found {found}, expected one of open_clip's tags for {name}: {', '.join(tags)}"
         )
+
+
+CONFIG = "open_clip_config.json"
+LONGEST_CONTEXT = 8192  # a table of its square is allocated
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")  # what open_clip looks for
+LARGEST_IMAGE = 1024  # published CLIP models look at 224 to 512 pixels a side
+# Weights may be stored in half precision and are loaded in float32; adapters and embeddings beside what is counted.
+_UNFOLDS = 4
+_SLACK = 64 << 20
+
+
+def refuse_odd_clip(model: str, folder: Path) -> None:
+    """UserError, with every problem, for a folder whose configuration reads other folders or asks for absurd sizes."""
+    config = read_config(folder / CONFIG, model)
+    problems = [f"{CONFIG}: {problem}" for problem in _clip_problems(config, folder)]
+    problems += folder_problems(folder, ("auto_map",))
+    refuse_problems(model, problems)
+
+
+def weights_in(folder: Path) -> list[Path]:
+    """The files that open_clip may take weights from."""
+    return sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern) if file.is_file())
+
+
+def _of_no_folder(name: str) -> str:
+    if name and is_local(name):
+        raise ValueError
+    return name
+
+
+def _not_here(name: str) -> str:
+    if name and os.path.exists(name):  # noqa: PTH110 (false, where a Path raises for a name of 5,000 characters)
+        raise ValueError
+    return _of_no_folder(name)
+
+
+_ImageSide = Annotated[int, Field(ge=1, le=LARGEST_IMAGE)]
+_Numbers = Annotated[tuple[float, float, float], Strict(False)]  # the tuple alone: JSON has lists
+_Above = Annotated[float, Field(gt=0)]
+_ELSEWHERE = expected("a name, and not a folder of this machine")
+
+
+class VisionTower(Foreign):
+    """What open_clip builds an image encoder by, as far as it may lead elsewhere or take memory."""
+
+    image_size: Annotated[_ImageSide | list[_ImageSide | None] | None, expected(f"1 to {LARGEST_IMAGE}")] = None
+    timm_model_name: Annotated[
+        Annotated[str, AfterValidator(known_to_timm)] | None, expected("an architecture of timm")
+    ] = None
+
+
+class TextTower(Foreign):
+    """The same of a text encoder."""
+
+    context_length: Annotated[int | None, Field(ge=1, le=LONGEST_CONTEXT), expected(f"1 to {LONGEST_CONTEXT}")] = None
+    hf_model_name: Annotated[Annotated[str, AfterValidator(_not_here)] | None, _ELSEWHERE] = None
+    hf_tokenizer_name: Annotated[Annotated[str, AfterValidator(_of_no_folder)] | None, _ELSEWHERE] = None
+    # What open_clip's own models ask of their tokenizers. Others would go to transformers as they are, and of them
+    # `trust_remote_code`, `gguf_file` or `bpe_path` would run the author's code or read this machine's files.
+    tokenizer_kwargs: Annotated[
+        dict[Literal["clean", "strip_sep_token", "language"], Any] | None,
+        expected("only clean, strip_sep_token, language"),
+    ] = None
+
+
+class _Towers(Foreign):
+    vision_cfg: VisionTower = VisionTower()
+    text_cfg: TextTower = TextTower()
+
+
+class _Prepared(Foreign):
+    mean: Annotated[_Numbers | None, expected("three numbers")] = None
+    std: Annotated[
+        Annotated[tuple[_Above, _Above, _Above], Strict(False)] | None, expected("three numbers above 0")
+    ] = None
+
+
+class ClipDocument(Foreign):
+    """What an open_clip_config.json says; older ones are the model's part alone."""
+
+    model_cfg: _Towers
+    preprocess_cfg: _Prepared | None = None
+
+
+def _clip_problems(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    model = config.get("model_cfg", config)
+    _, wrong = declared(ClipDocument, {"model_cfg": model, "preprocess_cfg": config.get("preprocess_cfg") or None})
+    odd = list(number_problems(config, "model"))
+    yield from [*odd, *wrong]
+    if not weights_in(folder):
+        yield "there are no weights beside it, and open_clip would make them up"
+    if not odd and not wrong:
+        asked = 4 * sum(_parameters(model.get(name, {})) for name in ("vision_cfg", "text_cfg"))
+        held = sum(file.stat().st_size for file in weights_in(folder))
+        if asked > held * _UNFOLDS + _SLACK:
+            yield f"its sizes ask for {asked / 1e9:.1f} GB of weights, and its files hold {held / 1e9:.3f} GB"
+
+
+def _parameters(tower: Mapping[str, Any]) -> float:
+    """About how many weights a transformer tower has; one of convolutions counts by its blocks, which is little."""
+    width, words, layers = (tower.get(key, 0) for key in ("width", "vocab_size", "layers"))
+    depth = layers if isinstance(layers, list) else [layers]
+    if not all(type(number) in (int, float) for number in (width, words, *depth)):
+        return 0.0
+    return 12.0 * sum(depth) * float(width) ** 2 + float(words) * float(width)

@@ -1,21 +1,26 @@
-"""Devices, number types and the stack: what the bytes of a rendered image depend on."""
+"""Devices, number types and the stack: what the bytes of a rendered image depend on beside the recipe.
+
+How a GPU computes, weights in fewer bits and compiled blocks are here too: each is another stack, as its bytes are
+others. Attention needs nothing: diffusers asks torch's own, which chooses by the device.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import platform
 import re
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from counterfoil import __version__
 from counterfoil.errors import UserError
-from counterfoil.models import compiled as compilation
-from counterfoil.models import cuda_settings
-from counterfoil.models.quantized import absent_library, quantizing_libraries
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +39,13 @@ _LIBRARIES = (
     "pyarrow",
     "webdataset",
 )
+
+# What quantises → its package, and the extra of this one that installs it.
+_QUANTISERS = {
+    "bnb-8bit": ("bitsandbytes", "bnb"),
+    "bnb-4bit": ("bitsandbytes", "bnb"),
+    "torchao-int8": ("torchao", "torchao"),
+}
 
 
 def resolve_device(device: str = "auto") -> str:
@@ -187,14 +199,15 @@ def stack_of(
         "dtype": str(resolve_dtype(dtype, device)).removeprefix("torch."),
         "batch_size": batch_size,
         "threads": 1 if device == "cpu" else None,
-        **cuda_settings.told(device),
-        **compilation.told(device, compiled),
+        **arithmetic(device),
+        **({"compiled": compiler_of(device)} if compiled else {}),
     }
 
 
 def libraries_of(generator: Generator) -> tuple[str, ...]:
     """The packages that bytes depend on with this generator alone: what quantises weights, what corrupts rows."""
-    return (*quantizing_libraries(generator.quantize), *(("scipy",) if generator.kind == "corrupt" else ()))
+    quantiser = () if generator.quantize is None else (_QUANTISERS[generator.quantize][0],)
+    return (*quantiser, *(("scipy",) if generator.kind == "corrupt" else ()))
 
 
 def _version_of_extra(package: str) -> str:
@@ -202,3 +215,231 @@ def _version_of_extra(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError as error:
         raise UserError(absent_library(package)) from error
+
+
+# Limit and use of a container's memory, in version 2 of control groups and in version 1.
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+def free_bytes(device: str = "cpu") -> int:
+    """Bytes that can be taken on a device. In a container the machine may have more than the container may use."""
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
+    import psutil
+
+    free = psutil.virtual_memory().available
+    for limit, used in _CGROUPS:
+        # No such files, or the word "max": no limit. What the kernel keeps of files counts as used and is given back,
+        # so a quarter of the limit is always thought free.
+        with contextlib.suppress(OSError, ValueError):
+            most = int(Path(limit).read_text(encoding="ascii"))
+            free = min(free, max(most - int(Path(used).read_text(encoding="ascii")), most // 4))
+    return free
+
+
+# What a stack says of a GPU beside its name. A change here is another stack, as the bytes are others.
+_ARITHMETIC = {
+    # Products of float32 by TF32: where a recipe asks for float32, and in CLIP. Convolutions have it by default.
+    "float32": "tf32",
+    # NHWC, which tensor cores read without turning it first.
+    "layout": "channels last",
+}
+# Parts of a pipeline that convolve; transformers have a convolution or none.
+_CONVOLVING = ("unet", "vae", "movq")
+
+
+def arithmetic(device: str) -> dict[str, Any]:
+    """What of a device's settings bytes depend on; nothing on a CPU."""
+    return {"arithmetic": dict(_ARITHMETIC)} if device.startswith("cuda") else {}
+
+
+@contextlib.contextmanager
+def computing_on(device: str) -> Iterator[None]:
+    """For the time of a GPU's work: TF32, and convolutions by an algorithm that no measurement chooses.
+
+    A measurement (`cudnn.benchmark`) may end otherwise in the next process, and with it the bytes. Restored afterwards:
+    what else this process computes on a GPU is remembered by names that say nothing of these settings.
+    """
+    if not device.startswith("cuda"):
+        yield
+        return
+    with reproducible():
+        yield
+
+
+@contextlib.contextmanager
+def reproducible() -> Iterator[None]:
+    """The settings of `computing_on`, whatever there is to compute on."""
+    import torch
+
+    cudnn = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic
+    torch.set_float32_matmul_precision("high")
+    cudnn.benchmark, cudnn.deterministic = False, True
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        cudnn.benchmark, cudnn.deterministic = before[1:]
+
+
+def lay_out(pipeline: Any, device: str) -> None:
+    """Turn what convolves of a pipeline to the layout that its GPU reads fastest. Nothing on a CPU."""
+    if device.startswith("cuda"):
+        channels_last(pipeline)
+
+
+def channels_last(pipeline: Any) -> None:
+    """Turn what convolves of a pipeline to NHWC; what convolves over time as well (five axes) stays as it is."""
+    import torch
+
+    for name in _CONVOLVING:
+        part = getattr(pipeline, name, None)
+        if isinstance(part, torch.nn.Module) and all(weights.ndim < 5 for weights in part.parameters()):
+            # torch 2.10 annotates no format alone.
+            part.to(memory_format=torch.channels_last)  # pyrefly: ignore[no-matching-overload]
+
+
+# Kinds of blocks (width, length, and batches with and without guidance) that torch keeps code for; its own limit is 8,
+# and Stable Diffusion has as many.
+_KINDS = 64
+
+
+def compile_blocks(pipeline: Any, name: str, device: str) -> None:
+    """Have the repeated blocks of a pipeline's UNet or transformer compiled when they are first called.
+
+    UserError for a model that names none, and where this machine lacks what torch compiles with.
+    """
+    import torch
+
+    compiler_of(device)  # says so
+    model = getattr(pipeline, "unet", None) or pipeline.transformer
+    blocks = getattr(model, "_repeated_blocks", None) or []
+    if not any(type(part).__name__ in blocks for part in model.modules()):
+        raise UserError(
+            f"generator.compile: '{name}' draws by a {type(model).__name__} without blocks that repeat,"
+            " so there is nothing to compile",
+            "Leave generator.compile out.",
+        )
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _KINDS)
+    if not device.startswith("cuda"):
+        import torch._inductor.config
+
+        torch._inductor.config.compile_threads = 1  # every other core has a worker of its own
+    model.compile_repeated_blocks(fullgraph=True, dynamic=False)
+
+
+def compiler_of(device: str) -> str:
+    """What torch compiles with for a device, and its version. UserError where this machine lacks it."""
+    hint = "Install it, or leave generator.compile out."
+    if device.startswith("cuda"):
+        from torch.utils._triton import has_triton
+
+        if not has_triton():
+            raise UserError(f"generator.compile: torch compiles for {device} by Triton, which does not work here", hint)
+        return f"Triton {metadata.version('triton')}"
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        compiler = get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        raise UserError(
+            f"generator.compile: torch compiles for {device} by a C++ compiler, and none works here", hint
+        ) from error
+    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    return said.splitlines()[0].strip()
+
+
+def absent_library(package: str, needing: str = "the recipe") -> str:
+    """What to tell where one of these packages is not installed; `needing` is what needs it."""
+    extras = [f": pip install 'counterfoil[{extra}]'" for name, extra in _QUANTISERS.values() if name == package]
+    return f"generator.quantize: {needing} needs {package}, which is not installed{''.join(extras[:1])}"
+
+
+def quantize_problem(quantize: str | None, device: str | None = None) -> str | None:
+    """Why weights cannot be quantised here, and what to do, or None. `device` is where, as far as it is known."""
+    if quantize is None:
+        return None
+    package, _ = _QUANTISERS[quantize]
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return absent_library(package, quantize)
+    if package == "bitsandbytes" and device is not None and not device.startswith("cuda"):
+        return f"generator.quantize: {quantize} needs a GPU, and this is {device}; expected torchao-int8 or null"
+    return None
+
+
+def quantized_parts(index: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts of a pipeline that are quantised, by its index of part → [library, class].
+
+    The large matrices are: the UNet's or transformer's, and those of text encoders that are no CLIP (T5, Gemma, Qwen),
+    which are as large. Autoencoders and CLIP's encoders stay as they are.
+    """
+    classes = {part: value[1] for part, value in index.items() if isinstance(value, list) and len(value) == 2}
+    return tuple(
+        part
+        for part, class_name in classes.items()
+        if class_name is not None
+        and (
+            part in ("unet", "transformer")
+            or (part.startswith("text_encoder") and isinstance(class_name, str) and not class_name.startswith("CLIP"))
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """Which parts of a pipeline are quantised while it loads, and by what settings; none where `parts` is empty."""
+
+    parts: tuple[str, ...]
+    settings: Any
+    device: str
+
+    @classmethod
+    def of(cls, quantize: str | None, index: Mapping[str, Any], number_type: torch.dtype, device: str) -> Quantization:
+        """That of a recipe's setting, for a pipeline of this index on `device`; weights compute in `number_type`.
+
+        UserError where the library is absent or does not run there.
+        """
+        if quantize is None:
+            return cls((), None, device)
+        if (problem := quantize_problem(quantize, device)) is not None:
+            raise UserError(problem)
+        from diffusers.quantizers import PipelineQuantizationConfig
+
+        parts = quantized_parts(index)
+        # diffusers and transformers have a class of the same name each, and take only their own.
+        mapping = {part: _setting(quantize, importlib.import_module(index[part][0]), number_type) for part in parts}
+        return cls(parts, PipelineQuantizationConfig(quant_mapping=mapping), device)
+
+    @contextlib.contextmanager
+    def loading(self, options: dict[str, Any]) -> Iterator[None]:
+        """While a pipeline loads with these options of `from_pretrained`, which are told of the settings."""
+        if not self.parts:
+            yield
+            return
+        import torch
+
+        options["quantization_config"] = self.settings
+        # bitsandbytes quantises on the current GPU, which else is the first one, whichever this worker has.
+        with torch.cuda.device(self.device) if self.device.startswith("cuda") else contextlib.nullcontext():
+            yield
+
+
+def _setting(quantize: str, library: Any, number_type: torch.dtype) -> Any:
+    if quantize == "bnb-8bit":
+        return library.BitsAndBytesConfig(load_in_8bit=True)
+    if quantize == "bnb-4bit":
+        # NormalFloat, the type made for weights of networks (Dettmers et al. 2023, section 3).
+        return library.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=number_type
+        )
+    weights_alone = importlib.import_module("torchao.quantization").Int8WeightOnlyConfig
+    return library.TorchAoConfig(weights_alone())

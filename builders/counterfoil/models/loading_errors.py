@@ -1,4 +1,4 @@
-"""What goes wrong while something is fetched and read, told in words: no such repository, no network, a full disk.
+"""What goes wrong while something is fetched, read or computed, in words: no such repository, a full disk, a lost GPU.
 
 Libraries wrap what they meet, so the cause is looked for behind the error. Whoever loads calls `told_in_words`, or asks
 `known_cause` first: what is known must never come as an error of the program.
@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.error_text import one_line
+
+_LONGEST = 300
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error without its line breaks, shortened, and its kind."""
+    words = " ".join(str(error).split())
+    kind = type(error).__name__
+    return f"{words[:_LONGEST]} ({kind})" if words else kind
+
 
 _DEEPEST = 12
 _OF_THE_MACHINE = {
@@ -140,3 +149,36 @@ def causes(error: BaseException) -> Iterator[BaseException]:
             at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
 
     return itertools.islice(behind(), _DEEPEST)
+
+
+# torch wraps what CUDA and its libraries answer in a RuntimeError whose kind does not say what is lost. After most of
+# them a process cannot use the device again: https://docs.nvidia.com/cuda/cuda-runtime-api, “cudaError_t”.
+_FAILED = (
+    "cuda error",
+    "cuda driver error",
+    "cublas_status_",
+    "cudnn_status_",
+    "cusolver_status_",
+    "found no nvidia driver",
+    "no cuda gpus are available",
+    "cuda-capable device",
+    "invalid device ordinal",
+    "torch not compiled with cuda enabled",
+)
+
+
+def memory_error(error: BaseException) -> str | None:
+    """What is said of too little memory, of the machine or of a GPU, by the error or what is behind it; None if not."""
+    for each in causes(error):
+        if isinstance(each, MemoryError) or (isinstance(each, RuntimeError) and is_of_memory(each)):
+            return one_line(each)
+    return None
+
+
+def device_error(error: BaseException) -> str | None:
+    """What CUDA says of a device that failed or is not there, by the error or what is behind it; None if nothing."""
+    for each in causes(error):
+        # AssertionError: a torch without CUDA.
+        if isinstance(each, RuntimeError | AssertionError) and any(words in str(each).lower() for words in _FAILED):
+            return one_line(each)
+    return None

@@ -1,7 +1,7 @@
 """Models of transformers, of a folder or of one commit of the Hub, loaded without what their files could do.
 
 No code of an author runs, pickled weights are not read, and nothing outside the files of one commit or folder is
-followed. What a kind of model may say of itself is its own (`transformers_config`, `captioners/captioner_config.py`).
+followed. What a kind of model may say of itself is its own (`classifiers/of_transformers.py`, `text_models.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.config_files import read_config
-from counterfoil.models.error_text import one_line
-from counterfoil.models.input_form import refuse_unlike_sides
-from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.config_files import CONFIG, PROCESSORS, read_config, refuse_problems, refuse_unlike_sides
+from counterfoil.models.loading_errors import one_line, told_in_words
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
-from counterfoil.models.transformers_config import CONFIG, PROCESSORS, refuse_problems
 from counterfoil.models.weights_files import SAFE, refuse_damaged, refuse_infinite, shard_problems
 
 if TYPE_CHECKING:
@@ -99,7 +96,7 @@ def trained_module(
     import torch
     from safetensors.torch import load_file
 
-    from counterfoil.models.trial_build import refuse_overgrown
+    from counterfoil.models.trials import refuse_overgrown
 
     files = _weights(name, place)
     for file in files:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import one_line
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.class_names import MOST_LINES, plain_name, side_by_side
+from counterfoil.models.classifiers.classifier import MOST_LINES, plain_name, side_by_side
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import ClassifierFacts

@@ -17,7 +17,7 @@ from pathlib import Path
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
-from counterfoil.models.free_memory import free_bytes
+from counterfoil.models.devices import free_bytes
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, predict, take_over
 from counterfoil.prediction.predictions import (
@@ -238,7 +238,7 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
         return
     needed, free = batch_bytes(classifier, batch_size), free_bytes()
     if not device.startswith("cuda") and needed * _INSIDE_AT_MOST > free:
-        from counterfoil.models.trial_pass import largest_tensor_bytes
+        from counterfoil.models.trials import largest_tensor_bytes
 
         shape = (batch_size, *classifier.input_size)
         # What a layer is given and what it makes of it are there together.

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.error_text import one_line
-from counterfoil.models.loading_errors import known_cause
+from counterfoil.models.loading_errors import known_cause, one_line
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local

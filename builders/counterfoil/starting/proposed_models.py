@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.free_memory import free_bytes
+from counterfoil.models.devices import free_bytes
 from counterfoil.models.names import HUB, LAB, local_folder
 from counterfoil.recipe.names import is_local
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.error_text import one_line
-from counterfoil.models.loading_errors import known_cause
+from counterfoil.models.loading_errors import known_cause, one_line
 from counterfoil.models.names import LAB, lab_tokens, refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe.names import is_local
 from counterfoil.regular_files import named_path, read_regular

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from counterfoil.models.id_bounds import refuse_unknown_ids
+from counterfoil.models.trials import refuse_unknown_ids
 from counterfoil.recipe.prompts import fill
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models import pin_model
 from counterfoil.models.diffusion import text_widths
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import one_line
 from counterfoil.regular_files import named_path
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically

@@ -18,8 +18,7 @@ from counterfoil.engines import Advanced, Delivered, Doing, Engine, EngineChoice
 from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models import pin_model
-from counterfoil.models.cuda_settings import computing_on
-from counterfoil.models.devices import stack_of
+from counterfoil.models.devices import computing_on, stack_of
 from counterfoil.models.diffusion import load_pipeline, pipeline_family
 from counterfoil.progress import tell
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe

@@ -143,8 +143,7 @@ class Rerenderer:
 
     def render(self, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
         """Each row rendered and compared, in order; reports after each batch."""
-        from counterfoil.models.cuda_settings import computing_on
-        from counterfoil.models.devices import libraries_of, one_thread, stack_of
+        from counterfoil.models.devices import computing_on, libraries_of, one_thread, stack_of
 
         generator = self.recipe.generator
         done: list[Rerendered] = []

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from transformers import TopPLogitsWarper
 
-from counterfoil.models.captioners.choosing import TOP_P, chosen_token
+from counterfoil.models.captioners.captioner import TOP_P, chosen_token
 
 SCORES = torch.tensor([1.0, 3.0, 0.5, 2.5, -4.0, 2.5, -9.0])
 

@@ -12,10 +12,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProce
 
 from counterfoil.errors import UserError
 from counterfoil.models.captioners import Captioner, CaptionExample, describe_captioner, load_captioner
-from counterfoil.models.captioners.of_blip import BlipCaptioner
 from counterfoil.models.captioners.of_chat import QUESTION
-from counterfoil.models.captioners.of_git import GitCaptioner
-from counterfoil.models.captioners.of_vision_encoder_decoder import VisionEncoderDecoderCaptioner
+from counterfoil.models.captioners.of_decoders import BlipCaptioner, GitCaptioner, VisionEncoderDecoderCaptioner
 from support.images import noise
 from tiny_captioners import CHAT, EVERY, PLAIN
 

@@ -18,7 +18,7 @@ from timm.models import save_for_hf
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of, refuse_other_logits, write_with_head
-from counterfoil.models.classifiers.of_callable import classifier_of
+from counterfoil.models.classifiers.of_python import classifier_of
 from counterfoil.models.weights_files import weights_sha256
 
 NAMES = ["bag", "coat", "boot"]

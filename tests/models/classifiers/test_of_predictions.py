@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.models import prediction_files
-from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.models.classifiers import describe_classifier, load_classifier, of_predictions
 from counterfoil.recipe.prompts import RecipeClass
 
 CLASSES = [RecipeClass("00", "t-shirt", 0, 0, ()), RecipeClass("01", "ankle boot", 1, 1, ())]
@@ -126,10 +125,10 @@ def test_columns_of_other_kinds_are_refused(tmp_path: Path) -> None:
 
 def test_sizes_are_bounded_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = parquet(tmp_path / "small.parquet", key=[f"k{i}" for i in range(5000)], label=["t-shirt"] * 5000)
-    monkeypatch.setattr(prediction_files, "_MOST_UNFOLDED", 4000)
+    monkeypatch.setattr(of_predictions, "_MOST_UNFOLDED", 4000)
     with pytest.raises(UserError, match="unfolds to"):
         describe_classifier(small, CLASSES)
-    monkeypatch.setattr(prediction_files, "MOST_BYTES", 1000)
+    monkeypatch.setattr(of_predictions, "MOST_BYTES", 1000)
     with pytest.raises(UserError, match="expected at most 1,000"):
         describe_classifier(small, CLASSES)
 

@@ -1,4 +1,4 @@
-"""Captioners of any kind, loaded by name. One file a kind and one line in `CAPTIONER_KINDS`.
+"""Captioners of any kind, loaded by name. A kind is a loader and one line in `CAPTIONER_KINDS`.
 
     captioner = load_captioner("lab:captioner")
     captioner.captions(image, prefix="a photo of a", number=5)
@@ -10,32 +10,22 @@ weights are fetched; weights are safetensors, and no code of an author runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from counterfoil.errors import UserError
-from counterfoil.models.captioners import of_blip, of_chat, of_git, of_vision_encoder_decoder
+from counterfoil.models.captioners import of_chat, of_decoders
 from counterfoil.models.captioners.captioner import Captioner, CaptionerAbout, CaptionExample
-from counterfoil.models.captioners.captioner_config import CAPTIONER_FILES, CaptionerConfig, checked_captioner
+from counterfoil.models.text_models import CAPTIONER_FILES, TextModelConfig, checked_captioner
 from counterfoil.models.transformers_files import ModelFiles, found_files
 
 __all__ = ["CAPTIONER_KINDS", "CaptionExample", "Captioner", "CaptionerAbout", "describe_captioner", "load_captioner"]
 
-
-class CaptionerKind(Protocol):
-    """What a kind's module offers."""
-
-    TAKES_EXAMPLES: bool
-
-    def load(self, name: str, files: ModelFiles, config: CaptionerConfig, device: str) -> Captioner: ...
-
-
-# A model's type, as its configuration tells it → its kind. Any other that transformers makes text of images with is
-# taken as a chat model, where it has a chat template.
-CAPTIONER_KINDS: Mapping[str, CaptionerKind] = {
-    "vision-encoder-decoder": of_vision_encoder_decoder,
-    "git": of_git,
-    "blip": of_blip,
+# A model's type, as its configuration tells it → what loads it. Any other that transformers makes text of images with
+# is taken as a chat model, where it has a chat template: it alone takes examples.
+CAPTIONER_KINDS: Mapping[str, Callable[[str, ModelFiles, TextModelConfig, str], Captioner]] = {
+    "vision-encoder-decoder": of_decoders.load_of_two,
+    "git": of_decoders.load_git,
+    "blip": of_decoders.load_blip,
 }
 
 
@@ -50,7 +40,7 @@ def describe_captioner(name: str) -> CaptionerAbout:
         name=name,
         model_type=config.model_type,
         architecture=config.architecture,
-        takes_examples=_kind_of(config).TAKES_EXAMPLES,
+        takes_examples=config.model_type not in CAPTIONER_KINDS,
         revision=None if place.repository is None else place.folder.name,
     )
 
@@ -62,15 +52,11 @@ def load_captioner(name: str, device: str = "cpu") -> Captioner:
     weights cannot be read.
     """
     place, config = _configured(name)
-    return _kind_of(config).load(name, place, config, device)
+    return CAPTIONER_KINDS.get(config.model_type, of_chat.load)(name, place, config, device)
 
 
-def _configured(name: str) -> tuple[ModelFiles, CaptionerConfig]:
+def _configured(name: str) -> tuple[ModelFiles, TextModelConfig]:
     if not name.strip():
         raise UserError("a captioner has no name", "Name lab:captioner, local-dir:PATH, or one of the Hub.")
     place = found_files(name, name, CAPTIONER_FILES)
     return place, checked_captioner(name, place, CAPTIONER_KINDS)
-
-
-def _kind_of(config: CaptionerConfig) -> CaptionerKind:
-    return CAPTIONER_KINDS.get(config.model_type, of_chat)

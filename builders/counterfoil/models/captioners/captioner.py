@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import one_line
 
 if TYPE_CHECKING:
-    import torch
     from PIL.Image import Image
 
 # Captions that are scored together. Batches are always of this many rows, and captions share one with those of their
@@ -193,8 +193,6 @@ class Captioner:
         """The tokens of each caption behind those that are forced, without their ends; the first is greedy."""
         import torch
 
-        from counterfoil.models.captioners.choosing import chosen_token
-
         rows = len(chances)
         cache = self._repeated(seen, rows)
         scores, done = seen.scores.expand(rows, -1), 0
@@ -269,7 +267,7 @@ class Captioner:
     def _told(self, what: str) -> Iterator[None]:
         import torch
 
-        from counterfoil.models.id_bounds import ids_in_bounds
+        from counterfoil.models.trials import ids_in_bounds
 
         try:
             with ids_in_bounds(self.name, self.module):
@@ -311,3 +309,19 @@ def _together(lengths: Sequence[int]) -> Iterator[tuple[list[int], int]]:
         rows = [row for row, own in enumerate(widths) if own == width]
         for start in range(0, len(rows), SCORED_TOGETHER):
             yield rows[start : start + SCORED_TOGETHER], width
+
+
+# Holtzman 2020, section 3.1: the smallest set of tokens that has this share of the probability.
+TOP_P = 0.9
+
+
+def chosen_token(scores: torch.Tensor, chance: torch.Generator | None) -> int:
+    """A token by its scores [vocabulary] on the CPU: the likeliest, or with a generator a drawn one."""
+    if chance is None:
+        return int(scores.argmax())
+    shares, tokens = torch.softmax(scores.double(), dim=-1).sort(descending=True, stable=True)
+    reached = shares.cumsum(0)
+    # The token by which the share is reached is among them.
+    kept = int((reached < TOP_P).sum()) + 1
+    drawn = torch.rand((), generator=chance, dtype=torch.float64) * reached[min(kept, len(reached)) - 1]
+    return int(tokens[min(int(torch.searchsorted(reached, drawn, right=True)), kept - 1)])

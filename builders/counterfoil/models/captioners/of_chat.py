@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
-from counterfoil.models.captioners.captioner_config import CaptionerConfig
-from counterfoil.models.captioners.loading import ends_of, files_alone, form_key, loaded, never_of
 from counterfoil.models.chat_template import AS_RENDERED, rendered
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import one_line
+from counterfoil.models.text_models import TextModelConfig, ends_of, files_alone, form_key, loaded, never_of
 from counterfoil.models.transformers_files import ModelFiles, quiet
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-TAKES_EXAMPLES: bool = True
 # What a model is asked about each image. A change of it changes captions: the key holds it.
 QUESTION = "Describe this image in one sentence."
 _MANNER = "Describe this image in one sentence, in the manner of these: {}"
@@ -98,7 +96,7 @@ class _Read:
         return self.ids
 
 
-def load(name: str, files: ModelFiles, config: CaptionerConfig, device: str) -> ChatCaptioner:
+def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
     """The captioner on `device`. Raises as `loading.loaded`, and where it cannot be asked about an image."""
     parts = loaded(name, files, config, device)
     processor = _processor(name, config)
@@ -150,7 +148,7 @@ def _tried(captioner: ChatCaptioner) -> ChatCaptioner:
     return captioner if abs(float(found[0] - expected[0])) <= _SAME else whole
 
 
-def _processor(name: str, config: CaptionerConfig) -> Any:
+def _processor(name: str, config: TextModelConfig) -> Any:
     from transformers import AutoProcessor
 
     with files_alone(config) as folder, quiet():

@@ -9,14 +9,35 @@ model.answer([{"role": "user", "content": "…"}], schema=…, seed=0, most_toke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from counterfoil.errors import UserError
 from counterfoil.models.chat import of_hub, of_transformers
-from counterfoil.models.chat.chat import ChatModel, Messages
+from counterfoil.models.chat.of_hub import Messages
 from counterfoil.models.names import LAB, LOCAL, refuse_elsewhere
 from counterfoil.recipe.names import is_local
 
 __all__ = ["CHAT_KINDS", "ChatModel", "Messages", "load_chat"]
+
+
+class ChatModel(Protocol):
+    """A chat model on this machine or elsewhere."""
+
+    @property
+    def name(self) -> str:
+        """As it was asked for."""
+        ...
+
+    def answer(
+        self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
+    ) -> str:
+        """The text of the next turn, perhaps empty. `schema` is the JSON Schema that is wished for, where it is taken.
+
+        The text is anybody's: nothing says that it is JSON. Raises UserError where the model cannot be used as it is
+        named, RunFailure where it gives no answer.
+        """
+        ...
+
 
 # What a name begins with → the kind, the first that fits; a path is a folder's, and any other name one of a server's.
 CHAT_KINDS: Mapping[str, Callable[[str, str | None, str, float], ChatModel]] = {

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -18,9 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.chat.chat import Messages
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import one_line
 from counterfoil.recipe.names import ELSEWHERE
+
+Messages = Sequence[Mapping[str, str]]
+"""Turns, oldest first, each with its `role` (user, assistant) and its `content`."""
 
 # Models on a CPU take minutes for 512 tokens, and tell nothing until they are done.
 SILENCE = 300.0

@@ -1,6 +1,6 @@
 """Chat models that answer in this process: any text model of transformers with a chat template.
 
-The files are judged first (`chat_config.py`), weights are safetensors, and no code of an author runs.
+The files are judged first (`text_models`), weights are safetensors, and no code of an author runs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.captioners.captioner_config import CAPTIONER_FILES, all_ids
-from counterfoil.models.captioners.loading import loaded
-from counterfoil.models.chat.chat import Messages
-from counterfoil.models.chat.chat_config import checked_chat
+from counterfoil.models.chat.of_hub import Messages
 from counterfoil.models.chat_template import rendered
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import one_line
+from counterfoil.models.text_models import CAPTIONER_FILES, all_ids, checked_chat, loaded
 from counterfoil.models.transformers_files import found_files, quiet
 
 PREFIX = "transformers:"
@@ -42,7 +40,7 @@ class TextChat:
         import torch
         from transformers import GenerationConfig
 
-        from counterfoil.models.id_bounds import ids_in_bounds
+        from counterfoil.models.trials import ids_in_bounds
 
         with self._told(), quiet():
             # Where a template lets a model think aloud first, it is asked not to: others do not know the word.

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.classifier_config import stored_config
 from counterfoil.models.classifiers import of_timm
 from counterfoil.models.classifiers.classifier import Classifier
-from counterfoil.models.classifiers.of_callable import CallableClassifier
-from counterfoil.models.error_text import one_line
+from counterfoil.models.classifiers.of_python import CallableClassifier
+from counterfoil.models.classifiers.of_timm import stored_config
+from counterfoil.models.loading_errors import one_line
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,11 +15,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.class_names import unique_names
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
-from counterfoil.models.clip import ClipModel, load_clip, pin_clip
-from counterfoil.models.clip_config import CONFIG, refuse_odd_clip
-from counterfoil.models.input_form import refuse_unlike_sides
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, unique_names
+from counterfoil.models.clip import CONFIG, ClipModel, load_clip, pin_clip, refuse_odd_clip
+from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import told_in_words
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite, weights_sha256

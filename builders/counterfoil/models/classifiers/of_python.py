@@ -1,19 +1,230 @@
-"""Models that Python code hands over for one run: each under a name of this process, and for as long as the run goes.
+"""Models that Python code hands over: any callable as a classifier; a batch in, scores out.
 
-Such a name begins with `python:` and means nothing anywhere else: no recipe, command line or worker can load it.
+A torch module is given a tensor on the device of the run, any other callable a numpy array on the CPU: these take
+arrays whatever made them, and arrays need no device. Scores may be a torch tensor, a numpy array, whatever
+`numpy.asarray` takes, or what transformers returns, with the scores in `.logits`. Names of the outputs are read from an
+attribute `label_names` where the callable has one.
+
+What a callable computes is not known from outside: not the code of a function, nor that of a module's `forward` or of a
+transform, which may be written anew between two runs of one session. So its answers are never taken from an earlier
+run. The hash of a torch module is that of its tensors; another callable has none. Its name begins with `python:`, is
+of this process alone, and lasts as long as the run: no recipe, command line or worker can load it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
-from counterfoil.errors import RunFailure, UserError
+import numpy as np
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
-from counterfoil.models.classifiers.of_callable import CallableClassifier, Transform, classifier_of
+from counterfoil.models.loading_errors import one_line
+from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Transform = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallableClassifier(Classifier):
+    """A callable with the transform that prepares its images. A module is used as it is and given back as it was."""
+
+    model: Callable[[Any], Any]
+    prepare: Transform
+    # Of an image that it takes, as its transform gives it; empty before a first one was tried.
+    shape: tuple[int, ...] = ()
+    # Where the module's tensors were; None for other callables, and for modules that lie on several devices.
+    home: str | None
+
+    def transform(self) -> Callable[[Any], torch.Tensor]:
+        """The transform, whose result becomes a tensor. UserError where it fails."""
+
+        def transformed(image: Any) -> torch.Tensor:
+            try:
+                return _as_tensor(self.prepare(image))
+            except CounterfoilError:
+                raise
+            except Exception as error:  # the person's own code
+                raise UserError(f"model {self.name!r}: its transform failed: {one_line(error)}") from error
+
+        return transformed
+
+    def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
+        """The scores. RunFailure where the callable fails, UserError where what it returns are no scores."""
+        return _scores_of(self.name, self.model, batch, device if self.home is not None else None)
+
+    def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
+        """What its last layer is given. UserError as `last_linear`, RunFailure where that layer is not called once."""
+        seen: list[torch.Tensor] = []
+        hook = self.last_linear().register_forward_pre_hook(lambda layer, given: seen.append(given[0].detach()))
+        try:
+            self.logits(batch, device)
+        finally:
+            hook.remove()
+        if len(seen) != 1 or seen[0].ndim != 2:
+            raise RunFailure(
+                f"model {self.name!r}: its last Linear is called {len(seen)} times, expected once",
+                "Only a torch module whose head is a single Linear can be mended.",
+            )
+        return seen[0].float().cpu()
+
+    def last_linear(self) -> nn.Linear:
+        """The last Linear of a torch module that gives all its outputs. UserError where there is none."""
+        from torch import nn
+
+        module = _as_module(self.model)
+        if module is None:
+            raise UserError(
+                f"model {self.name!r} is a {type(self.model).__name__}: it has no last layer to fit again",
+                "Hand over a torch module, or name a timm model.",
+            )
+        found = [one for one in module.modules() if isinstance(one, nn.Linear) and one.out_features == self.num_classes]
+        if not found or found[-1].bias is None:
+            raise UserError(
+                f"model {self.name!r}: {self.architecture} has no Linear with a bias of {self.num_classes:,} outputs",
+                "Only a torch module whose head is a single Linear can be mended.",
+            )
+        return found[-1]
+
+    def placed(self, device: str) -> Self:
+        module = _as_module(self.model)
+        if module is not None and self.home is not None:
+            module.to(device)
+        return self
+
+    def released(self) -> Self:
+        """The same; a module goes back to the device where it was."""
+        return self.placed(self.home) if self.home is not None else self
+
+
+def classifier_of(
+    name: str, model: Callable[[Any], Any], transform: Transform | None, image: Any
+) -> tuple[ClassifierFacts, CallableClassifier]:
+    """A callable as the classifier called `name`; a first PIL image of the dataset tells how many scores it gives.
+
+    Without a transform it takes images as they are: float32 [3, height, width] from 0 to 1. UserError for what cannot
+    be called or gives no scores, RunFailure for what fails.
+    """
+    if not callable(model) or (transform is not None and not callable(transform)):
+        wrong, what = ("", model) if not callable(model) else ("its transform ", transform)
+        raise UserError(f"model {name!r}: {wrong}is {type(what).__name__}, which cannot be called")
+    module = _as_module(model)
+    first = CallableClassifier(
+        name=name,
+        architecture=type(model).__name__ if module is not None else getattr(model, "__name__", type(model).__name__),
+        num_classes=0,
+        label_names=_names_of(model),
+        param_count=sum(one.numel() for one in module.parameters()) if module is not None else None,
+        sha256=weights_sha256(type(model).__qualname__, module.state_dict()) if module is not None else None,
+        # Equal for one object; a transform's content is not known.
+        input_key=f"callable {id(transform)}",
+        input_size=None,
+        crop_pct=None,
+        interpolation=None,
+        kept=False,
+        model=model,
+        prepare=transform or _as_it_is,
+        home=_home(module) if module is not None else None,
+    )
+    tensor = first.transform()(image)
+    outputs = _count_outputs(first, tensor)
+    classifier = replace(first, num_classes=outputs, shape=tuple(tensor.shape))
+    return ClassifierFacts(name, name, first.architecture, outputs, first.label_names), classifier
+
+
+def _count_outputs(classifier: CallableClassifier, tensor: torch.Tensor) -> int:
+    """How many scores it gives of one image, where the module lies."""
+    found = _scores_of(classifier.name, classifier.model, tensor[None], classifier.home)
+    if found.ndim != 2 or len(found) != 1 or found.shape[1] < 1:
+        raise UserError(
+            f"model {classifier.name!r} gives scores of shape {list(found.shape)} for a batch of one image; "
+            "expected [1, classes]"
+        )
+    return int(found.shape[1])
+
+
+def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, device: str | None) -> torch.Tensor:
+    """What the model gives of a batch, float32 on the CPU."""
+    import torch
+
+    module = _as_module(model)
+    try:
+        if module is None:
+            found = model(batch.numpy())
+        else:
+            # Without gradients, and not in inference mode: what a module remembers stays fit for training.
+            with torch.no_grad(), _in_eval_mode(module):
+                found = module(batch if device is None else batch.to(device))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # the person's own code
+        raise RunFailure(
+            f"model {name!r} failed with a batch of shape {list(batch.shape)}: {one_line(error)}",
+            "A torch module is given a tensor, any other callable a numpy array, stacked from what transform gives.",
+        ) from error
+    scores = getattr(found, "logits", found)
+    try:
+        tensor = scores if isinstance(scores, torch.Tensor) else torch.from_numpy(np.array(scores, dtype=np.float32))
+        return tensor.detach().float().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"model {name!r} gives {type(scores).__name__}, expected scores [batch, classes]: {one_line(error)}"
+        ) from error
+
+
+@contextmanager
+def _in_eval_mode(module: nn.Module) -> Iterator[None]:
+    """Each part of the module in eval mode, and back again as it was."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _home(module: nn.Module) -> str | None:
+    devices = {str(one.device) for one in (*module.parameters(), *module.buffers())}
+    return devices.pop() if len(devices) == 1 and "meta" not in devices else None
+
+
+def _names_of(model: Any) -> tuple[str, ...] | None:
+    names = getattr(model, "label_names", None)
+    if isinstance(names, Sequence) and not isinstance(names, str) and all(isinstance(one, str) for one in names):
+        return tuple(names)
+    return None
+
+
+def _as_it_is(image: Any) -> np.ndarray:
+    return np.asarray(image, dtype=np.float32).transpose(2, 0, 1) / 255
+
+
+def _as_tensor(prepared: Any) -> torch.Tensor:
+    import torch
+
+    if isinstance(prepared, torch.Tensor):
+        return prepared.detach()
+    array = np.asarray(prepared)
+    if array.dtype == object:
+        raise UserError(f"a transform gives {type(prepared).__name__}, expected an array of numbers")
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _as_module(model: Any) -> nn.Module | None:
+    from torch import nn
+
+    return model if isinstance(model, nn.Module) else None
+
 
 PREFIX = "python:"
 

@@ -1,26 +1,49 @@
 """Classifiers of timm: its own names, `hf-hub:`, `local-dir:` and `lab:`.
 
-A model from elsewhere may be hostile: its configuration is checked
-(`classifier_config`), its size compared with its file (`trial_build`), and its weights chosen and read by us
-(`weights_files`). Nothing here ever yields random weights: timm does so silently for a folder unless
-`pretrained=True` is passed, so it always is.
+A model from elsewhere may be hostile, and timm takes a configuration at its word: in `pretrained_cfg` it may name
+another file of this machine, another repository or a loader of its own (`file`, `url`, `hf_hub_id`, `hf_hub_filename`,
+`source`, `custom_load`, `state_dict`), and `model_args` go to timm's factory as they are (`checkpoint_path`,
+`pretrained_strict`, …). So only the keys that say what the model is are taken over, its size is compared with its file
+(`trials`), and its weights are chosen and read by us (`weights_files`). Nothing here ever yields random weights: timm
+does so silently for a folder unless `pretrained=True` is passed, so it always is.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, Field, Strict
 
 from counterfoil.errors import UserError
 from counterfoil.models import local_folder, resolve_name
-from counterfoil.models.classifier_config import ClassifierConfig, checked_config
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
-from counterfoil.models.config_files import read_config
-from counterfoil.models.input_form import refuse_unlike_sides, resized_sides
+from counterfoil.models.config_files import (
+    LARGEST_NUMBER,
+    LARGEST_SIDE,
+    LONGEST_TEXT,
+    MOST_CLASSES,
+    Crop,
+    Foreign,
+    Label,
+    declared,
+    expected,
+    is_integer,
+    is_text,
+    known_to_timm,
+    read_config,
+    refuse_unlike_sides,
+    shown,
+    shown_key,
+)
 from counterfoil.models.loading_errors import told_in_words
 from counterfoil.models.names import LAB
 from counterfoil.models.weights_files import (
@@ -65,7 +88,7 @@ class TimmClassifier(Classifier):
         from timm.data.transforms_factory import create_transform
 
         timms: Any = create_transform(**self.data_config, is_training=False)
-        sides = resized_sides(self.data_config)
+        sides = _divided(self.data_config["input_size"], self.data_config["crop_pct"])
 
         def transformed(image: Any) -> Any:
             refuse_unlike_sides(self.name, image.size, sides, self.data_config["crop_mode"])
@@ -174,7 +197,7 @@ def _trained(name: str, found: _Found) -> nn.Module:
     """The module with its weights, all of them: timm is asked for trained ones, and its loading is strict."""
     import timm
 
-    from counterfoil.models.trial_build import refuse_overgrown
+    from counterfoil.models.trials import refuse_overgrown
 
     if found.config is None or found.folder is None:
         # Weights of timm's own list, from the repositories that it names.
@@ -263,3 +286,197 @@ def _hub_weights(name: str, repository: str, folder: Path) -> Path:
     if unknown is not None:
         raise unknown
     raise UserError(f"model {name!r} has a config.json but none of {', '.join(_ON_THE_HUB)}")
+
+
+# Eight times the widest layer of timm's models: whoever asks for more layers or channels wants memory, not a model.
+_WIDEST = 65_536
+_LONGEST_LIST = 64
+_LARGEST_RESIZED_SIDE = 2 * LARGEST_SIDE
+_LEAST_STD, _MOST_SHIFT = 1e-6, 1e6
+# Arguments that change where and how a model is made, not which one; timm's factory reads them out of the rest.
+_NOT_THE_MODELS = frozenset({"pruned", "features_only", "feature_cls", "out_indices", "device", "dtype"})
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
+CropMode = Literal["center", "squash", "border"]
+INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
+_Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
+_Size = Annotated[
+    Annotated[tuple[Literal[3], _Side, _Side], Strict(False)] | None,  # the tuple alone: JSON has lists
+    expected(f"[3, height, width] with sides from 1 to {LARGEST_SIDE:,}"),
+]
+_Shift = Annotated[float, Field(ge=-_MOST_SHIFT, le=_MOST_SHIFT)]
+_Deviation = Annotated[float, Field(ge=_LEAST_STD, le=_MOST_SHIFT)]
+
+
+class InputForm(Foreign):
+    """What images become before a timm model looks at them, of its `pretrained_cfg`; null is the default."""
+
+    input_size: _Size = None
+    test_input_size: _Size = None
+    fixed_input_size: Annotated[bool | None, expected("true or false")] = None
+    interpolation: Annotated[Interpolation | None, expected(f"one of {', '.join(INTERPOLATIONS)}")] = None
+    crop_pct: Crop = None
+    test_crop_pct: Crop = None
+    crop_mode: Annotated[CropMode | None, expected(f"one of {', '.join(get_args(CropMode))}")] = None
+    mean: Annotated[
+        Annotated[tuple[_Shift, _Shift, _Shift], Strict(False)] | None, expected("three finite numbers")
+    ] = None
+    std: Annotated[
+        Annotated[tuple[_Deviation, _Deviation, _Deviation], Strict(False)] | None,
+        expected(f"three numbers from {_LEAST_STD:f} to {_MOST_SHIFT:,.0f}"),
+    ] = None
+
+
+class TimmDocument(Foreign):
+    """What a config.json says of the model itself."""
+
+    architecture: Annotated[
+        str, AfterValidator(known_to_timm), expected(f"timm {version('timm')} does not know", "an architecture that ")
+    ]
+    num_classes: Annotated[
+        int,
+        Field(ge=1, le=MOST_CLASSES),
+        expected(f"a whole number from 1 to {MOST_CLASSES:,}: it has no classification head"),
+    ]
+    label_names: Annotated[
+        Annotated[tuple[Label, ...], Strict(False)] | None, expected("a list of printable texts")
+    ] = None
+    pretrained_cfg: Annotated[dict[str, Any] | None, expected("a mapping")] = None
+    model_args: Annotated[dict[str, Any] | None, expected("a mapping")] = None
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """A checked configuration. `pretrained_cfg` and `model_args` hold plain values and go to timm as they are."""
+
+    architecture: str
+    num_classes: int
+    label_names: tuple[str, ...] | None
+    pretrained_cfg: dict[str, Any]
+    model_args: dict[str, Any]
+
+
+def checked_config(model: str, document: Mapping[str, Any]) -> ClassifierConfig:
+    """The configuration that the mapping of a config.json describes. UserError with all that is wrong with it."""
+    inner, arguments = (
+        found if isinstance(found := document.get(key), dict) else {} for key in ("pretrained_cfg", "model_args")
+    )
+    # Older exports have everything in one mapping.
+    described, place = (inner, "pretrained_cfg.") if inner else (document, "")
+    num_classes = document.get("num_classes", described.get("num_classes"))
+    labels = document.get("label_names") or described.get("label_names") or None
+    said, problems = declared(TimmDocument, {**document, "num_classes": num_classes, "label_names": labels})
+    form = {key: described[key] for key in InputForm.model_fields if described.get(key) is not None}
+    problems += declared(InputForm, form, place)[1] or _joint_problems(form, place)
+    problems += _argument_problems(arguments, num_classes)
+    if problems or said is None:
+        raise UserError(
+            [f"model {model!r}: its config.json: {problem}" for problem in problems],
+            "Correct config.json, or name another model.",
+        )
+    # Where the arguments decide about the input's form: older exports kept that of the weights they began with.
+    if arguments.get("dynamic_img_size") or arguments.get("strict_img_size") is False or arguments.get("use_naflex"):
+        form["fixed_input_size"] = False
+    if arguments.get("img_size") is not None and form.get("fixed_input_size") and "input_size" in form:
+        form["input_size"] = [3, *_two(arguments["img_size"])]
+    return ClassifierConfig(
+        said.architecture, said.num_classes, said.label_names, {**form, "num_classes": num_classes}, dict(arguments)
+    )
+
+
+def _joint_problems(form: Mapping[str, Any], place: str) -> list[str]:
+    """What is wrong with values together, each of which is well."""
+    problems = []
+    size, crop = form.get("test_input_size", form.get("input_size")), form.get("test_crop_pct", form.get("crop_pct"))
+    if size and crop and max(sides := _divided(size, crop)) > _LARGEST_RESIZED_SIDE:
+        problems.append(
+            f"{place}input_size and crop_pct: images would be resized to {sides[0]:,} x {sides[1]:,} pixels, "
+            f"expected at most {_LARGEST_RESIZED_SIDE:,} a side"
+        )
+    if form.get("crop_mode") == "border" and not all(0 <= one <= 1 for one in form.get("mean", ())):
+        problems.append(
+            f"{place}mean: found {shown(form['mean'])}, expected three numbers from 0 to 1, the colour of the border"
+        )
+    return problems
+
+
+def _divided(size: Sequence[int], crop: float) -> tuple[int, int]:
+    """(height, width) that an image is resized to before the middle of this size is cropped."""
+    return math.floor(size[1] / crop), math.floor(size[2] / crop)
+
+
+def stored_config(
+    architecture: str,
+    num_classes: int,
+    label_names: Sequence[str] | None,
+    pretrained_cfg: Mapping[str, Any],
+    model_args: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The document of a config.json that `checked_config` reads as this model: no place, no loader, no weights file."""
+    form = {key: pretrained_cfg[key] for key in InputForm.model_fields if pretrained_cfg.get(key) is not None}
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in form.items()}
+    document: dict[str, Any] = {
+        "architecture": architecture,
+        "num_classes": num_classes,
+        "model_args": dict(model_args),
+        "pretrained_cfg": {**plain, "custom_load": False, "num_classes": num_classes},
+    }
+    if label_names is not None:
+        document["label_names"] = list(label_names)
+    return document
+
+
+def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[str]:
+    problems = [
+        f"model_args.{shown_key(key)}: found {shown(value)}, expected {wrong}"
+        for key, value in arguments.items()
+        if key != "num_classes" and (wrong := _plain_problem(value)) is not None
+    ]
+    problems += [
+        f"model_args.{shown_key(key)} says how a model is made here and is not taken from a configuration"
+        for key in arguments
+        if key in _factory_arguments()
+    ]
+    if arguments.get("num_classes") not in (None, num_classes):
+        problems.append(
+            f"model_args.num_classes is {shown(arguments['num_classes'])}, num_classes {shown(num_classes)}"
+        )
+    if arguments.get("in_chans", 3) not in (3, None):
+        problems.append(f"model_args.in_chans: found {shown(arguments['in_chans'])}, expected 3: a dataset's are RGB")
+    sides = arguments.get("img_size")
+    if sides is not None and not all(is_integer(side, 1, LARGEST_SIDE) for side in _two(sides)):
+        problems.append(f"model_args.img_size: found {shown(sides)}, expected sides from 1 to {LARGEST_SIDE:,}")
+    return problems
+
+
+def _factory_arguments() -> frozenset[str]:
+    """What timm's factory takes for itself: names of files, places, devices, and whether all weights have to fit."""
+    import timm
+
+    builder = sys.modules[timm.create_model.__module__.rpartition(".")[0] + "._builder"].build_model_with_cfg
+    named = {*inspect.signature(timm.create_model).parameters, *inspect.signature(builder).parameters}
+    return frozenset(named - {"kwargs"}) | _NOT_THE_MODELS
+
+
+def _plain_problem(value: Any, depth: int = 2) -> str | None:
+    """What a plain value should have been, where this is none: a number, a text, true, false, null or a short list."""
+    if value is None or isinstance(value, bool) or value == "" or is_text(value):
+        return None
+    if isinstance(value, int):
+        return None if abs(value) <= _WIDEST else f"a whole number from -{_WIDEST:,} to {_WIDEST:,}"
+    if isinstance(value, float):
+        return None if abs(value) <= LARGEST_NUMBER else f"a number from -{LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}"
+    if isinstance(value, str):
+        return f"text of at most {LONGEST_TEXT} printable characters"
+    if isinstance(value, list) and depth:
+        if len(value) > _LONGEST_LIST:
+            return f"a list of at most {_LONGEST_LIST} values"
+        return next((wrong for one in value if (wrong := _plain_problem(one, depth - 1))), None)
+    return "a number, a text, true, false, or a short list of these"
+
+
+def _two(sides: Any) -> list[Any]:
+    """Height and width of timm's `img_size`, which is one number or two."""
+    if not isinstance(sides, list):
+        return [sides, sides]
+    return sides if len(sides) == 2 else [None]

@@ -2,22 +2,41 @@
 
 What `AutoModelForImageClassification` and its image processor would make of the files, without what they would do for
 a stranger: no code of an author runs, pickled weights are not read, nothing outside the files of one commit or folder
-is followed. The configuration is checked first (`transformers_config`), its size compared with the weights before
-memory is taken (`trial_build`), and the weights are safetensors, all of which have to fit.
+is followed. The configuration is checked first (`config_files`), its size compared with the weights before
+memory is taken (`trials`), and the weights are safetensors, all of which have to fit.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
+from counterfoil.models.config_files import (
+    CONFIG,
+    MOST_CLASSES,
+    MOST_JSON_BYTES,
+    PROCESSORS,
+    Foreign,
+    Label,
+    checked_processor,
+    declared,
+    expected,
+    followed_problems,
+    number_problems,
+    read_config,
+    refuse_problems,
+    without_places,
+)
 from counterfoil.models.loading_errors import told_in_words
-from counterfoil.models.transformers_config import PROCESSORS, TransformersConfig, checked_transformers
 from counterfoil.models.transformers_files import (
     ModelFiles,
     as_configuration,
@@ -36,6 +55,89 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 PREFIX = "transformers:"
+_LABELS = ("id2label", "label2id")
+
+
+@cache
+def _known_models() -> Mapping[str, tuple[str, ...]]:
+    """transformers' image classifiers by model type: the classes of each, of which the first is the usual one."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as NAMES
+
+    return {str(kind): (one,) if isinstance(one, str) else tuple(one) for kind, one in NAMES.items()}
+
+
+def _known(model_type: str) -> str:
+    if model_type not in _known_models():
+        raise ValueError
+    return model_type
+
+
+class TransformersDocument(Foreign):
+    """What a config.json says of a classifier, beside the sizes of its own kind."""
+
+    model_type: Annotated[
+        str, AfterValidator(_known), expected("transformers has no image classifier of that kind", "and ")
+    ]
+    id2label: Annotated[
+        Annotated[dict[str, Label], Field(min_length=1, max_length=MOST_CLASSES)] | None,
+        expected("printable text for each output: it has no classification head"),
+    ] = None
+    num_labels: Annotated[int | None, Field(ge=1, le=MOST_CLASSES), expected("a number of outputs")] = None
+    num_channels: Annotated[Literal[3], expected("3: a dataset's images are RGB")] = 3
+
+    def labels(self) -> tuple[str, ...] | str:
+        """The names of the outputs, in their order, or why there are none."""
+        if self.id2label is None:
+            if self.num_labels is None:
+                return "it has no classification head (id2label is null)"
+            return tuple(f"LABEL_{place}" for place in range(self.num_labels))
+        count = len(self.id2label)
+        if self.num_labels not in (None, count):
+            return f"num_labels is {self.num_labels}, and id2label has {count} names"
+        missing = next((place for place in range(count) if str(place) not in self.id2label), None)
+        if missing is not None:
+            return f"id2label has {count} names and none for output {missing}"
+        return tuple(self.id2label[str(place)] for place in range(count))
+
+
+@dataclass(frozen=True)
+class TransformersConfig:
+    """A checked configuration. `document` and `processor` hold plain values and go to transformers as they are."""
+
+    model_type: str
+    architecture: str
+    label_names: tuple[str, ...]
+    document: dict[str, Any]
+    processor: dict[str, Any]
+
+    def text(self) -> str:
+        """What decides the answers beside the weights, as canonical JSON; names of outputs do not."""
+        return json.dumps({key: self.document[key] for key in self.document if key not in _LABELS}, sort_keys=True)
+
+
+def checked_transformers(model: str, folder: Path) -> TransformersConfig:
+    """The configuration of the classifier whose files lie in `folder`. UserError with all that is wrong with it."""
+    document = read_config(folder / CONFIG, model, MOST_JSON_BYTES)
+    found = document.get("model_type")
+    if found == "timm_wrapper" or (found is None and "architecture" in document):
+        refuse_problems(model, [f"{CONFIG}: it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"])
+    said, problems = declared(TransformersDocument, document)
+    problems += number_problems({key: value for key, value in document.items() if key not in _LABELS}, "config")
+    problems += followed_problems(document)
+    labels = () if said is None else said.labels()
+    if isinstance(labels, str):
+        problems.append(labels)
+    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
+    assert said is not None and not isinstance(labels, str)
+    classes, asked = _known_models()[said.model_type], document.get("architectures")
+    return TransformersConfig(
+        model_type=said.model_type,
+        # The class that was saved, where a kind of model has several.
+        architecture=next((one for one in classes if isinstance(asked, list) and one in asked), classes[0]),
+        label_names=labels,
+        document=without_places(document),
+        processor=checked_processor(model, folder),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +163,9 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
     Raises UserError, with all that is wrong with a configuration, RunFailure where it cannot be fetched.
     """
     _, config = _configured(name)
-    return ClassifierFacts(name, name.removeprefix(PREFIX), config.architecture, config.num_classes, config.label_names)
+    return ClassifierFacts(
+        name, name.removeprefix(PREFIX), config.architecture, len(config.label_names), config.label_names
+    )
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TransformersClassifier:
@@ -79,7 +183,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     return TransformersClassifier(
         name=name,
         architecture=config.architecture,
-        num_classes=config.num_classes,
+        num_classes=len(config.label_names),
         label_names=config.label_names,
         param_count=sum(parameter.numel() for parameter in module.parameters()),
         sha256=tensors,

@@ -6,18 +6,18 @@ from functools import cache
 
 from counterfoil.models.generators.any_pipeline import ANY_PIPELINE, any_family
 from counterfoil.models.generators.family import Family
-from counterfoil.models.generators.flux import FLUX
-from counterfoil.models.generators.flux_kontext import FLUX_KONTEXT
+from counterfoil.models.generators.flux import FLUX, FLUX_KONTEXT
 from counterfoil.models.generators.instruct_pix2pix import INSTRUCT_PIX2PIX
 from counterfoil.models.generators.kandinsky import KANDINSKY
 from counterfoil.models.generators.pixart import PIXART
-from counterfoil.models.generators.qwen_image import QWEN_IMAGE
-from counterfoil.models.generators.qwen_image_edit import QWEN_IMAGE_EDIT
+from counterfoil.models.generators.qwen_image import QWEN_IMAGE, QWEN_IMAGE_EDIT
 from counterfoil.models.generators.sana import SANA
-from counterfoil.models.generators.stable_diffusion import STABLE_DIFFUSION
-from counterfoil.models.generators.stable_diffusion_3 import STABLE_DIFFUSION_3
-from counterfoil.models.generators.stable_diffusion_xl import STABLE_DIFFUSION_XL
-from counterfoil.models.generators.stable_unclip import STABLE_UNCLIP
+from counterfoil.models.generators.stable_diffusion import (
+    STABLE_DIFFUSION,
+    STABLE_DIFFUSION_3,
+    STABLE_DIFFUSION_XL,
+    STABLE_UNCLIP,
+)
 from counterfoil.models.generators.z_image import Z_IMAGE
 
 FAMILIES: tuple[Family, ...] = (

@@ -1,4 +1,7 @@
-"""Qwen-Image: the states of a language model that reads the prompt, as many as the prompt has tokens."""
+"""Qwen-Image: the states of a language model that reads the prompt, as many as the prompt has tokens.
+
+Qwen-Image-Edit edits an image by a prompt, which the language model reads beside it at 1024² whatever is drawn.
+"""
 
 from __future__ import annotations
 
@@ -38,4 +41,19 @@ QWEN_IMAGE = Family(
     multiple=16,
     usual_steps=50,
     usual_guidance=4.0,
+)
+
+
+QWEN_IMAGE_EDIT = Family(
+    name="Qwen-Image-Edit",
+    pipelines=("QwenImageEditPipeline", "QwenImageEditPlusPipeline"),
+    prompts="plain",
+    blank=" ",  # it is guided only where it has a negative prompt
+    scale="true_cfg_scale",
+    multiple=16,
+    usual_steps=50,
+    usual_guidance=4.0,
+    output="np",
+    edits="pipeline",
+    needs_image=True,
 )

@@ -1,6 +1,14 @@
-"""Stable Diffusion 1 and 2: one CLIP text encoder, whose states the UNet attends to."""
+"""Stable Diffusion: one CLIP text encoder (1, 2, unCLIP), two (XL), or two and T5 (3, 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.models.generators.family import Family, by_adapter
+
+if TYPE_CHECKING:
+    import torch
 
 STABLE_DIFFUSION = Family(
     name="Stable Diffusion 1.x or 2.x",
@@ -21,4 +29,55 @@ STABLE_DIFFUSION = Family(
     conditioned=by_adapter,
     pairs="unet",
     edits="inversion",
+)
+
+
+STABLE_DIFFUSION_XL = Family(
+    name="Stable Diffusion XL",
+    pipelines=("StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLInpaintPipeline"),
+    outputs=("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds"),
+    interval=True,
+    usual_steps=50,
+    usual_guidance=5.0,
+    takes_tokens=True,
+    learns_tokens=True,
+    takes="adapter",
+    conditioned=by_adapter,
+    pairs="unet",
+    edits="inversion",
+)
+
+
+STABLE_DIFFUSION_3 = Family(
+    name="Stable Diffusion 3 or 3.5",
+    pipelines=("StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline", "StableDiffusion3InpaintPipeline"),
+    outputs=("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds"),
+    multiple=16,
+    usual_steps=28,
+    usual_guidance=7.0,
+    pairs="joint",
+)
+
+
+def _conditioned(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
+    # The least noise is still some: it comes from each image's own generator, before the latents.
+    return {"image_embeds": vectors, "noise_level": 0}
+
+
+def _width(unet: Mapping[str, Any]) -> Any:
+    both = unet.get("projection_class_embeddings_input_dim")  # the embedding, and as many numbers for its noise
+    return both // 2 if isinstance(both, int) else None
+
+
+STABLE_UNCLIP = Family(
+    name="Stable unCLIP",
+    pipelines=("StableUnCLIPImg2ImgPipeline",),
+    outputs=("prompt_embeds", "negative_prompt_embeds"),
+    takes="every",
+    conditioned=_conditioned,
+    width=_width,
+    usual_steps=20,
+    usual_guidance=10.0,
+    own=("noise_level",),
+    takes_tokens=True,
 )

@@ -1,4 +1,4 @@
-"""Build a model without memory first: does what its configuration asks for fit into its weights file?
+"""Models tried before they are trusted with memory: built without any, run without numbers, asked for no unknown id.
 
 A configuration of 200 bytes may ask for a layer of 10**15 numbers. So the model is built on torch's meta device, where
 tensors have shapes and no memory, and the attempt ends as soon as it grows past what its file could ever fill.
@@ -6,6 +6,7 @@ tensors have shapes and no memory, and the attempt ends as soon as it grows past
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.nn.modules import module as modules
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import one_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -128,3 +130,62 @@ class _Sizes(TorchDispatchMode):
     def _refuse(self, numbers: int) -> None:
         if numbers > self.most:
             raise _Overgrown(f"a tensor of {numbers:,} numbers")
+
+
+def largest_tensor_bytes(module: Any, shape: tuple[int, ...]) -> int:
+    """Bytes of the largest tensor that the module makes of a float32 input [n, C, H, W]; 0 where that cannot be told.
+
+    torch's fake tensors have a shape and a device and no memory, so the operators chosen are those of the real pass.
+    """
+    with torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True), _Largest() as seen:
+        try:
+            module(torch.empty(shape))
+        except Exception:
+            # An operator without a fake form, or a model that cannot take this input: the real pass will tell.
+            return seen.most
+    return seen.most
+
+
+class _Largest(TorchDispatchMode):
+    """Remembers the size of the largest tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                self.most = max(self.most, tensor.numel() * tensor.element_size())
+        return made
+
+
+def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:
+    """RunFailure for an id of `ids` (any shape, whole numbers) that a table with so many rows does not have."""
+    if not ids.numel():
+        return
+    low, high = (int(bound) for bound in torch.aminmax(ids))
+    if low < 0 or high >= rows:
+        raise RunFailure(
+            f"model '{model}': its tokenizer gives the id {low if low < 0 else high}, and its text encoder has"
+            f" {rows:,} embeddings",
+            "Tokenizer and text encoder are not of one model: correct its folder, or name another model.",
+        )
+
+
+@contextlib.contextmanager
+def ids_in_bounds(model: str, *modules: Any) -> Iterator[None]:
+    """While this is open, every embedding table in the modules refuses ids that it does not have, as above."""
+
+    def look(table: torch.nn.Embedding, arguments: tuple[Any, ...]) -> None:
+        if arguments and isinstance(arguments[0], torch.Tensor):
+            refuse_unknown_ids(model, arguments[0], table.num_embeddings)
+
+    tables = {each for module in modules for each in module.modules() if isinstance(each, torch.nn.Embedding)}
+    hooks = [table.register_forward_pre_hook(look) for table in tables]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,391 @@
+"""Captioners and chat models of transformers: their files judged before anything is built, then loaded.
+
+The rules are those of classifiers (`config_files`): nothing leads away from these files, numbers are bounded. What the
+kinds load alike is here too: weights, tokenizer, image processor, and which tokens end a text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import UserError
+from counterfoil.models.config_files import (
+    CONFIG,
+    MOST_JSON_BYTES,
+    PROCESSORS,
+    checked_processor,
+    followed_problems,
+    is_integer,
+    number_problems,
+    read_config,
+    refuse_problems,
+    shown,
+    without_places,
+)
+from counterfoil.models.loading_errors import one_line, told_in_words
+from counterfoil.models.transformers_files import (
+    ModelFiles,
+    as_configuration,
+    image_processor_of,
+    prepared_by,
+    quiet,
+    trained_module,
+)
+from counterfoil.models.weights_files import weights_sha256
+from counterfoil.regular_files import read_regular
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+
+GENERATION = "generation_config.json"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+# The tokenizers of today's chat models, with 150,000 to 262,000 words, take 7 to 33 MB.
+_MOST_TOKENIZER_BYTES = 1 << 26
+_MOST_TEMPLATE_BYTES = 200_000
+_MOST_GROWTH = 64  # published tokenizers replace a letter by one, or by three
+_TEMPLATE = "chat_template.jinja"
+_JSON_FILES = (
+    TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.json",
+    "video_preprocessor_config.json", *PROCESSORS,
+)  # fmt: skip
+# All that is looked at beside configuration and weights.
+CAPTIONER_FILES = (TOKENIZER, *_JSON_FILES, _TEMPLATE, GENERATION)
+# Vision models without a text head, and without another library's: those that published captioners look with.
+_ENCODERS = frozenset(
+    {"beit", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit", "donut-swin",
+     "siglip_vision_model", "swin", "swinv2", "vit", "vit_mae"}
+)  # fmt: skip
+# Some processors give sizes as numbers of pixels, not as sides.
+_PIXEL_COUNTS = frozenset({"min_pixels", "max_pixels", "shortest_edge", "longest_edge"})
+# Bases of rotary positions are no sizes; they are written as whole numbers too.
+_NO_SIZES = frozenset({"rope_theta", "rope_local_base_freq", "global_rope_theta"})
+
+
+@dataclass(frozen=True)
+class TextModelConfig:
+    """A checked captioner or chat model. `document` and `files` hold what transformers is given.
+
+    `files` are the tokenizer's and the processor's, by name, without what would lead elsewhere; `special` are ids of
+    tokens. `processor` is empty for a chat model.
+    """
+
+    model_type: str
+    architecture: str
+    document: dict[str, Any]
+    files: dict[str, bytes]
+    special: dict[str, Any]
+    processor: dict[str, Any]
+
+    def text(self) -> str:
+        """What decides captions beside the weights, as canonical text."""
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in self.files.items()}
+        return json.dumps([self.document, hashes, self.special], sort_keys=True)
+
+
+def checked_captioner(model: str, place: ModelFiles, kinds: Collection[str]) -> TextModelConfig:
+    """The configuration of a captioner; models of other than the `kinds` need a chat template.
+
+    UserError with all that is wrong with it.
+    """
+    document = read_config(place.folder / CONFIG, model, MOST_JSON_BYTES)
+    problems = [*_kind_problems(document, known_captioners(), "captioner")]
+    model_type = document.get("model_type")
+    if model_type == "vision-encoder-decoder":
+        problems += _halves_problems(document)
+    needed = (
+        None
+        if model_type in kinds
+        else f"a {model_type} model is taken as a chat model, and it has no chat template; "
+        f"others are {', '.join(sorted(kinds))}"
+    )
+    config = _checked(model, place, document, problems, known_captioners(), needed)
+    processor = checked_processor(model, place.folder, frozenset() if model_type in kinds else _PIXEL_COUNTS)
+    return replace(config, processor=processor)
+
+
+def checked_chat(model: str, place: ModelFiles) -> TextModelConfig:
+    """The configuration of a chat model, without an image processor. UserError with all that is wrong with it."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
+
+    known = {str(kind): one if isinstance(one, str) else one[0] for kind, one in NAMES.items()}
+    document = read_config(place.folder / CONFIG, model, MOST_JSON_BYTES)
+    problems = [*_kind_problems(document, known, "text model")]
+    return _checked(model, place, document, problems, known, "it has no chat template, so nobody can talk with it")
+
+
+def _checked(
+    model: str,
+    place: ModelFiles,
+    document: Mapping[str, Any],
+    problems: Sequence[str],
+    known: Mapping[str, str],
+    without_template: str | None,
+) -> TextModelConfig:
+    """What is wrong with the configuration first, then with the files beside it."""
+    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
+    files, template, wrong = _tokenizer_files(model, place)
+    if not template and without_template is not None:
+        wrong.insert(0, without_template)
+    special = _special_ids(model, place, wrong)
+    refuse_problems(model, wrong)
+    model_type = document["model_type"]
+    return TextModelConfig(model_type, known[model_type], without_places(document), files, special, {})
+
+
+def known_captioners() -> dict[str, str]:
+    """transformers' models that make text of images, by type, and the class of each."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
+
+    return {str(kind): one if isinstance(one, str) else one[0] for kind, one in NAMES.items()}
+
+
+def first_id(*places: Any) -> int | None:
+    """The first of these that is the id of a token."""
+    return next((one for one in places if is_integer(one, 0, 1 << 31)), None)
+
+
+def all_ids(*places: Any) -> tuple[int, ...]:
+    """The ids of the first of these that is one, or a list of some."""
+    for one in places:
+        ids = one if isinstance(one, list | tuple) else [one]
+        if ids and all(is_integer(each, 0, 1 << 31) for each in ids):
+            return tuple(dict.fromkeys(ids))
+    return ()
+
+
+def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: str) -> Iterator[str]:
+    """What keeps a configuration from being of a kind that transformers has. known: its class by model type."""
+    found = document.get("model_type")
+    if not isinstance(found, str) or found not in known:
+        yield f"model_type is {shown(found)}, and transformers has no {what} of that kind"
+        return
+    yield from number_problems(_sizes_alone(document), "config")
+    yield from followed_problems(document)
+    asked = document.get("architectures")
+    if isinstance(asked, list) and asked and known[found] not in asked:
+        yield f"architectures are {shown(asked)}, expected {known[found]}: it was trained for something else"
+    yield from _nested_problems(document)
+
+
+def _nested_problems(document: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each model inside the model that transformers does not build by itself."""
+    from transformers import CONFIG_MAPPING
+
+    waiting: list[Any] = list(document.values())
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            inner = value.get("model_type")
+            odd = not isinstance(inner, str) or inner not in CONFIG_MAPPING or inner.startswith("timm")
+            if inner is not None and odd:
+                yield f"it has a model inside whose model_type is {shown(inner)}, which is not built"
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
+def _halves_problems(document: Mapping[str, Any]) -> Iterator[str]:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    for half, known in (("encoder", _ENCODERS), ("decoder", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)):
+        own = document.get(half)
+        if not isinstance(own, Mapping):
+            yield f"{half} is {shown(own)}, expected a mapping"
+        elif own.get("model_type") not in known:
+            yield f"{half}.model_type is {shown(own.get('model_type'))}, which is not known to be one of a captioner"
+        elif half == "encoder" and own.get("num_channels", 3) != 3:
+            yield f"encoder.num_channels: found {shown(own['num_channels'])}, expected 3: a dataset's images are RGB"
+        elif half == "decoder" and own.get("add_cross_attention") is False:
+            yield "decoder.add_cross_attention is false, so it would not look at the image"
+
+
+def _sizes_alone(value: Any) -> Any:
+    """The same without whole numbers that are no sizes."""
+    if isinstance(value, Mapping):
+        return {key: _sizes_alone(inner) for key, inner in value.items() if key not in _NO_SIZES}
+    return [_sizes_alone(one) for one in value] if isinstance(value, list) else value
+
+
+def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
+    """The files that tokenizer and processor are made of, whether a chat template is in them, and what is wrong."""
+    problems: list[str] = []
+    if place.file(TOKENIZER) is None:
+        raise UserError(
+            f"model {model!r}: {place.folder} has no {TOKENIZER}",
+            "Save its tokenizer beside it in the form of today: tokenizer.save_pretrained(FOLDER)",
+        )
+    files = {TOKENIZER: _read(model, place, TOKENIZER, _MOST_TOKENIZER_BYTES)}
+    problems += [f"{TOKENIZER}: {problem}" for problem in _growth_problems(files[TOKENIZER])]
+    template = False
+    for name in _JSON_FILES:
+        if place.file(name) is None:
+            continue
+        found = read_config(place.folder / name, model, MOST_JSON_BYTES)
+        problems += [f"{name}: {problem}" for problem in followed_problems(found)]
+        template = template or bool(found.get("chat_template"))
+        # Files that a tokenizer names by itself would be opened wherever they lie.
+        kept = {k: v for k, v in found.items() if not k.endswith("_file") and k != "name_or_path"}
+        files[name] = json.dumps(kept, sort_keys=True).encode()
+    if place.file(_TEMPLATE) is not None:
+        files[_TEMPLATE] = _read(model, place, _TEMPLATE, _MOST_TEMPLATE_BYTES)
+        template = True
+    return files, template, problems
+
+
+def _growth_problems(content: bytes) -> Iterator[str]:
+    """What of a tokenizer would make a text many times as long: a few replacements do, one after the other."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return  # whoever makes a tokenizer of it says so
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        growth, waiting = 1, [document.get(part) if isinstance(document, dict) else None]
+        while waiting and growth <= _MOST_GROWTH:
+            value = waiting.pop()
+            if isinstance(value, dict) and value.get("type") == "Replace" and isinstance(value.get("content"), str):
+                growth *= max(1, len(value["content"]))
+            waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if growth > _MOST_GROWTH:
+            yield f"its {part} makes a text more than {_MOST_GROWTH} times as long"
+
+
+def _read(model: str, place: ModelFiles, name: str, most: int) -> bytes:
+    try:
+        return read_regular(place.folder / name, most)
+    except (OSError, ValueError) as error:
+        raise UserError(f"model {model!r}: {name} cannot be read: {error}") from error
+
+
+def _special_ids(model: str, place: ModelFiles, problems: list[str]) -> dict[str, Any]:
+    """Ids of tokens in the settings of generation, of which nothing else is followed."""
+    if place.file(GENERATION) is None:
+        return {}
+    found = read_config(place.folder / GENERATION, model, MOST_JSON_BYTES)
+    problems += [f"{GENERATION}: {problem}" for problem in followed_problems(found)]
+    return {key: value for key, value in found.items() if key.endswith("_token_id") and all_ids(value)}
+
+
+_MOST_BYTES = 1 << 23
+
+
+@dataclass(frozen=True)
+class LoadedParts:
+    """A captioner's parts: the module in eval mode on its device, and what a `Captioner` of any kind is made of."""
+
+    module: Any
+    tokenizer: Any
+    facts: dict[str, Any]
+
+
+def loaded(name: str, place: ModelFiles, config: TextModelConfig, device: str, what: str = "captioner") -> LoadedParts:
+    """Module and tokenizer. UserError for files that are of no `what`, RunFailure where they cannot be read."""
+    import transformers
+
+    def read() -> Any:
+        with quiet():
+            described = as_configuration(name, config.model_type, config.document)
+        hint = f"Name a {what} whose weights are whole, or correct its configuration."
+        return trained_module(name, place, getattr(transformers, config.architecture), described, hint=hint)
+
+    module: Any = told_in_words(name, read)
+    module.eval().requires_grad_(False)
+    tokenizer = _tokenizer_of(name, config)
+    facts = {
+        "name": name,
+        "model_type": config.model_type,
+        "architecture": config.architecture,
+        "sha256": weights_sha256(f"{config.architecture}\n{config.text()}", module.state_dict()),
+        "device": device,
+    }
+    return LoadedParts(told_in_words(name, lambda: module.to(device)), tokenizer, facts)
+
+
+def _tokenizer_of(name: str, config: TextModelConfig) -> Any:
+    """The tokenizer of the checked files. UserError where none can be made of them."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    with files_alone(config) as folder, quiet():
+        try:
+            # A model that is made of two has no tokenizer of its own: the file says all.
+            if "tokenizer_class" not in json.loads(config.files.get("tokenizer_config.json", b"{}")):
+                return PreTrainedTokenizerFast.from_pretrained(folder)
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        except Exception as error:  # whatever files of any content make it raise
+            raise UserError(f"model {name!r}: no tokenizer can be made of its files: {one_line(error)}") from error
+
+
+@contextlib.contextmanager
+def files_alone(config: TextModelConfig) -> Iterator[Path]:
+    """A folder with the checked files and nothing else, for as long as transformers reads them."""
+    with tempfile.TemporaryDirectory() as folder:
+        for file, content in config.files.items():
+            (Path(folder) / file).write_bytes(content)
+        document = config.document | {"model_type": config.model_type}
+        (Path(folder) / CONFIG).write_text(json.dumps(document), encoding="utf-8")
+        yield Path(folder)
+
+
+@dataclass(frozen=True)
+class ImagePreparation:
+    """A captioner's image processor. Equal keys mean equal tensors."""
+
+    name: str
+    processor: Any
+    device: str
+
+    @property
+    def key(self) -> str:
+        return form_key({"processor": type(self.processor).__name__, **self.processor.to_dict()})
+
+    def pixels(self, image: Image) -> torch.Tensor:
+        """One image as float [1, C, H, W]. UserError for an image that the processor cannot take."""
+        return prepared_by(self.name, self.processor)(image.convert("RGB")).unsqueeze(0).to(self.device)
+
+
+def preparation_of(name: str, config: TextModelConfig, of_model: Any, device: str) -> ImagePreparation:
+    """The image processor of the folder's own settings. UserError where none can be made of them."""
+    return ImagePreparation(name, image_processor_of(name, config.processor, of_model), device)
+
+
+def form_key(form: Any) -> str:
+    """What settings say, with the version of what reads them."""
+    return f"transformers {version('transformers')} {json.dumps(form, sort_keys=True, default=str)}"
+
+
+def ends_of(name: str, *places: Any) -> tuple[int, ...]:
+    """The tokens that end a caption: of the first place that tells any. UserError where none does."""
+    found = all_ids(*places)
+    if not found:
+        raise UserError(
+            f"model {name!r}: nothing says which token ends a caption",
+            "Give its eos_token_id in config.json or generation_config.json.",
+        )
+    return found
+
+
+def start_of(name: str, *places: Any) -> int:
+    """The token before the first of a caption. UserError where no place tells it."""
+    found = first_id(*places)
+    if found is None:
+        raise UserError(
+            f"model {name!r}: nothing says which token stands before a caption",
+            "Give its decoder_start_token_id or bos_token_id in config.json.",
+        )
+    return found
+
+
+def never_of(tokenizer: Any, ends: tuple[int, ...], words: int, *more: int | None) -> tuple[int, ...]:
+    """Special tokens that are no ends, and `more`: a caption that draws one says what cannot be read."""
+    added = (one for one, token in tokenizer.added_tokens_decoder.items() if token.special)
+    special = {one for one in (*tokenizer.all_special_ids, *added, *more) if one is not None and 0 <= one < words}
+    return tuple(sorted(special - set(ends)))
