@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import torch
 from counterfoil.engines import LocalEngine
 from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import UserError
-from counterfoil.models.devices import quantize_problem, quantized_parts, quantizing_libraries, stack_of
+from counterfoil.models.devices import libraries_of, quantize_problem, quantized_parts, stack_of
 from counterfoil.models.diffusion import load_pipeline
+from counterfoil.recipe import load_recipe
 from miniature_pipelines import stable_diffusion_2
 
 HAS_TORCHAO = util.find_spec("torchao") is not None
@@ -90,8 +92,9 @@ def test_bitsandbytes_needs_a_gpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_library_is_of_the_stack_only_where_it_is_used() -> None:
-    assert quantizing_libraries(None) == ()
-    assert quantizing_libraries("bnb-8bit") == ("bitsandbytes",)
+    generator = load_recipe("quickstart").generator
+    assert libraries_of(generator) == ()
+    assert libraries_of(replace(generator, quantize="bnb-8bit")) == ("bitsandbytes",)
     plain = stack_of("cpu", "float32", 4)
     assert plain == stack_of("cpu", "float32", 4, ())
     assert not {"torchao", "bitsandbytes"} & set(plain["versions"])

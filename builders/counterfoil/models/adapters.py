@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.diffusion import quiet_diffusers
 from counterfoil.models.loading_errors import told_in_words
 from counterfoil.models.names import HUB, Pin, local_folder, pin_model, refuse_shadowed
 from counterfoil.regular_files import open_regular
@@ -117,7 +118,7 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
         )
     without = _State.of(unet)
     state = {part[:-1]: _below(tensors, part) for part in (_PROJECTION, _LAYERS)}
-    with _quiet():
+    with quiet_diffusers():
         told_in_words(
             name,
             lambda: pipeline.load_ip_adapter(state, subfolder="", weight_name="", image_encoder_folder=None),
@@ -185,16 +186,3 @@ def _only_file(name: str, folder: Path) -> Path:
             f"adapter '{name}': {folder} has {len(files)} safetensors files, expected {ADAPTER_FILE}, or only one"
         )
     return named[0]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """diffusers warns that no image encoder was loaded; none is wanted."""
-    import diffusers
-
-    level = diffusers.utils.logging.get_verbosity()
-    diffusers.utils.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        diffusers.utils.logging.set_verbosity(level)

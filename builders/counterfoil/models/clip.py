@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, Strict
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.config_files import (
     Foreign,
     declared,
@@ -24,7 +24,7 @@ from counterfoil.models.config_files import (
     read_config,
     refuse_problems,
 )
-from counterfoil.models.loading_errors import known_cause, one_line
+from counterfoil.models.loading_errors import computing, loading
 from counterfoil.models.names import HUB, LAB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import SAFE, refuse_infinite, refuse_packed
@@ -62,7 +62,7 @@ class ClipModel:
             part = [self.preprocess(image) for image in images[start : start + batch_size]]
             count = len(part)
             part += [part[-1]] * (batch_size - count)
-            with self._told("images"), torch.inference_mode():
+            with computing(f"model {self.name!r}", "embed images", self.device), torch.inference_mode():
                 features = self.module.encode_image(torch.stack(part).to(self.device))
             parts.append(_unit(features.float().cpu().numpy()[:count]))
         return np.concatenate(parts)
@@ -74,28 +74,15 @@ class ClipModel:
         from counterfoil.models.trials import ids_in_bounds
 
         rows = []
-        with self._told("captions"), ids_in_bounds(self.name, self.module), torch.inference_mode():
+        with (
+            computing(f"model {self.name!r}", "embed captions", self.device),
+            ids_in_bounds(self.name, self.module),
+            torch.inference_mode(),
+        ):
             for text in texts:
                 features = self.module.encode_text(self.tokenizer([text]).to(self.device))
                 rows.append(_unit(features.float().cpu().numpy()))
         return np.concatenate(rows)
-
-    @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        import torch
-
-        try:
-            yield
-        except CounterfoilError:
-            raise
-        except torch.OutOfMemoryError as error:
-            raise RunFailure(f"out of memory on {self.device} while model '{self.name}' embeds {what}") from error
-        except Exception as error:
-            # A tokenizer, a configuration and weights that do not belong together meet here first.
-            raise RunFailure(
-                f"model '{self.name}' cannot embed {what}: {one_line(error)}",
-                "Check its configuration, or name another model.",
-            ) from error
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
@@ -126,7 +113,6 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
     whatever its branches say now. A tokenizer that a built-in name or another repository brings has no commit.
     """
     import open_clip
-    import safetensors
     import torch
 
     folder = local_folder(name)
@@ -140,9 +126,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         if not name.startswith(HUB):
             _check_architecture(name, weights)
     never_ask_for_code()
-    logged = logging.root.manager.disable
-    try:
-        logging.disable(logging.ERROR)  # open_clip logs what it raises too
+    with _loading(name):
         # weights_only is open_clip's default; safetensors are preferred wherever they exist.
         chosen: dict[str, Any] = {"pretrained": weights}
         tokens_of = resolved
@@ -155,17 +139,19 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         tokenizer = open_clip.get_tokenizer(tokens_of, **_never_code(resolved))
         module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
         refuse_infinite(name, module)
-    except (safetensors.SafetensorError, EOFError) as error:
-        raise RunFailure(f"model '{name}': its weights file is damaged: {error}") from error
-    except CounterfoilError:
-        raise
-    except Exception as error:
-        # Whatever a configuration of any content makes it raise: weights that do not fit, keys that nobody knows.
-        known = known_cause(f"model '{name}'", error)
-        raise known or RunFailure(f"model '{name}' could not be loaded: {one_line(error)}") from error
+    return ClipModel(name, module, preprocess, tokenizer, device)
+
+
+@contextlib.contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """As `loading`; open_clip logs what it raises too, which nobody sees."""
+    logged = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with loading(name):
+            yield
     finally:
         logging.disable(logged)
-    return ClipModel(name, module, preprocess, tokenizer, device)
 
 
 def _refuse_other_sizes(name: str, resolved: str) -> None:

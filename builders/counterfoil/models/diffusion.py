@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.models.config_files import (
     LARGEST_NUMBER,
     LISTS_OF_WORDS,
@@ -27,7 +27,7 @@ from counterfoil.models.config_files import (
 )
 from counterfoil.models.devices import Quantization, compile_blocks, lay_out, resolve_dtype
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
-from counterfoil.models.loading_errors import known_cause, one_line
+from counterfoil.models.loading_errors import loading
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.recipe.names import did_you_mean
@@ -62,7 +62,7 @@ def load_pipeline(
 
     if scheduler is not None:
         check_scheduler(scheduler)
-    with _told(name):
+    with loading(name):
         folder = _check_pipeline(name, revision)
         family = family_in(folder, name)
     if tokens and not family.takes_tokens:
@@ -73,7 +73,7 @@ def load_pipeline(
     number_type = resolve_dtype(dtype, device)
     options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True, "trust_remote_code": False}
     in_fewer_bits = Quantization.of(quantize, read_config(folder / INDEX, name), number_type, device)
-    with _told(name), _quiet(diffusers), in_fewer_bits.loading(options):
+    with loading(name), quiet_diffusers(), in_fewer_bits.loading(options):
         # Of those that draw from embeddings diffusers opens none as text to image, or others than the index names; and
         # of many that draw from plain prompts it knows no task.
         opener = diffusers.DiffusionPipeline if family.as_named else diffusers.AutoPipelineForText2Image
@@ -87,7 +87,7 @@ def load_pipeline(
     if tokens:
         _add_tokens(name, pipeline, tokens)
     pipeline.set_progress_bar_config(disable=True)
-    with _told(name):
+    with loading(name):
         for part_name, part in pipeline.components.items():
             if isinstance(part, torch.nn.Module):
                 part.eval().requires_grad_(False)
@@ -105,7 +105,7 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
 
     From the configurations alone. Raises as `load_pipeline`.
     """
-    with _told(name):
+    with loading(name):
         folder = _check_pipeline(name, revision)
         family = family_in(folder, name)
         width = None if family.width is None else family.width(read_config(folder / "unet" / "config.json", name))
@@ -116,7 +116,7 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
 
 def configurations(name: str, revision: str | None = None) -> Path:
     """The folder of a pipeline's configurations, fetched where they are not here. Raises as `load_pipeline`."""
-    with _told(name):
+    with loading(name):
         return _check_pipeline(name, revision)
 
 
@@ -130,7 +130,7 @@ def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
     folder = local_folder(name)
     if folder is not None:
         return read_config(Path(_source(name)) / INDEX, name)
-    with _told(name):
+    with loading(name):
         found = try_to_load_from_cache(_source(name), INDEX, revision=revision)
     return read_config(Path(found), name) if isinstance(found, str) else None
 
@@ -139,7 +139,7 @@ def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
     """The one or two CLIP tokenizers of a pipeline, without its weights. Raises as `load_pipeline`."""
     from transformers import CLIPTokenizer
 
-    with _told(name):
+    with loading(name):
         parts = _parts(name, revision, "tokenizer")
         return [
             CLIPTokenizer.from_pretrained(_source(name), subfolder=part, revision=revision or "main") for part in parts
@@ -150,7 +150,7 @@ def text_widths(name: str, revision: str | None = None) -> list[int]:
     """The width of each CLIP text encoder's embeddings, from the configurations alone. Raises as `load_pipeline`."""
     from transformers import CLIPTextConfig
 
-    with _told(name):
+    with loading(name):
         parts = _parts(name, revision, "text_encoder")
         configs = [
             CLIPTextConfig.from_pretrained(_source(name), subfolder=part, revision=revision or "main") for part in parts
@@ -302,8 +302,9 @@ def _misfits(name: str, token: str, vectors: tuple[torch.Tensor, ...], sides: li
 
 
 @contextlib.contextmanager
-def _quiet(diffusers: Any):
+def quiet_diffusers() -> Iterator[None]:
     """No loading bars and no advice on the terminal; our own messages say what matters."""
+    import diffusers
     import transformers
 
     level = diffusers.utils.logging.get_verbosity()
@@ -315,25 +316,6 @@ def _quiet(diffusers: Any):
         yield
     finally:
         diffusers.utils.logging.set_verbosity(level)
-
-
-@contextlib.contextmanager
-def _told(name: str):
-    """What goes wrong while a model loads, in one line."""
-    import safetensors
-
-    try:
-        yield
-    except CounterfoilError:
-        raise
-    except Exception as error:
-        known = known_cause(f"model '{name}'", error)
-        if known is not None:
-            raise known from error
-        if isinstance(error, safetensors.SafetensorError | EOFError):
-            raise RunFailure(f"model '{name}': a weights file is damaged: {error}") from error
-        # What diffusers and transformers raise for configurations and weights that do not belong together.
-        raise RunFailure(f"model '{name}' could not be loaded: {one_line(error)}") from error
 
 
 INDEX = "model_index.json"

@@ -1,11 +1,12 @@
 """What goes wrong while something is fetched, read or computed, in words: no such repository, a full disk, a lost GPU.
 
-Libraries wrap what they meet, so the cause is looked for behind the error. Whoever loads calls `told_in_words`, or asks
-`known_cause` first: what is known must never come as an error of the program.
+Libraries wrap what they meet, so the cause is looked for behind the error. Who loads does it within `loading`, or asks `known_cause`
+first: what is known must never come as an error of the program.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import sys
@@ -46,11 +47,18 @@ _CONNECT = "Connect once to fetch it, or name what is here: lab:… or a folder.
 
 
 def told_in_words(name: str, load: Callable[[], Any]) -> Any:
-    """`load()`, with what goes wrong on the way (network, disk, memory, file format) told in one line."""
+    """`load()` of the model called `name`, as within `loading`."""
+    with loading(name):
+        return load()
+
+
+@contextlib.contextmanager
+def loading(name: str) -> Iterator[None]:
+    """While a model is fetched and read: what goes wrong (network, disk, memory, file format), told in one line."""
     import safetensors
 
     try:
-        return load()
+        yield
     except CounterfoilError:
         raise
     except Exception as error:
@@ -59,10 +67,25 @@ def told_in_words(name: str, load: Callable[[], Any]) -> Any:
             raise known from error
         if isinstance(error, safetensors.SafetensorError | EOFError):
             raise RunFailure(f"model {name!r}: its weights file is damaged: {error}") from error
-        if isinstance(error, OSError):
-            raise RunFailure(f"model {name!r} could not be fetched or read: {error}") from error
-        # Weights that do not fit their architecture end in whatever a library meets first.
+        # Weights and configurations that do not belong together end in whatever a library meets first.
         raise RunFailure(f"model {name!r} could not be loaded: {one_line(error)}") from error
+
+
+@contextlib.contextmanager
+def computing(who: str, doing: str, device: str, hint: str | None = None) -> Iterator[None]:
+    """While a loaded model, called `who`, works on a device: RunFailure for whatever it cannot do."""
+    import torch
+
+    try:
+        yield
+    except CounterfoilError:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise RunFailure(f"out of memory on {device} while {who} should {doing}") from error
+    except Exception as error:
+        # A tokenizer, a configuration, a template and weights that do not belong together meet here first.
+        hint = hint or "Check its configuration, or name another model."
+        raise RunFailure(f"{who} cannot {doing}: {one_line(error)}", hint) from error
 
 
 def skipped_reason(what: str, error: Exception) -> CounterfoilError:

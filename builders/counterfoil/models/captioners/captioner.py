@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.loading_errors import one_line
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.loading_errors import computing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -119,7 +119,7 @@ class Captioner:
             raise ValueError(f"{number} captions of {most_tokens} tokens: expected at least one of each")
         self._refuse_examples(examples)
         begun = _readable(prefix)
-        with self._told("caption an image"), torch.inference_mode():
+        with self._computing("caption an image"), torch.inference_mode():
             forced = self._tokens(begun)
             room = most_tokens if self.longest is None else min(most_tokens, self.longest - len(forced))
             if room < 1:
@@ -143,7 +143,7 @@ class Captioner:
         import torch
 
         self._refuse_examples(examples)
-        with self._told("judge captions"), torch.inference_mode():
+        with self._computing("judge captions"), torch.inference_mode():
             tokens = [self._tokens(_readable(caption)) for caption in captions]
             for caption, own in zip(captions, tokens, strict=True):
                 if self.longest is not None and len(own) + 1 > self.longest:
@@ -264,24 +264,12 @@ class Captioner:
             )
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        import torch
-
+    def _computing(self, doing: str) -> Iterator[None]:
         from counterfoil.models.trials import ids_in_bounds
 
-        try:
-            with ids_in_bounds(self.name, self.module):
-                yield
-        except CounterfoilError:
-            raise
-        except torch.OutOfMemoryError as error:
-            raise RunFailure(f"out of memory on {self.device} while captioner {self.name!r} should {what}") from error
-        except Exception as error:
-            # A tokenizer, a configuration and weights that do not belong together meet here first.
-            raise RunFailure(
-                f"captioner {self.name!r} cannot {what}: {one_line(error)}",
-                "Check its configuration, or name another captioner.",
-            ) from error
+        hint = "Check its configuration, or name another captioner."
+        with computing(f"captioner {self.name!r}", doing, self.device, hint), ids_in_bounds(self.name, self.module):
+            yield
 
 
 # Raise it when the same model gives other captions or likelihoods by another way of decoding.

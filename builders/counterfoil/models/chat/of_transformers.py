@@ -5,15 +5,14 @@ The files are judged first (`text_models`), weights are safetensors, and no code
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.chat.of_hub import Messages
 from counterfoil.models.chat_template import rendered
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import computing
 from counterfoil.models.text_models import CAPTIONER_FILES, all_ids, checked_chat, loaded
 from counterfoil.models.transformers_files import found_files, quiet
 
@@ -42,7 +41,8 @@ class TextChat:
 
         from counterfoil.models.trials import ids_in_bounds
 
-        with self._told(), quiet():
+        hint = "Check its configuration and template, or name another model."
+        with computing(f"chat model '{self.name}'", "answer", self.device, hint), quiet():
             # Where a template lets a model think aloud first, it is asked not to: others do not know the word.
             text = rendered(self.name, self.tokenizer, messages, add_generation_prompt=True, enable_thinking=False)
             asked = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")
@@ -66,23 +66,6 @@ class TextChat:
                 torch.manual_seed(seed)
                 out = self.module.generate(**given, generation_config=settings)
             return self.tokenizer.decode(out[0, width:].tolist(), skip_special_tokens=True).strip()
-
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        import torch
-
-        try:
-            yield
-        except CounterfoilError:
-            raise
-        except torch.OutOfMemoryError as error:
-            raise RunFailure(f"out of memory on {self.device} while chat model '{self.name}' answers") from error
-        except Exception as error:
-            # A tokenizer, a template and weights that do not belong together meet here first.
-            raise RunFailure(
-                f"chat model '{self.name}' cannot answer: {one_line(error)}",
-                "Check its configuration and template, or name another model.",
-            ) from error
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> TextChat:
