@@ -1,7 +1,7 @@
 """What goes wrong while something is fetched, read or computed, in words: no such repository, a full disk, a lost GPU.
 
-Libraries wrap what they meet, so the cause is looked for behind the error. Who loads does it within `loading`, or asks `known_cause`
-first: what is known must never come as an error of the program.
+Libraries wrap what they meet, so the cause is looked for behind the error. Who loads does it within `loading`, or asks
+`known_cause` first: what is known must never come as an error of the program.
 """
 
 from __future__ import annotations
