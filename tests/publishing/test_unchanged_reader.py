@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.errors import RunFailure
-from support.files import flip
 from counterfoil.publishing.files import UnchangedReader, hash_file, whole_content
+from support.files import flip
 
 CONTENT = random.Random(2).randbytes(40_000)
 
