@@ -12,12 +12,12 @@ import numpy as np
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
-from counterfoil.generate.steps import HeldParts, check_interval, guidance_of, paired_attention, with_held_parts
+from counterfoil.generate.steps import HeldParts, guidance_of, paired_attention, with_held_parts
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.generators import Family, family_of, known_families
 from counterfoil.models.generators.family import bytes_of, company, encode_prompt, joined
-from counterfoil.models.pipeline_settings import edit_problems, option_problems, pair_problem
+from counterfoil.models.pipeline_settings import edit_problems, interval_problems, option_problems, pair_problem
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +50,6 @@ class Renderer:
         self.generator = recipe.generator
         self.held = recipe.samples.held
         self.family = self._family(recipe)
-        check_interval(pipeline, self.generator)
         self.side = recipe.generator.size or native_size(pipeline)
         self.guided = self.family.guided(self.generator.guidance, self.generator.options)
         self._encoded: dict[str, dict[str, Any]] = {}
@@ -69,6 +68,8 @@ class Renderer:
         unet = getattr(self.pipeline, "unet", None)
         configured = {} if unet is None else dict(unet.config)
         problems += edit_problems(self.generator, family, type(self.pipeline).__name__, configured)
+        if self.generator.guidance_interval is not None:
+            problems += interval_problems(self.generator, type(self.pipeline).__name__, configured)
         if problems:
             raise UserError(problems)
         return family

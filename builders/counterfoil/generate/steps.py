@@ -9,8 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.pipeline_settings import GUIDED_BY_STEP
+from counterfoil.errors import RunFailure
 from counterfoil.recipe.schema_output import first_compared
 
 if TYPE_CHECKING:
@@ -21,22 +20,6 @@ if TYPE_CHECKING:
 
 # What a step multiplies its difference by where it asks once: at 1 a pipeline does not double its batch.
 _OFF = 1.0
-
-
-def check_interval(pipeline: Any, generator: Generator) -> None:
-    """UserError where a recipe asks for guidance in a part of the steps, and this loaded pipeline cannot do it."""
-    if generator.guidance_interval is None:
-        return
-    kind = type(pipeline).__name__
-    told = f"generator.guidance_interval: '{generator.model}' is a {kind}, "
-    hint = "Leave guidance_interval out: guidance is then as the model has it, in every step."
-    if kind not in GUIDED_BY_STEP:
-        raise UserError(f"{told}expected Stable Diffusion 1.x, 2.x or XL", hint)
-    if pipeline.unet.config.get("time_cond_proj_dim") is not None:
-        raise UserError(f"{told}but distilled: its guidance is an input, and every step asks it once", hint)
-    sizes = [name for name in generator.options if name.startswith("negative_")]
-    if sizes:
-        raise UserError(f"generator.guidance_interval: found options {', '.join(sizes)}, expected none beside it", hint)
 
 
 def guidance_of(generator: Generator, embeddings: Mapping[str, Any]) -> dict[str, Any]:

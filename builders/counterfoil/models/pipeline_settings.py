@@ -74,7 +74,7 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     if generator.guidance_interval is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
     elif generator.guidance_interval is not None:
-        yield from _interval_problems(recipe, called_class(name, family).__name__, unet or {})
+        yield from interval_problems(generator, called_class(name, family).__name__, unet or {})
     if generator.options:
         yield from option_problems(called_class(name, family), generator.options, family.reserved)
 
@@ -87,14 +87,14 @@ def pair_problem(recipe: Recipe, family: Family) -> str | None:
     return f"samples.pairs: {its}, whose images cannot attend to a base beside them; expected noise"
 
 
-def _interval_problems(recipe: Recipe, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    """As `generate/steps.py` refuses a pipeline that is loaded."""
-    key, model = "generator.guidance_interval", recipe.generator.model
+def interval_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
+    """Why a pipeline has no guidance in a part of its steps. `called` is the class whose call draws."""
+    key, model = "generator.guidance_interval", generator.model
     if called not in GUIDED_BY_STEP:
         yield f"{key}: '{model}' is a {called}, which is guided in every step; expected null"
     elif unet.get("time_cond_proj_dim") is not None:
         yield f"{key}: '{model}' is distilled: its guidance is an input, and every step asks it once; expected null"
-    sizes = [name for name in recipe.generator.options if name.startswith("negative_")]
+    sizes = [name for name in generator.options if name.startswith("negative_")]
     if sizes:
         yield f"{key}: found options {', '.join(sizes)}, expected none beside it"
 
