@@ -1,24 +1,41 @@
-"""Rendering is diffusers' own pipeline: the same pixels, with each prompt encoded once."""
+"""Rendering: an image depends on its own seed, prompt and embedding, whatever is drawn beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import diffusers
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load, save
+from safetensors.torch import save_file
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate import Renderer
+from counterfoil.generate import Renderer, image_embeddings
+from counterfoil.generate.image_embeddings import ImageEmbeddings, embeddings_file, read_image_embeddings
+from counterfoil.generate.render import own_randomness
 from counterfoil.models import LAB_WEIGHTS
-from counterfoil.models.diffusion import load_pipeline
+from counterfoil.models.adapters import load_adapter
+from counterfoil.models.diffusion import load_pipeline, pipeline_family
 from counterfoil.plan import Sample, make_plan
-from counterfoil.recipe import Recipe
+from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.tokens.conditioning import TextSide
-
-MakeRecipe = Callable[..., Recipe]
+from miniature_pipelines import (
+    EMBEDDING,
+    ip_adapter,
+    kandinsky,
+    stable_diffusion_1,
+    stable_diffusion_2,
+    stable_diffusion_xl,
+    stable_unclip,
+)
+from small_pipeline import MakeRecipe
 
 
 def _samples(recipe: Recipe, count: int = 4) -> list[Sample]:
@@ -187,3 +204,330 @@ def test_what_a_text_encoder_cannot_do_is_told_in_words(make_recipe: MakeRecipe)
     pipeline.tokenizer.model_max_length = 5_000  # longer than the encoder has positions
     with pytest.raises(RunFailure, match="'lab:sd' cannot encode a prompt"):
         Renderer(pipeline, make_recipe()).render(_samples(make_recipe()))
+
+
+@pytest.fixture(scope="module")
+def sd(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    torch.manual_seed(0)
+    folder: Path = tmp_path_factory.mktemp("sd2")
+    stable_diffusion_2().save_pretrained(folder)
+    return load_pipeline(f"local-dir:{folder}", dtype="float32")
+
+
+def drawn(pipeline: Any, make_recipe: MakeRecipe, *changes: str) -> bytes:
+    recipe = make_recipe(*changes)
+    plan = make_plan(recipe)
+    (image,) = Renderer(pipeline, recipe).render(list(plan.samples(next(plan.cells())))[:1])
+    assert image is not None
+    return image.tobytes()
+
+
+def test_an_option_changes_what_is_drawn_as_the_call_says(sd: Any, make_recipe: MakeRecipe) -> None:
+    plain = drawn(sd, make_recipe)
+    assert drawn(sd, make_recipe, "generator.options={eta: 0.0}") == plain, "as it is by default"
+    assert drawn(sd, make_recipe, "generator.options={guidance_rescale: 0.7}") != plain
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("{guidance_rescal: 0.7}", "did you mean 'guidance_rescale'?"),
+        ("{guidance_rescale: high}", "expected a number"),
+        ("{height: 64}", "generator.size"),
+        ("{ip_adapter_image: 'https://example.org/x.png'}", "set for each batch"),
+    ],
+)
+def test_whoever_renders_is_refused_what_the_call_does_not_take(
+    sd: Any, make_recipe: MakeRecipe, options: str, told: str
+) -> None:
+    """Also where nobody checked before: a dataset of a stranger brings its own options."""
+    with pytest.raises(UserError) as caught:
+        Renderer(sd, make_recipe(f"generator.options={options}"))
+    assert told in str(caught.value)
+
+
+CPU = torch.device("cpu")
+
+
+class Lumina2Pipeline:  # by this name a family of its own drives it
+    """Writes on from a prompt, as language models do: by chance, and the picture shows it."""
+
+    components: ClassVar[dict[str, Any]] = {}
+    _execution_device = CPU
+
+    def __init__(self, seeds: bool = False) -> None:
+        self.seeds = seeds
+
+    def __call__(
+        self,
+        prompt: str,
+        height: int,
+        width: int,
+        num_inference_steps: int,
+        guidance_scale: float,
+        generator: Any,
+        output_type: str,
+        use_resolution_binning: bool = False,
+        **more: Any,
+    ) -> Any:
+        if self.seeds:
+            torch.manual_seed(len(prompt))
+        noise = torch.rand(1, height, width, 3, generator=generator)
+        return diffusers.ImagePipelineOutput(images=((noise + torch.rand(1, height, width, 3)) / 2).numpy())
+
+
+def samples_of(recipe: Recipe) -> list[Sample]:
+    plan = make_plan(recipe)
+    return [sample for shard in plan.shards for sample in shard.samples(plan)][:3]
+
+
+@pytest.mark.parametrize("seeds", [False, True])
+def test_what_was_drawn_before_changes_no_picture(seeds: bool, make_recipe: Callable[..., Recipe]) -> None:
+    recipe = make_recipe("generator.size=32")
+    renderer, samples = Renderer(Lumina2Pipeline(seeds), recipe), samples_of(recipe)
+    torch.manual_seed(1)
+    first: list[Any] = renderer.render(samples)
+    torch.manual_seed(2)
+    torch.rand(7)
+    again = renderer.render(samples[::-1])[::-1]
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    reseeded: list[Any] = renderer.render([replace(samples[0], seed=samples[0].seed + 1)])
+    assert not np.array_equal(reseeded[0], first[0])
+
+
+@pytest.mark.parametrize("seeds", [False, True])
+def test_the_global_state_is_left_as_it_was(seeds: bool, make_recipe: Callable[..., Recipe]) -> None:
+    recipe = make_recipe("generator.size=32")
+    before = torch.get_rng_state()
+    Renderer(Lumina2Pipeline(seeds), recipe).render(samples_of(recipe))
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(KeyError), own_randomness(1, CPU):
+        torch.rand(3)
+        raise KeyError
+    assert torch.equal(torch.get_rng_state(), before), "also after an error"
+
+
+RNG = np.random.default_rng(7)
+
+
+def conditioned_samples(recipe: Recipe, shift: str, count: int = 3) -> list[Sample]:
+    plan = make_plan(recipe)
+    return [s for shard in plan.shards for s in shard.samples(plan) if s.shift == shift][:count]
+
+
+def embeddings_of(recipe: Recipe, width: int, *shifts: str) -> ImageEmbeddings:
+    def unit() -> Any:
+        vector = RNG.normal(size=width)
+        return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+    vectors = {shift: {cls.id: unit() for cls in recipe.classes} for shift in shifts}
+    return ImageEmbeddings(vectors, dict.fromkeys(shifts, "{class_id}"), width)
+
+
+def assert_same(found: list[Any], expected: list[Any]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture(scope="module")
+def with_adapter() -> Iterator[tuple[Any, Any]]:
+    pipeline = load_pipeline("lab:sd", dtype="float32")
+    yield pipeline, load_adapter(pipeline, "lab:decoder")
+
+
+def test_neighbours_of_either_kind_change_no_bit(
+    with_adapter: tuple[Any, Any], pipeline: Any, make_recipe: MakeRecipe
+) -> None:
+    recipe = make_recipe()
+    loaded, adapter = with_adapter
+    base, red = (
+        conditioned_samples(recipe, "base"),
+        [replace(s, prompt=None) for s in conditioned_samples(recipe, "red")],
+    )
+    plain = Renderer(pipeline, recipe).render(base)
+    renderer = Renderer(loaded, recipe, embeddings_of(recipe, 128, "red"), adapter)
+    drawn: list[Any] = renderer.render(red)
+    assert_same(renderer.render(base), plain)
+    assert_same(renderer.render([base[0], red[2], base[1], red[0]]), [plain[0], drawn[2], plain[1], drawn[0]])
+    assert_same(renderer.render([red[1], red[1]]), [drawn[1], drawn[1]])
+    assert np.abs(drawn[0].astype(int) - drawn[1].astype(int)).max() > 30, "vectors decide the picture"
+
+
+def test_pixels_are_those_of_a_plain_call_for_one_picture(
+    with_adapter: tuple[Any, Any], make_recipe: MakeRecipe
+) -> None:
+    recipe = make_recipe("generator.batch_size=1")
+    sample = conditioned_samples(recipe, "red", 1)[0]
+    embeddings = embeddings_of(recipe, 128, "red")
+    found = Renderer(with_adapter[0], recipe, embeddings, with_adapter[1]).render([sample])[0]
+    plain: Any = diffusers.StableDiffusionPipeline.from_pretrained(str(LAB_WEIGHTS / "sd"), torch_dtype=torch.float32)
+    plain.load_ip_adapter(
+        str(LAB_WEIGHTS / "decoder"), subfolder="", weight_name="ip_adapter.safetensors", image_encoder_folder=None
+    )
+    plain.set_progress_bar_config(disable=True)
+    own = torch.from_numpy(embeddings.of("red", sample.class_id))[None, None]
+    drawn = plain(
+        prompt=[sample.prompt], ip_adapter_image_embeds=[torch.cat([torch.zeros_like(own), own])],
+        generator=[torch.Generator().manual_seed(sample.seed)], num_inference_steps=2, guidance_scale=3.0,
+        output_type="np",
+    )  # fmt: skip
+    expected = (drawn.images[0] * 255).round().astype(int)
+    assert found is not None and np.abs(found.astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(("make", "prompted"), [(stable_unclip, True), (kandinsky, False)])
+@pytest.mark.parametrize("guidance", [3.0, 1.0])
+def test_models_that_take_embeddings_draw_each_picture_alone(
+    make: Callable[[], Any], prompted: bool, guidance: float, make_recipe: MakeRecipe, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    make().save_pretrained(tmp_path / "model")
+    name = f"local-dir:{tmp_path / 'model'}"
+    family, width = pipeline_family(name)
+    assert (family.takes, width, family.prompted) == ("every", EMBEDDING, prompted)
+    pipeline = load_pipeline(name, dtype="float32")
+    recipe = make_recipe(f"generator.model={name}", f"generator.guidance={guidance}")
+    embeddings = embeddings_of(recipe, width, "base", "red")
+    renderer = Renderer(pipeline, recipe, embeddings)
+    samples = [*conditioned_samples(recipe, "base", 2), *conditioned_samples(recipe, "red", 2)]
+    drawn: list[Any] = renderer.render(samples)
+    assert all(image is not None and image.shape == (32, 32, 3) for image in drawn)
+    assert_same(renderer.render([samples[3], samples[0]]), [drawn[3], drawn[0]])
+    assert_same(renderer.render([samples[2]] * 4), [drawn[2]] * 4)
+    other: list[Any] = Renderer(pipeline, recipe, embeddings_of(recipe, width, "base", "red")).render(samples)
+    assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"
+
+
+@pytest.mark.parametrize("make", [stable_diffusion_1, stable_diffusion_xl])
+@pytest.mark.parametrize("guidance", [3.0, 1.0])
+def test_an_adapter_of_either_architecture_draws_each_picture_alone(
+    make: Callable[[], Any], guidance: float, make_recipe: MakeRecipe, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = make()
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "adapter").mkdir()
+    save_file(ip_adapter(model.unet), tmp_path / "adapter" / "ip_adapter.safetensors")
+    pipeline = load_pipeline(f"local-dir:{tmp_path / 'model'}", dtype="float32")
+    recipe = make_recipe(f"generator.guidance={guidance}", "generator.size=32")
+    base, red = conditioned_samples(recipe, "base"), conditioned_samples(recipe, "red")
+    plain = Renderer(pipeline, recipe).render(base)
+    adapter = load_adapter(pipeline, f"local-dir:{tmp_path / 'adapter'}")
+    renderer = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter)
+    drawn: list[Any] = renderer.render(red)
+    assert_same(renderer.render([red[1], base[2], base[0], red[0]]), [drawn[1], plain[2], plain[0], drawn[0]])
+    assert_same(renderer.render([red[2]] * 4), [drawn[2]] * 4)
+    other: list[Any] = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter).render(red)
+    assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"
+
+
+TWO = "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]"
+DRAWN = np.random.default_rng(3)
+
+
+def recipe_of(file: Path, *changes: str) -> Recipe:
+    drawn = f"prompts.shifts.red.embedding={{file: {file}, key: '{{class_id}}_hard'}}"
+    return load_recipe("wardrobe-mini", [TWO, "tokens=null", drawn, *changes])
+
+
+def vectors(*keys: str, width: int = 16) -> dict[str, Any]:
+    return {key: DRAWN.normal(size=width).astype(np.float32) for key in keys}
+
+
+def write(path: Path, tensors: dict[str, Any]) -> Path:
+    path.write_bytes(save(tensors))
+    return path
+
+
+def problems(recipe: Recipe) -> str:
+    with pytest.raises(UserError) as refused:
+        read_image_embeddings(recipe)
+    return "\n".join(refused.value.problems)
+
+
+def test_each_cell_gets_its_own_vector_and_no_other_cell_any(tmp_path: Path) -> None:
+    held = vectors("05_hard", "08_hard", "unused")
+    found = read_image_embeddings(recipe_of(write(tmp_path / "v.safetensors", held)))
+    assert found is not None and found.width == 16
+    np.testing.assert_array_equal(found.of("red", "08"), held["08_hard"])
+    assert found.of("base", "08") is None and found.of("red", "00") is None
+    assert read_image_embeddings(load_recipe("wardrobe-mini")) is None
+
+
+def test_a_dataset_keeps_what_it_used_and_reads_it_back_as_pinned(tmp_path: Path) -> None:
+    file = write(tmp_path / "v.safetensors", vectors("05_hard", "08_hard", "unused"))
+    other = write(tmp_path / "w.safetensors", {"05_hard": np.ones(16, np.float32)})
+    recipe = recipe_of(file, f"prompts.base.embedding={{file: {other}, key: 05_hard}}")
+    found = read_image_embeddings(recipe)
+    assert found is not None
+    dataset = tmp_path / "dataset"
+    dataset.mkdir()
+    (dataset / "recipe.yaml").write_text(recipe.portable_yaml)
+    (dataset / "lock.json").write_text("{}")
+    (dataset / "embeddings.safetensors").write_bytes(found.content())
+    assert set(load(found.content())) == {"base", "red/05", "red/08"}
+    again = read_image_embeddings(load_recipe(dataset))
+    assert again is not None
+    assert again.hashes() == found.hashes() and again.content() == found.content()
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_floating_point_of_any_width_is_read_as_torch_reads_it(tmp_path: Path, kind: torch.dtype) -> None:
+    held = {key: torch.from_numpy(value).to(kind) for key, value in vectors("05_hard", "08_hard").items()}
+    save_file(held, tmp_path / "v.safetensors")
+    found = read_image_embeddings(recipe_of(tmp_path / "v.safetensors"))
+    assert found is not None
+    np.testing.assert_array_equal(found.of("red", "05"), held["05_hard"].float().numpy())
+
+
+@pytest.mark.parametrize(
+    ("tensor", "told"),
+    [
+        (np.full(16, np.nan, np.float32), "not finite"),
+        (np.full(16, 1e300), "not finite"),
+        (np.zeros(16, np.float32), "all 0"),
+        (np.ones((1, 16), np.float32), r"shape \[1, 16\], expected one vector"),
+        (np.ones(16, np.int64), "I64"),
+        (np.ones(0, np.float32), r"shape \[0\]"),
+        (np.ones(70_000, np.float32), "at most 65,536"),
+        (np.ones(17, np.float32), r"several widths: 17 .* and 16"),
+    ],
+)
+def test_what_is_no_vector_is_told_by_its_key(tmp_path: Path, tensor: Any, told: str) -> None:
+    file = write(tmp_path / "v.safetensors", {"05_hard": tensor, **vectors("08_hard")})
+    with pytest.raises(UserError, match=told):
+        read_image_embeddings(recipe_of(file))
+
+
+def test_every_problem_is_told_at_once_with_the_nearest_key(tmp_path: Path) -> None:
+    file = write(tmp_path / "v.safetensors", vectors("08_hart") | {"05_hard": np.full(16, np.inf, np.float32)})
+    told = problems(recipe_of(file, f"prompts.base.embedding={{file: {tmp_path / 'none.safetensors'}}}"))
+    assert "prompts.shifts.red.embedding: no '08_hard' in v.safetensors; did you mean '08_hart'?" in told
+    assert "'05_hard' in v.safetensors holds numbers that are not finite" in told
+    assert "prompts.base.embedding.file" in told and "No such file" in told
+
+
+def test_a_strangers_file_is_numbers_alone_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Payload:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "ran",))
+
+    (tmp_path / "pickle").write_bytes(pickle.dumps(Payload()))
+    (tmp_path / "empty").write_bytes(save({}))
+    head = b'{"05_hard":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'
+    (tmp_path / "lies").write_bytes(len(head).to_bytes(8, "little") + head)
+    (tmp_path / "endless").write_bytes((2**62).to_bytes(8, "little") + b"{")
+    os.mkfifo(tmp_path / "pipe")
+    for name, told in {"pickle": "not a readable", "empty": "holds no vector", "lies": "not a readable",
+                       "endless": "not a readable", "pipe": "is a pipe", ".": "is a folder"}.items():  # fmt: skip
+        assert told in problems(recipe_of(tmp_path / name)), name
+    assert not (tmp_path / "ran").exists()
+    file = write(tmp_path / "v.safetensors", vectors("05_hard", "08_hard"))
+    monkeypatch.setattr(image_embeddings, "MOST_BYTES", 100)
+    assert "expected at most 100" in problems(recipe_of(file))
+
+
+def test_equal_vectors_are_equal_bytes() -> None:
+    held = vectors("b", "a")
+    assert embeddings_file(held) == embeddings_file(dict(reversed(held.items())))

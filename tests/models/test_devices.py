@@ -1,15 +1,40 @@
-"""Which devices a word stands for, without a context of CUDA; and what errors say of memory and of devices."""
+"""Devices and the stack: GPUs by name, arithmetic, compiled blocks, weights in fewer bits or waiting in memory."""
 
 from __future__ import annotations
 
-from importlib import metadata
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch._inductor.config as inductor
+from accelerate.hooks import AlignDevicesHook, CpuOffload
 
+from counterfoil.engines import LocalEngine
+from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import resolve_device, resolve_devices, stack_of
+from counterfoil.generate import Renderer
+from counterfoil.models import devices
+from counterfoil.models.devices import (
+    compiler_of,
+    libraries_of,
+    quantize_problem,
+    quantized_parts,
+    resolve_device,
+    resolve_devices,
+    stack_of,
+)
+from counterfoil.models.diffusion import load_pipeline, placed, wait_in_memory
 from counterfoil.models.loading_errors import device_error, memory_error
+from counterfoil.plan import Sample, make_plan
+from counterfoil.recipe import Recipe, load_recipe
+from miniature_pipelines import kandinsky, stable_diffusion_2, stable_diffusion_xl
 
 
 @pytest.fixture(params=[0, 1, 4])
@@ -142,3 +167,338 @@ def test_a_device_that_fails_is_known_and_is_no_matter_of_memory(error: BaseExce
 def test_other_errors_are_neither(error: BaseException) -> None:
     assert device_error(error) is None
     assert memory_error(error) is None
+
+
+def _draw(pipeline: Any) -> Any:
+    return pipeline(
+        ["a photo of a bag"] * 2,
+        generator=[torch.Generator().manual_seed(seed) for seed in (1, 2)],
+        num_inference_steps=2, guidance_scale=3.0, output_type="np",
+    ).images  # fmt: skip
+
+
+def test_the_layout_is_turned_and_draws_the_same() -> None:
+    plain, turned = (load_pipeline("lab:sd", dtype="float32") for _ in range(2))
+    devices.channels_last(turned)
+    for part in (turned.unet, turned.vae):
+        layouts = [
+            weights.is_contiguous(memory_format=torch.channels_last)
+            for weights in part.parameters()
+            if weights.ndim == 4
+        ]
+        assert layouts and all(layouts)
+    assert np.abs(_draw(turned) - _draw(plain)).max() < 1e-3
+
+
+def test_what_convolves_over_time_stays_as_it_is() -> None:
+    class Held:
+        vae = torch.nn.Conv3d(2, 2, 3)
+        unet = None
+
+    before = Held.vae.weight.stride()
+    devices.channels_last(Held())
+    assert Held.vae.weight.stride() == before
+
+
+def test_on_a_cpu_nothing_is_set_or_told() -> None:
+    pipeline = load_pipeline("lab:sd", dtype="float32")
+    wide = [weights for weights in pipeline.unet.parameters() if weights.ndim == 4 and min(weights.shape[1:]) > 1]
+    assert wide and not any(weights.is_contiguous(memory_format=torch.channels_last) for weights in wide)
+    before = torch.get_float32_matmul_precision()
+    with devices.computing_on("cpu"):
+        assert torch.get_float32_matmul_precision() == before
+    assert "arithmetic" not in stack_of("cpu", "float32", 4)
+    assert devices.arithmetic("cuda:1") == devices.arithmetic("cuda") != {}
+
+
+def test_settings_end_with_the_work() -> None:
+    cudnn = torch.backends.cudnn
+    kept = torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic
+    try:
+        torch.set_float32_matmul_precision("highest")
+        cudnn.benchmark, cudnn.deterministic = True, False
+        with pytest.raises(ZeroDivisionError), devices.reproducible():
+            assert torch.get_float32_matmul_precision() == "high"
+            assert (cudnn.benchmark, cudnn.deterministic) == (False, True)
+            _ = 1 / 0
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert (cudnn.benchmark, cudnn.deterministic) == (True, False)
+    finally:
+        torch.set_float32_matmul_precision(kept[0])
+        cudnn.benchmark, cudnn.deterministic = kept[1:]
+
+
+def _compiler() -> str | None:
+    try:
+        return compiler_of("cpu")
+    except UserError:
+        return None
+
+
+compiles = pytest.mark.skipif(_compiler() is None, reason="no C++ compiler here")
+
+
+def _recipe(*changes: str) -> Recipe:
+    generator = "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}"
+    return load_recipe("wardrobe-mini", [generator, "tokens=null", "samples.candidates=1", *changes])
+
+
+def _samples(recipe: Recipe, count: int) -> list[Sample]:
+    plan = make_plan(recipe)
+    every = [sample for shard in plan.shards for sample in shard.samples(plan)]
+    return every[:: len(every) // count][:count]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Iterator[Any]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield load_pipeline("lab:sd", dtype="float32", compiled=True)
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.whole
+@compiles
+def test_pictures_are_those_of_the_model_and_neighbours_change_no_bit(compiled: Any) -> None:
+    recipe = _recipe("generator.guidance_interval=[0, 0.5]")  # batches of two sizes
+    samples = _samples(recipe, 6)
+    renderer = Renderer(compiled, recipe)
+    drawn = renderer.render(samples[:4])
+    assert [part for part in compiled.unet.modules() if part._compiled_call_impl is not None], "something is compiled"
+    plain = Renderer(load_pipeline("lab:sd", dtype="float32"), recipe).render(samples[:4])
+    for one, other in zip(drawn, plain, strict=True):
+        assert one is not None and other is not None
+        assert np.abs(one.astype(int) - other.astype(int)).max() <= 1
+    for places in ([3, 2, 1, 0], [4, 1, 5], [2]):
+        again = renderer.render([samples[place] for place in places])
+        for place, image in zip(places, again, strict=True):
+            if place < 4:
+                np.testing.assert_array_equal(image, drawn[place])
+
+
+@compiles
+def test_only_a_recipe_that_compiles_has_a_compiler_in_its_stack() -> None:
+    plain, other = stack_of("cpu", "float32", 4), stack_of("cpu", "float32", 4, compiled=True)
+    assert "compiled" not in plain
+    assert other == plain | {"compiled": _compiler()}
+    assert _recipe().plan_hash == _recipe("generator.compile=true").plan_hash
+
+
+def test_a_machine_without_a_compiler_is_told_before_anything_loads() -> None:
+    with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
+        for ask in (
+            lambda: stack_of("cpu", "float32", 4, compiled=True),
+            lambda: load_pipeline("lab:sd", dtype="float32", compiled=True),
+        ):
+            with pytest.raises(UserError, match=r"generator\.compile: torch compiles for cpu by a C\+\+ compiler"):
+                ask()
+        assert stack_of("cpu", "float32", 4)
+
+
+@compiles
+def test_a_model_without_blocks_that_repeat_is_refused(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    kandinsky().save_pretrained(tmp_path / "model")
+    with pytest.raises(UserError, match="UNet2DConditionModel without blocks that repeat"):
+        load_pipeline(f"local-dir:{tmp_path / 'model'}", dtype="float32", compiled=True)
+
+
+def test_layers_that_are_brought_one_by_one_are_not_compiled() -> None:
+    with pytest.raises(UserError, match="compile is true and offload sequential"):
+        _recipe("generator.compile=true", "generator.offload=sequential")
+
+
+HAS_TORCHAO = util.find_spec("torchao") is not None
+FLUX = {
+    "_class_name": "FluxPipeline",
+    "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+    "text_encoder": ["transformers", "CLIPTextModel"],
+    "text_encoder_2": ["transformers", "T5EncoderModel"],
+    "tokenizer": ["transformers", "CLIPTokenizer"],
+    "tokenizer_2": ["transformers", "T5TokenizerFast"],
+    "transformer": ["diffusers", "FluxTransformer2DModel"],
+    "vae": ["diffusers", "AutoencoderKL"],
+    "image_encoder": [None, None],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    place = tmp_path_factory.mktemp("sd2")
+    stable_diffusion_2().save_pretrained(place)
+    return place
+
+
+def test_what_draws_and_large_text_encoders_are_quantised() -> None:
+    assert set(quantized_parts(FLUX)) == {"transformer", "text_encoder_2"}
+    sana = {"text_encoder": ["transformers", "Gemma2Model"], "transformer": ["diffusers", "SanaTransformer2DModel"]}
+    assert set(quantized_parts(sana)) == {"text_encoder", "transformer"}
+
+
+def test_of_a_stable_diffusion_it_is_the_unet(folder: Path) -> None:
+    index = json.loads((folder / "model_index.json").read_text())
+    assert quantized_parts(index) == ("unet",)
+
+
+@pytest.mark.parametrize(
+    ("quantize", "package", "extra"),
+    [("bnb-8bit", "bitsandbytes", "bnb"), ("bnb-4bit", "bitsandbytes", "bnb"), ("torchao-int8", "torchao", "torchao")],
+)
+def test_an_absent_library_is_told_by_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, quantize: str, package: str, extra: str
+) -> None:
+    known = metadata.version
+
+    def version(name: str) -> str:
+        if name == package:
+            raise metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    told = quantize_problem(quantize)
+    assert told is not None and told.endswith(f"pip install 'counterfoil[{extra}]'") and package in told
+    with pytest.raises(UserError, match=rf"pip install 'counterfoil\[{extra}\]'"):
+        load_pipeline(f"local-dir:{folder}", quantize=quantize)
+
+
+def test_the_extras_are_declared() -> None:
+    extras = metadata.metadata("counterfoil").get_all("Provides-Extra") or []
+    if "bnb" not in extras:
+        pytest.skip("an installation from before there were these extras")
+    assert {"bnb", "torchao"} <= set(extras)
+
+
+def test_bitsandbytes_needs_a_gpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "0.50")
+    told = quantize_problem("bnb-4bit", "cpu")
+    assert told is not None and "needs a GPU" in told and "torchao-int8" in told
+    assert quantize_problem("bnb-4bit", "cuda:1") is None
+    assert quantize_problem("bnb-4bit") is None, "where it is rendered is not known yet"
+    assert quantize_problem("torchao-int8", "cpu") is None
+    assert quantize_problem(None, "cpu") is None
+
+
+def test_a_library_is_of_the_stack_only_where_it_is_used() -> None:
+    generator = load_recipe("quickstart").generator
+    assert libraries_of(generator) == ()
+    assert libraries_of(replace(generator, quantize="bnb-8bit")) == ("bitsandbytes",)
+    plain = stack_of("cpu", "float32", 4)
+    assert plain == stack_of("cpu", "float32", 4, ())
+    assert not {"torchao", "bitsandbytes"} & set(plain["versions"])
+    # Any package that is installed shows that its version is taken.
+    with_it = stack_of("cpu", "float32", 4, ("pyyaml",))
+    assert with_it["versions"] == plain["versions"] | {"pyyaml": metadata.version("pyyaml")}
+
+
+def test_the_stack_of_a_lock_is_measured_with_it_too() -> None:
+    measured = stack_where_done(LocalEngine(), "cpu", "float32", 4, ("pyyaml",))
+    assert measured["versions"]["pyyaml"] == metadata.version("pyyaml")
+
+
+@pytest.mark.skipif(not HAS_TORCHAO, reason="torchao is an extra that is not installed")
+def test_torchao_keeps_the_unet_in_eight_bits_and_draws_alike(folder: Path) -> None:
+    plain, small = (
+        load_pipeline(f"local-dir:{folder}", dtype="float32", quantize=quantize) for quantize in (None, "torchao-int8")
+    )
+
+    def weight(pipeline: Any) -> torch.Tensor:
+        return pipeline.unet.mid_block.attentions[0].transformer_blocks[0].attn1.to_q.weight
+
+    assert type(weight(small)).__name__ != type(weight(plain)).__name__
+    assert "Int8" in type(weight(small)).__name__
+    images = [
+        pipeline(
+            "a bag",
+            num_inference_steps=2,
+            generator=[torch.Generator("cpu").manual_seed(3)],
+            output_type="pt",
+        ).images
+        for pipeline in (plain, small, small)
+    ]
+    assert torch.equal(images[1], images[2])
+    assert not torch.equal(images[0], images[1])
+    assert torch.allclose(images[0], images[1], atol=0.05)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_torch_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", params=[stable_diffusion_2, stable_diffusion_xl])
+def waits(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    place = tmp_path_factory.mktemp("pipeline")
+    request.param().save_pretrained(place)
+    return place
+
+
+def recipe_of(waits: Path, *changes: str) -> Recipe:
+    generator = f"generator={{model: 'local-dir:{waits}', steps: 2, guidance: 3.0, batch_size: 2, dtype: float32}}"
+    return load_recipe("wardrobe-mini", [generator, "tokens=null", "samples.candidates=2", *changes])
+
+
+def loaded(waits: Path, offload: str = "none") -> Any:
+    return load_pipeline(f"local-dir:{waits}", dtype="float32", device="cpu", offload=offload)
+
+
+def drawn(pipeline: Any, recipe: Recipe) -> list[bytes]:
+    plan = make_plan(recipe)
+    samples = list(plan.samples(next(plan.cells())))
+    return [image.tobytes() for image in Renderer(pipeline, recipe).render(samples) if image is not None]
+
+
+def hooks(pipeline: Any) -> list[Any]:
+    parts = [part for part in pipeline.components.values() if isinstance(part, torch.nn.Module)]
+    return [hook for part in parts for module in part.modules() if (hook := getattr(module, "_hf_hook", None))]
+
+
+@pytest.mark.parametrize("offload", ["model", "sequential"])
+def test_on_a_cpu_it_is_accepted_and_does_nothing(waits: Path, offload: str) -> None:
+    pipeline, recipe = loaded(waits, offload), recipe_of(waits, f"generator.offload={offload}")
+    assert not hooks(pipeline)
+    images = drawn(pipeline, recipe)
+    assert len(images) == 2 and images == drawn(loaded(waits), recipe_of(waits))
+
+
+def test_through_the_hooks_the_same_pictures_come_out(waits: Path) -> None:
+    """By part: layers cannot be brought from memory to memory, which accelerate takes for a weight that is shared."""
+    pipeline = wait_in_memory(loaded(waits), "cpu", "model")
+    assert any(isinstance(hook, CpuOffload) for hook in hooks(pipeline))
+    once = drawn(pipeline, recipe_of(waits))
+    assert once == drawn(loaded(waits), recipe_of(waits))
+    assert once == drawn(pipeline, recipe_of(waits)), "diffusers sets the hooks anew after each call"
+
+
+@pytest.mark.parametrize(("offload", "device"), [("model", "cuda:1"), ("sequential", "meta:1")])
+def test_where_it_computes_is_told_by_the_hooks_and_not_by_the_weights(waits: Path, offload: str, device: str) -> None:
+    """Hooks for a GPU are set without one: weights are in memory, and prompts must go where they are computed."""
+    pipeline = loaded(waits)
+    assert pipeline._execution_device == torch.device("cpu")
+    wait_in_memory(pipeline, device, offload)
+    assert pipeline._execution_device == torch.device(device)
+    assert pipeline.vae.device.type == ("cpu" if offload == "model" else "meta")
+    kind = CpuOffload if offload == "model" else AlignDevicesHook
+    assert any(isinstance(hook, kind) for hook in hooks(pipeline))
+
+
+def test_a_pipeline_is_never_moved_as_a_whole_where_weights_wait(waits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, moved = loaded(waits), []
+    plain = type(pipeline).to
+
+    def to(self: Any, *where: Any, **options: Any) -> Any:
+        moved.append(str(where[0]))
+        return plain(self, *where, **options)
+
+    monkeypatch.setattr(type(pipeline), "to", to)
+    placed(pipeline, "cuda:1", "model")
+    assert set(moved) <= {"cpu"}
+
+
+def test_a_pipeline_without_an_order_of_its_parts_is_told_in_words(waits: Path) -> None:
+    pipeline = copy.copy(loaded(waits))
+    pipeline.model_cpu_offload_seq = None
+    with pytest.raises(UserError, match="expected sequential or none"):
+        wait_in_memory(pipeline, "cpu", "model")

@@ -1,18 +1,27 @@
-"""What cannot be published is refused before anything is sent, in words for people, and without the token."""
+"""What is not published: options, names, links, repositories of something else."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from publishing_cases import REPO, Publisher, call, contents, published, with_package
 
 import warm
+from counterfoil.recipe import load_own_recipe
+from counterfoil.store.documents import document_bytes
+from counterfoil.store.layout import INDEX
+from counterfoil.store.manifest import Entry, hash_files, manifest_document
 from loopback_hub import LoopbackHub, client, client_environment
 
 Start = Callable[..., Publisher]
@@ -193,3 +202,252 @@ def test_the_command_asks_unless_told_not_to(loopback: LoopbackHub, first: Path,
         assert loopback.token not in text
     held = [path for path in first.rglob("*") if path.is_file() and loopback.token.encode() in path.read_bytes()]
     assert held == []
+
+
+SECRET = b"a canary that nobody may see, 8f2c61d0"
+SHARD = "data/base/test-00000-of-00002.parquet"
+DOCUMENTS = [SHARD, "README.md", "manifest.json", "recipe.yaml", "lock.json", "receipts/base-00000.json"]
+# Far beyond what a refusal takes; a publication that waits for a pipe is ended then.
+_PATIENCE = 600.0
+
+
+@pytest.fixture
+def directory(first: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(first, tmp_path / "mine" / "garments"))
+
+
+@pytest.fixture
+def private(first: Path, tmp_path: Path) -> Path:
+    """A folder beside the dataset that holds a secret in every form that something could take it for."""
+    folder = tmp_path / "mine" / "private"
+    shutil.copytree(first, folder / "dataset")
+    for name in ("secret.txt", "tokens/a.safetensors", "model/model.safetensors", "train/a/1.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(SECRET)
+    for name in ("recipe.yaml", "classes.yaml", "model/config.json", "tokens/manifest.json"):
+        (folder / name).write_bytes(b"# " + SECRET)
+    return folder
+
+
+@pytest.fixture
+def ask(loopback: LoopbackHub, start_publisher: Start) -> Callable[[Path], dict[str, Any]]:
+    """What comes of publishing a directory, which is ended where it does not end."""
+    process = start_publisher(loopback)
+    return lambda directory: process.ask(call(directory), patience=_PATIENCE)
+
+
+def relist(directory: Path, *more: Entry) -> None:
+    """A manifest of everything that is there, links followed, as whoever wants a file sent would write it."""
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != INDEX)
+    paths = [path.relative_to(directory).as_posix() for path in files]
+    inside = [path for path in paths if not path.startswith(".") and path != "manifest.json"]
+    entries = [Entry(path, (directory / path).stat().st_size, sha256_of(directory / path)) for path in inside]
+    (directory / "manifest.json").write_bytes(document_bytes(manifest_document([*entries, *more])))
+
+
+def sha256_of(path: Path) -> str:
+    real = path.resolve()
+    return hash_files(real.parent, [real.name])[0].sha256
+
+
+def arrived(hub: LoopbackHub, content: bytes = SECRET) -> bool:
+    """Whether a content came to the Hub, committed or not."""
+    return any(content in path.read_bytes() for path in hub.folder.rglob("*") if path.is_file())
+
+
+def is_refused(answer: dict[str, Any], path: str) -> bool:
+    """Whether the answer is one for people, and about this path."""
+    assert answer.get("exit_code") in (1, 2), answer
+    return any(path in line for line in answer["error"])
+
+
+def test_what_arrives_is_found(
+    loopback: LoopbackHub, directory: Path, private: Path, ask: Callable[[Path], dict[str, Any]]
+) -> None:
+    """So that the other tests' look for the secret can fail."""
+    (directory / "figures" / "mine.txt").write_bytes(SECRET)
+    relist(directory)
+    assert ask(directory)["published"]
+    assert published(loopback) == contents(directory)
+    assert arrived(loopback)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [SHARD, "README.md", "manifest.json", "recipe.yaml", "lock.json", "receipts/base-00000.json", "figures/x.txt"],
+)
+def test_a_link_to_a_file_is_refused(
+    loopback: LoopbackHub, directory: Path, private: Path, ask: Callable[[Path], dict[str, Any]], path: str
+) -> None:
+    """To a secret, and to the very file that was there."""
+    for target in (private / "dataset" / path, private / "secret.txt"):
+        if not target.exists():
+            continue
+        (directory / path).unlink(missing_ok=True)
+        (directory / path).symlink_to(target)
+        if path != "manifest.json":
+            relist(directory)
+        answer = ask(directory)
+        assert is_refused(answer, path)
+        assert "link" in " ".join(answer["error"])
+        assert not loopback.requests
+    assert not arrived(loopback)
+
+
+@pytest.mark.parametrize("path", ["data", "data/base", "receipts", "figures", "figures/more"])
+def test_a_link_to_a_folder_is_refused(
+    loopback: LoopbackHub, directory: Path, private: Path, ask: Callable[[Path], dict[str, Any]], path: str
+) -> None:
+    there = private / "dataset" / path
+    there.mkdir(exist_ok=True)
+    shutil.rmtree(directory / path, ignore_errors=True)
+    (directory / path).symlink_to(there)
+    answer = ask(directory)
+    assert is_refused(answer, path)
+    assert "link" in " ".join(answer["error"])
+    assert not loopback.requests
+
+
+def piped(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def socketed(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # its address is short, and the paths of tests are long
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def looped(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize(("path", "make"), list(zip([*DOCUMENTS, "more"], cycle([piped, socketed, endless, looped]))))
+def test_what_is_no_file_is_refused_at_once(
+    loopback: LoopbackHub,
+    directory: Path,
+    ask: Callable[[Path], dict[str, Any]],
+    path: str,
+    make: Callable[[Path], None],
+) -> None:
+    (directory / path).unlink(missing_ok=True)
+    make(directory / path)
+    assert is_refused(ask(directory), path)
+    assert not loopback.requests
+
+
+@pytest.mark.parametrize("way", ["relative", "absolute", "through", "backslash"])
+@pytest.mark.parametrize("document", ["manifest", "receipt"])
+def test_a_file_that_a_document_names_elsewhere_is_not_sent(
+    loopback: LoopbackHub,
+    directory: Path,
+    private: Path,
+    ask: Callable[[Path], dict[str, Any]],
+    document: str,
+    way: str,
+) -> None:
+    path = {
+        "relative": "../private/secret.txt",
+        "absolute": str(private / "secret.txt"),
+        "through": "data/../../private/secret.txt",
+        "backslash": "..\\private\\secret.txt",
+    }[way]
+    if document == "manifest":
+        relist(directory, Entry(path, len(SECRET), sha256_of(private / "secret.txt")))
+    else:
+        receipt = json.loads((directory / "receipts/base-00000.json").read_bytes())
+        receipt["files"][0] |= {"path": path, "size": len(SECRET), "sha256": sha256_of(private / "secret.txt")}
+        (directory / "receipts/base-00000.json").write_bytes(document_bytes(receipt))
+        relist(directory)
+    answer = ask(directory)
+    assert answer.get("exit_code") in (1, 2), answer
+    assert not loopback.requests
+    assert not arrived(loopback)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"source.dataset": ""},
+        {"source.dataset": "/train"},
+        {"source.classes": "/classes.yaml"},
+        {"generator.model": "/model"},
+        {"screen.model": "/model"},
+        {"tokens": {"path": "/tokens"}},
+        {"extends": "/recipe.yaml"},
+        {"evaluate": {"models": ["/model"]}},
+        {"publish": {"repo": "../private"}},
+    ],
+    ids=str,
+)
+def test_a_folder_that_the_recipe_or_the_lock_names_is_not_sent(
+    loopback: LoopbackHub,
+    directory: Path,
+    private: Path,
+    ask: Callable[[Path], dict[str, Any]],
+    keys: dict[str, Any],
+) -> None:
+    """The recipe as somebody wrote it who made lock and manifest agree with it, as far as that goes."""
+    own = load_own_recipe(directory)
+    document = yaml.safe_load((directory / "recipe.yaml").read_text())
+    for key, value in keys.items():
+        *sections, last = key.split(".")
+        place = document
+        for section in sections:
+            place = place[section]
+        place[last] = json.loads(json.dumps(value).replace('"/', f'"{private}/')) if value else str(private)
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    lock = json.loads((directory / "lock.json").read_bytes())
+    for name in ("source", "generator", "screen"):
+        section = document[name] if isinstance(document.get(name), dict) else {}
+        known = {key: section[key] for key in ("dataset", "model") if key in section}
+        own = own.model_copy(update={name: getattr(own, name).model_copy(update=known)})
+        if name == "source":
+            lock["inputs"]["source"]["dataset"] = section["dataset"]
+        else:
+            lock["inputs"]["models"][name]["name"] = section["model"]
+    lock["hashes"] |= {"plan": own.plan_hash, "screen": own.screen_hash}
+    (directory / "lock.json").write_bytes(document_bytes(lock))
+    relist(directory)
+    answer = ask(directory)
+    assert answer.get("published") or answer.get("exit_code") in (1, 2), answer
+    assert not arrived(loopback)
+    if answer.get("published"):
+        assert published(loopback) == contents(directory)
+
+
+def test_a_directory_of_the_hubs_cache_is_refused_in_words(
+    loopback: LoopbackHub, directory: Path, tmp_path: Path, ask: Callable[[Path], dict[str, Any]]
+) -> None:
+    """What the client keeps of a published dataset are links, which verifying follows: no files of the directory's."""
+    blobs, snapshot = tmp_path / "datasets--a--b" / "blobs", tmp_path / "datasets--a--b" / "snapshots" / "1"
+    blobs.mkdir(parents=True)
+    shutil.copytree(directory, snapshot, ignore=shutil.ignore_patterns(".counterfoil"))
+    for number, path in enumerate(path for path in sorted(snapshot.rglob("*")) if path.is_file()):
+        path.rename(blobs / str(number))
+        path.symlink_to(blobs / str(number))
+    answer = ask(snapshot)
+    assert answer["exit_code"] == 2, answer
+    assert "is a link into the Hub's cache" in answer["error"][0]
+    assert "cp -rL" in answer["hint"]
+    assert not loopback.requests
+
+
+def test_a_name_that_the_hub_does_not_take(
+    loopback: LoopbackHub, directory: Path, ask: Callable[[Path], dict[str, Any]]
+) -> None:
+    (directory / "figures" / ".git").mkdir()
+    (directory / "figures" / ".git" / "config").write_text("x")
+    relist(directory)
+    answer = ask(directory)
+    assert answer["exit_code"] == 2, answer
+    assert "figures/.git/config" in answer["error"][0]
+    assert not loopback.requests

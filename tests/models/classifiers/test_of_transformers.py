@@ -1,9 +1,12 @@
-"""A folder that transformers saved answers as transformers itself would, and is known by its content."""
+"""Classifiers of transformers: of a folder, of the Hub, and of strangers, whose code never runs."""
 
 from __future__ import annotations
 
 import json
+import pickle
+import resource
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,14 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
+import warm
 from colour_kinds import save_colour_transformer
 from colour_world import COLOURS
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers import describe_classifier, load_classifier
+from loopback_hub.clients import client, client_environment
+from loopback_hub.hub import LoopbackHub
+from support.files import Payload, edit
 from support.images import noise
 
 
@@ -139,3 +146,278 @@ def test_a_hub_model_out_of_reach_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(CounterfoilError, match="the Hub cannot be reached") as caught:
         describe_classifier("transformers:nobody/no-such-model-0")
     assert caught.value.exit_code == 1
+
+
+REPO = "someone/vit"
+LOAD = """
+import sys
+from counterfoil.errors import CounterfoilError
+from counterfoil.models.classifiers import load_classifier
+for name in sys.argv[1:]:
+    try:
+        model = load_classifier(name)
+        print(model.sha256, *model.label_names)
+    except CounterfoilError as error:
+        print(f"{type(error).__name__}: {error.problems[0]}")
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two models that differ in everything: order of outputs, weights, size of the input."""
+    root = tmp_path_factory.mktemp("hub")
+    return (
+        save_colour_transformer(root / "first"),
+        save_colour_transformer(root / "second", names=("blue", "green", "red"), size=48),
+    )
+
+
+def loaded(hub: LoopbackHub, home: Path, *names: str) -> list[str]:
+    """What a process of its own says of each model, where `home` is its cache and its working folder's parent."""
+    (home / "here").mkdir(parents=True, exist_ok=True)
+    run = warm.run([sys.executable, "-c", LOAD, *names], client_environment(hub, home), cwd=home / "here")
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()
+
+
+def expected(folder: Path) -> str:
+    model = load_classifier(f"transformers:{folder}")
+    return " ".join([model.sha256 or "", *(model.label_names or ())])
+
+
+def upload(hub: LoopbackHub, folder: Path, name: str = REPO) -> str:
+    there = client(hub, observer=True)
+    there.create_repo(name, exist_ok=True)
+    return there.upload_folder(repo_id=name, folder_path=str(folder)).oid
+
+
+def test_a_model_of_the_hub_is_that_of_its_folder_at_each_commit(
+    folders: tuple[Path, Path], tmp_path: Path, loopback: LoopbackHub
+) -> None:
+    first = upload(loopback, folders[0])
+    upload(loopback, folders[1])
+    names = (f"transformers:{REPO}@{first}", f"transformers:{REPO}", f"transformers:hf-hub:{REPO}@{first}")
+    assert loaded(loopback, tmp_path, *names) == [expected(folders[place]) for place in (0, 1, 0)]
+
+
+@pytest.mark.parametrize("request_number", [1, 4])
+def test_a_branch_that_moves_between_two_requests_changes_nothing(
+    folders: tuple[Path, Path], tmp_path: Path, loopback: LoopbackHub, request_number: int
+) -> None:
+    upload(loopback, folders[0])
+    before = loopback.keep(REPO, "model")
+    upload(loopback, folders[1])
+    after = loopback.keep(REPO, "model")
+    loopback.put_back(before)
+    paths: list[str] = []
+
+    def on_request(request: Any) -> None:
+        paths.append(request.path)
+        if len(paths) == request_number + 1:
+            loopback.put_back(after)
+
+    loopback.on_request = on_request
+    found = loaded(loopback, tmp_path, f"transformers:{REPO}")
+    loopback.on_request = None
+    assert len(paths) > request_number + 2
+    assert found == [expected(folders[0])]
+
+
+def test_pickles_stay_there_and_a_folder_of_the_same_name_is_not_taken_for_it(
+    folders: tuple[Path, Path], tmp_path: Path, loopback: LoopbackHub
+) -> None:
+    pickled = Path(shutil.copytree(folders[0], tmp_path / "pickled"))
+    (pickled / "model.safetensors").unlink()
+    (pickled / "pytorch_model.bin").write_bytes(pickle.dumps({"classifier.weight": [1.0]}))
+    upload(loopback, pickled, "someone/pickled")
+    upload(loopback, folders[0])
+    shutil.copytree(folders[1], tmp_path / "here" / REPO)
+    first, second = loaded(loopback, tmp_path, "transformers:someone/pickled", f"transformers:{REPO}")
+    assert first.startswith("UserError: ") and "has no model.safetensors" in first
+    assert not any(one.path.endswith("pytorch_model.bin") and not one.observer for one in loopback.requests)
+    assert second.startswith("UserError: ") and "there is a folder of this name here" in second
+
+
+HUGE = 2**40
+PROCESSOR = "preprocessor_config.json"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_colour_transformer(tmp_path_factory.mktemp("transformers") / "vit")
+
+
+@pytest.fixture
+def strange(saved: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved, tmp_path / "mine"))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_pickled_weights_are_never_read(strange: Path, tmp_path: Path, whole: bool) -> None:
+    (strange / "model.safetensors").unlink()
+    (strange / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
+    if not whole:
+        index = {"weight_map": {"classifier.weight": "pytorch_model.bin"}}
+        (strange / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(UserError, match="safetensors"):
+        load_classifier(f"transformers:{strange}")
+    assert not (tmp_path / "ran").exists()
+    pickle.loads((strange / "pytorch_model.bin").read_bytes())
+    assert (tmp_path / "ran").exists()  # the attack is real
+
+
+def test_pickles_beside_safetensors_are_left_aside(strange: Path, tmp_path: Path) -> None:
+    for name in ("pytorch_model.bin", "adapter_model.bin", "training_args.bin"):
+        (strange / name).write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
+    (strange / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": str(tmp_path), "peft_type": "LORA"})
+    )
+    load_classifier(f"transformers:{strange}")
+    assert not (tmp_path / "ran").exists()
+
+
+CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import {} as Evil\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "named", "base"),
+    [
+        ("config.json", {"AutoConfig": "evil.Evil"}, "ViTConfig"),
+        ("config.json", {"AutoModelForImageClassification": "evil.Evil"}, "ViTForImageClassification"),
+        (PROCESSOR, {"AutoImageProcessor": "evil.Evil"}, "ViTImageProcessor"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_code_of_an_author_never_runs(
+    strange: Path, tmp_path: Path, file: str, named: dict[str, str], base: str, known: bool
+) -> None:
+    (strange / "evil.py").write_text(CODE.format(str(tmp_path / "ran"), base))
+    edit(strange / file, lambda document: document.update(auto_map=named))
+    if not known:
+        edit(strange / file, lambda document: document.update(model_type="evil", image_processor_type="Evil"))
+    with pytest.raises(UserError, match="auto_map names code of its author, which is never run"):
+        describe_classifier(f"transformers:{strange}")
+    assert not (tmp_path / "ran").exists()
+
+
+ODD_MODELS: dict[str, tuple[dict[str, Any], str]] = {
+    "kind": ({"model_type": "bert"}, "no image classifier of that kind"),
+    "no kind": ({"model_type": ["vit"]}, "no image classifier of that kind"),
+    "timm": ({"model_type": "timm_wrapper", "architecture": "resnet18"}, "it is a timm model"),
+    "width": ({"hidden_size": HUGE}, "expected at most 1,000,000"),
+    "depth": ({"num_hidden_layers": 10**5}, "num_hidden_layers is 100000, expected at most 256"),
+    "endless": ({"layer_norm_eps": float("inf")}, "expected a finite number"),
+    "kernels": ({"attn_implementation": "someone/kernels"}, "attn_implementation is not followed"),
+    "quantised": ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config is not followed"),
+    "other weights": ({"transformers_weights": "../../x.bin"}, "transformers_weights is not followed"),
+    "backbone": ({"nested": [{"use_timm_backbone": True}]}, "use_timm_backbone is not followed"),
+    "channels": ({"num_channels": 4}, "dataset's images are RGB"),
+    "no labels": ({"id2label": None}, "no classification head"),
+    "labels of nobody": ({"id2label": {"1": "a", "2": "b"}}, "none for output 0"),
+    "labels": ({"id2label": {"0": "a\u001b[31m"}}, "expected printable text"),
+    "number": ({"num_labels": 7}, "num_labels is 7, and id2label has 3 names"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_MODELS)
+def test_a_configuration_of_no_classifier_is_told_before_a_weight_is_read(strange: Path, case: str) -> None:
+    values, expected = ODD_MODELS[case]
+    (strange / "model.safetensors").write_bytes(b"no weights")
+    edit(strange / "config.json", lambda document: document.update(values))
+    with pytest.raises(UserError) as refused:
+        describe_classifier(f"transformers:{strange}")
+    assert expected in str(refused.value)
+
+
+ODD_PROCESSORS: dict[str, tuple[dict[str, Any], str]] = {
+    "side": ({"size": {"height": HUGE, "width": 32}}, "expected at most 4,096"),
+    "edge": ({"size": {"shortest_edge": 100_000}}, "size.shortest_edge is 100000"),
+    "crop": ({"crop_size": 10**6}, "crop_size is 1000000"),
+    "share": ({"crop_pct": 1e-9}, "crop_pct: found 1e-09"),
+    "mean": ({"image_mean": [float("nan")] * 3}, "expected a finite number"),
+    "class": ({"image_processor_type": "os.system"}, "expected a class of transformers"),
+    "form": ({"size": "large"}, "no image processor of transformers|cannot prepare"),
+    "patches": ({"image_processor_type": "Siglip2ImageProcessor", "size": None}, "expected \\[channels"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_PROCESSORS)
+def test_settings_of_no_image_processor_are_told(strange: Path, case: str) -> None:
+    values, expected = ODD_PROCESSORS[case]
+    edit(strange / PROCESSOR, lambda document: document.update(values))
+    with pytest.raises(UserError, match=expected):
+        load_classifier(f"transformers:{strange}")
+
+
+OVERGROWN: dict[str, dict[str, Any]] = {
+    "width": {"hidden_size": 900_000, "num_attention_heads": 1},
+    "inner": {"intermediate_size": 1_000_000, "hidden_size": 999_936},
+    "image": {"image_size": 1_000_000, "patch_size": 1},
+    "outputs": {"id2label": {str(place): f"c{place}" for place in range(200_000)}, "hidden_size": 4_800},
+    "depth": {"num_hidden_layers": 256, "hidden_size": 4_800},
+}
+
+
+@pytest.mark.parametrize("case", OVERGROWN)
+def test_sizes_that_the_weights_cannot_fill_take_no_memory(strange: Path, case: str) -> None:
+    edit(strange / "config.json", lambda document: document.update(OVERGROWN[case]))
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match="Configuration and weights are not of one model"):
+        load_classifier(f"transformers:{strange}")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most < 300_000  # kB
+
+
+def test_weights_that_are_not_all_there_are_not_made_up(strange: Path) -> None:
+    stored = load_file(strange / "model.safetensors")
+    del stored["classifier.weight"]
+    save_file(stored, strange / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RunFailure, match=r"do not hold classifier.weight, which would be made up"):
+        load_classifier(f"transformers:{strange}")
+
+
+def test_layers_that_the_configuration_leaves_out_are_told(strange: Path) -> None:
+    edit(strange / "config.json", lambda document: document.update(num_hidden_layers=1))
+    with pytest.raises(UserError, match="hold layers that its configuration does not have"):
+        load_classifier(f"transformers:{strange}")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(strange: Path, number: float) -> None:
+    stored = load_file(strange / "model.safetensors")
+    stored["classifier.bias"][1] = number
+    save_file(stored, strange / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"not finite: classifier.bias"):
+        load_classifier(f"transformers:{strange}")
+
+
+def test_damaged_weights_are_told(strange: Path) -> None:
+    weights = strange / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(RunFailure, match="weights file is damaged"):
+        load_classifier(f"transformers:{strange}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside.safetensors", "/etc/passwd", "a/b.safetensors", ".hidden", "", "a.safetensors.bin",
+     "a.safetensors/../../outside.safetensors"],
+)  # fmt: skip
+def test_an_index_names_files_of_its_folder_alone(strange: Path, tmp_path: Path, name: str) -> None:
+    shutil.copy(strange / "model.safetensors", tmp_path / "outside.safetensors")
+    (strange / "model.safetensors").unlink()
+    (strange / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"classifier.weight": name}}))
+    with pytest.raises(CounterfoilError, match=r"expected (files beside it|safetensors)"):
+        load_classifier(f"transformers:{strange}")
+
+
+def test_a_folder_without_an_image_processor_says_what_to_save(strange: Path) -> None:
+    (strange / PROCESSOR).unlink()
+    with pytest.raises(UserError, match="does not say how images are prepared"):
+        describe_classifier(f"transformers:{strange}")
+
+
+def test_torch_stays_as_it_was(strange: Path) -> None:
+    before = torch.get_default_dtype(), torch.empty(1).device
+    edit(strange / "config.json", lambda document: document.update(dtype="float16"))
+    load_classifier(f"transformers:{strange}")
+    assert (torch.get_default_dtype(), torch.empty(1).device) == before

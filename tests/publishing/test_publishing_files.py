@@ -1,24 +1,265 @@
-"""A file that changes while it is published is told; readers find the old version or the new one, each whole."""
+"""What differs between a directory and a repository is sent, and nothing but what was verified."""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import os
 import random
+import re
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
 
 from counterfoil.errors import RunFailure
+from counterfoil.evaluation import tables
 from counterfoil.hub import with_retries
-from counterfoil.publishing.files import Addition, hash_file, local_files
+from counterfoil.publishing.files import (
+    Addition,
+    Changes,
+    LocalFile,
+    RemoteFile,
+    UnchangedReader,
+    changes_between,
+    hash_file,
+    is_owned,
+    local_files,
+    whole_content,
+)
+from counterfoil.publishing.remote import first_of
+from counterfoil.reviewing.review_answers import TABLE
+from counterfoil.store import layout
 from counterfoil.store.manifest import write_manifest
+from counterfoil.store.sealed_folder import EVALUATED, REVIEWED
 from counterfoil.verification import verify
 from loopback_hub import Fault, Faults, LoopbackHub, Reader, client
 from support.files import flip
+
+PATHS = ["README.md", "manifest.json", "lock.json", "data/base/test-0.parquet", "data/snow/test-0.parquet"]
+PATHS += [
+    "receipts/base-00000.json",
+    "figures/shift-red.webp",
+    "figures/mine.png",
+    "LICENSE",
+    "notes/data/x.txt",
+    ".gitattributes",
+]
+
+file_contents = st.dictionaries(st.sampled_from(PATHS), st.sampled_from(["old", "new", "other"]))
+
+
+def local_of(files: dict[str, str]) -> dict[str, LocalFile]:
+    return {path: LocalFile(Path("nowhere"), path, 3, content, f"git-{content}") for path, content in files.items()}
+
+
+def remote_of(files: dict[str, str]) -> dict[str, RemoteFile]:
+    return {path: RemoteFile(path, 3, f"git-{content}", content) for path, content in files.items()}
+
+
+def carried_out(changes: Changes, remote: dict[str, str], local: dict[str, str]) -> dict[str, str]:
+    after = {**remote, **{file.path: local[file.path] for file in changes.sent}}
+    return {path: content for path, content in after.items() if path not in changes.deleted}
+
+
+@given(local=file_contents, remote=file_contents)
+def test_the_changes_make_the_repository_the_directory(local: dict[str, str], remote: dict[str, str]) -> None:
+    after = carried_out(changes_between(local_of(local), remote_of(remote)), remote, local)
+    kept = {path: content for path, content in remote.items() if path not in local and not is_owned(path)}
+    assert after == {**local, **kept}
+
+
+@given(local=file_contents, remote=file_contents)
+def test_nothing_is_changed_without_need(local: dict[str, str], remote: dict[str, str]) -> None:
+    changes = changes_between(local_of(local), remote_of(remote))
+    assert not [path for path in changes.deleted if path in local]
+    assert all(remote.get(file.path) != local[file.path] for file in changes.sent)
+    assert changes.same + len(changes.sent) == len(local)
+    again = changes_between(local_of(local), remote_of(carried_out(changes, remote, local)))
+    assert again.operations == 0
+
+
+@given(local=file_contents, remote=file_contents, most=st.integers(1, 4))
+def test_parts_reach_the_same_end(local: dict[str, str], remote: dict[str, str], most: int) -> None:
+    state, parts = dict(remote), 0
+    whole = changes_between(local_of(local), remote_of(remote))
+    while (left := changes_between(local_of(local), remote_of(state))).operations:
+        part = first_of(left, most)
+        assert 0 < part.operations <= most
+        state, parts = carried_out(part, state, local), parts + 1
+    assert state == carried_out(whole, remote, local)
+    assert parts == -(-whole.operations // most)
+
+
+@given(local=file_contents, remote=file_contents)
+def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[str, str]) -> None:
+    order = [file.path for file in changes_between(local_of(local), remote_of(remote)).sent]
+    last = [path for path in ("README.md", "manifest.json") if path in order]
+    assert order[len(order) - len(last) :] == last
+
+
+def test_what_dataset_commands_store_is_owned() -> None:
+    """Old tables of results and of answers go when new ones lack them: those that `evaluation/tables.py` can write."""
+    written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(tables)).read_text()))
+    written.remove("compare.csv")  # no dataset tells of a comparison
+    assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= written
+    paths = [f"{EVALUATED.name}/{name}" for name in (*written, EVALUATED.document)]
+    paths += [f"{REVIEWED.name}/{name}" for name in (TABLE, REVIEWED.document)]
+    assert [path for path in paths if not is_owned(path)] == []
+
+
+def test_every_file_beside_the_shards_is_owned() -> None:
+    """One that a new version has no more must go, or the manifest there would not tell of it."""
+    for name in (layout.CARD, layout.RECIPE, layout.LOCK, layout.ROWS, layout.EMBEDDINGS, layout.THRESHOLDS):
+        assert changes_between({}, remote_of({name: "x"})).deleted == (name,)
+
+
+def test_files_that_are_no_datasets_stay() -> None:
+    remote = remote_of({"LICENSE": "x", "docs/readme.md": "x", ".gitattributes": "x", "data/base/old.parquet": "x"})
+    remote |= remote_of({"figures/poster.png": "x", "evaluation/mine.csv": "x", "data/notes.txt": "x"})
+    changes = changes_between({}, remote)
+    assert changes.deleted == ("data/base/old.parquet",)
+    assert changes.kept == ("LICENSE", "data/notes.txt", "docs/readme.md", "evaluation/mine.csv", "figures/poster.png")
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"\r\n" * 1000, bytes(range(256)) * 9000])
+def test_gits_id_is_gits(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    known = subprocess.run(
+        ["git", "hash-object", "--no-filters", "file"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    file = hash_file(tmp_path, "file")
+    assert file.git_id == known.stdout.strip()
+    assert (file.size, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_small_files_are_compared_by_gits_id(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_bytes(b"abc")
+    file = replace(hash_file(tmp_path, "README.md"), sha256="of another content")
+    assert file.equals(RemoteFile("README.md", 3, file.git_id, None))
+    assert not file.equals(RemoteFile("README.md", 3, "0" * 40, None))
+
+
+CONTENT = random.Random(2).randbytes(40_000)
+
+
+@given(
+    piece=st.integers(1, 50_000),
+    part=st.integers(1, 50_000),
+    again=st.lists(st.integers(0, 6), max_size=6),
+    changed=st.none() | st.tuples(st.integers(0, 60), st.integers(0, len(CONTENT) - 1)),
+)
+def test_what_comes_out_whole_is_what_was_hashed(
+    piece: int, part: int, again: list[int], changed: tuple[int, int] | None
+) -> None:
+    """Read in parts, some of them again from their beginning, while a byte changes after some number of reads."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "a.bin"
+        place.write_bytes(CONTENT)
+        file = hash_file(Path(folder), "a.bin")
+        reads = 0
+        out = b""
+        try:
+            with UnchangedReader(file) as reader:
+                for number, start in enumerate(range(0, len(CONTENT), part)):
+                    for last in (*[False] * again.count(number), True):
+                        assert reader.seek(0, os.SEEK_END) == len(CONTENT)
+                        reader.seek(start)
+                        end, sent = min(start + part, len(CONTENT)), b""
+                        # A try that breaks off has read a piece of its part, or the whole of it.
+                        while len(sent) < end - start and (last or not sent):
+                            if changed is not None and reads == changed[0]:
+                                _change(place, changed[1])
+                            reads += 1
+                            sent += reader.read(min(piece, end - start - len(sent)))
+                        out += sent if last else b""
+        except RunFailure as failure:
+            assert changed is not None
+            assert "a.bin changed" in failure.problems[0]
+            assert len(out) < len(CONTENT)
+        else:
+            assert hashlib.sha256(out).hexdigest() == file.sha256
+
+
+def _change(place: Path, at: int) -> None:
+    with place.open("r+b") as opened:
+        opened.seek(at)
+        opened.write(bytes([CONTENT[at] ^ 255]))
+
+
+@pytest.mark.parametrize("content", [b"", b"a", CONTENT])
+def test_a_file_read_at_once(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.bin").write_bytes(content)
+    file = hash_file(tmp_path, "a.bin")
+    assert whole_content(file) == content
+    with UnchangedReader(file) as reader:
+        assert reader.read() == content
+        assert reader.read() == reader.read(5) == b""
+    (tmp_path / "a.bin").write_bytes(content + b"more")
+    with pytest.raises(RunFailure, match="changed"):
+        whole_content(file)
+
+
+def test_a_file_that_is_emptied_or_filled_while_it_is_open(tmp_path: Path) -> None:
+    for before, after in ((b"", b"more"), (CONTENT, b""), (CONTENT, CONTENT + b"more")):
+        (tmp_path / "a.bin").write_bytes(before)
+        with UnchangedReader(hash_file(tmp_path, "a.bin")) as reader:
+            (tmp_path / "a.bin").write_bytes(after)
+            with pytest.raises(RunFailure, match="changed"):
+                reader.read()
+
+
+def test_a_beginning_that_was_not_read_is_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    with UnchangedReader(hash_file(tmp_path, "a.bin")) as reader:
+        reader.seek(1000)
+        with pytest.raises(RunFailure, match="out of order"):
+            reader.read()
+
+
+def linked(place: Path) -> None:
+    place.rename(place.with_suffix(".moved"))
+    place.symlink_to(place.with_suffix(".moved"))
+
+
+def piped(place: Path) -> None:
+    place.unlink()
+    os.mkfifo(place)
+
+
+def under_a_link(place: Path) -> None:
+    place.parent.rename(place.parent.with_name("moved"))
+    place.parent.symlink_to(place.parent.with_name("moved"))
+
+
+@pytest.mark.parametrize("change", [linked, piped, under_a_link, flip, Path.unlink])
+def test_no_link_is_followed_and_no_pipe_waited_for(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    place = tmp_path / "data" / "a.bin"
+    place.parent.mkdir()
+    place.write_bytes(CONTENT)
+    file = hash_file(tmp_path, "data/a.bin")
+    change(place)
+    with pytest.raises(RunFailure, match=r"data/a\.bin changed on this machine"):
+        whole_content(file)
+    if change is not flip:
+        with pytest.raises(RunFailure, match=r"data/a\.bin"):
+            hash_file(tmp_path, "data/a.bin")
+
+
+def test_the_directory_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.bin").write_bytes(CONTENT)
+    (tmp_path / "named").symlink_to(tmp_path / "real")
+    assert whole_content(hash_file(tmp_path / "named", "a.bin")) == CONTENT
+
 
 Start = Callable[..., Publisher]
 LARGE = "data/base/test-00000-of-00003.parquet"
@@ -138,13 +379,13 @@ def replaced(path: Path) -> None:
     other.replace(path)
 
 
-def linked(path: Path) -> None:
+def linked_meanwhile(path: Path) -> None:
     elsewhere = path.parent.parent / "elsewhere"
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
 
 
-def piped(path: Path) -> None:
+def piped_meanwhile(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
 
@@ -154,7 +395,7 @@ def foldered(path: Path) -> None:
     path.mkdir()
 
 
-def under_a_link(path: Path) -> None:
+def under_a_link_meanwhile(path: Path) -> None:
     elsewhere = path.parent.with_name("elsewhere")
     path.parent.rename(elsewhere)
     path.parent.symlink_to(elsewhere)
@@ -167,10 +408,10 @@ CHANGES: list[Callable[[Path], object]] = [
     lambda path: path.write_bytes(path.read_bytes()[:-1]),
     lambda path: path.write_bytes(b""),
     Path.unlink,
-    linked,
-    piped,
+    linked_meanwhile,
+    piped_meanwhile,
     foldered,
-    under_a_link,
+    under_a_link_meanwhile,
 ]
 NAMES = ["flipped", "replaced", "longer", "shorter", "empty", "gone", "link", "pipe", "folder", "under a link"]
 
@@ -193,7 +434,7 @@ def test_every_kind_of_change_is_told(
             lambda change=change: change(directory / path),
         )
         assert reached
-        assert is_told(answer, path.rpartition("/")[0] if change is under_a_link else path), name
+        assert is_told(answer, path.rpartition("/")[0] if change is under_a_link_meanwhile else path), name
         assert published(loopback) == {}
     assert not [one for one in loopback.requests if "/commit/" in one.path]
 

@@ -1,15 +1,18 @@
-"""Encoded images decode to what was rendered: exactly as PNG, closely as JPEG and WebP."""
+"""Finished pixels as pictures: rounded alike everywhere, encoded as the recipe says, compared."""
 
 from __future__ import annotations
 
 import io
+import math
 from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from counterfoil.generate import encode_image
+from counterfoil.generate.pictures import as_pictures, decoded, psnr
 from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import Recipe, load_recipe
@@ -67,3 +70,54 @@ def test_saved_size_is_the_size_that_is_stored() -> None:
     assert _decoded(content).size == (32, 32)
     expected = Image.fromarray(_pictures()[0]).resize((32, 32), Image.Resampling.LANCZOS)
     np.testing.assert_array_equal(np.asarray(_decoded(content)), np.asarray(expected))
+
+
+def _by_numpy(pixels: torch.Tensor) -> np.ndarray:
+    numbers = pixels.float().permute(0, 2, 3, 1).numpy()
+    return (numbers.clip(0, 1) * 255).round().astype(np.uint8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_levels_are_numpys_at_halves_and_ends_too(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    halves = (torch.arange(-3, 259, dtype=torch.float64) + 0.5).div(255).float()
+    near = torch.cat([halves, halves.nextafter(torch.tensor(9.0)), halves.nextafter(torch.tensor(-9.0))])
+    values = torch.cat([near, torch.randn(3 * 64 * 64 * 2 - len(near), generator=generator)])
+    pixels = values.to(dtype).reshape(2, 3, 64, 64)
+    found = as_pictures(pixels)()
+    expected = _by_numpy(pixels)
+    assert len(np.unique(expected)) > 200
+    for one, other in zip(found, expected, strict=True):
+        assert one is not None and one.dtype == np.uint8 and one.flags.c_contiguous
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf")])
+def test_one_number_that_is_not_finite_drops_its_picture_alone(wrong: float) -> None:
+    pixels = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    expected = _by_numpy(pixels)
+    pixels[1, 2, 7, 7] = wrong
+    found = as_pictures(pixels)()
+    assert found[1] is None
+    for place in (0, 2):
+        np.testing.assert_array_equal(found[place], expected[place])
+
+
+def test_equal_pictures_have_no_difference_and_opposite_ones_no_signal() -> None:
+    grey = np.full((4, 6, 3), 90, np.uint8)
+    assert psnr(grey, grey.copy()) == math.inf
+    assert psnr(np.zeros_like(grey), np.full_like(grey, 255)) == 0
+
+
+def test_the_difference_is_the_mean_over_all_values_and_has_no_sign() -> None:
+    one = np.zeros((10, 10, 3), np.uint8)
+    other = one.copy()
+    other[0, 0, 0] = 30  # a squared error of 900 / 300 = 3
+    assert psnr(one, other) == psnr(other, one) == pytest.approx(48.1308 - 10 * math.log10(3), abs=1e-4)
+
+
+def test_pictures_are_decoded_as_rgb() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    assert np.array_equal(decoded(file.getvalue()), np.repeat(pixels[:, :, None], 3, axis=2))

@@ -1,0 +1,422 @@
+"""What happens within steps: guidance in a part of them, pairs that share attention, held parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import uniform_filter
+from torch.overrides import TorchFunctionMode
+
+import miniature_pipelines
+import modern_pipelines as modern
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate import Renderer
+from counterfoil.generate.steps import HeldParts, least_changed, paired_attention, with_held_parts
+from counterfoil.models.diffusion import load_pipeline
+from counterfoil.models.generators import family_of
+from counterfoil.plan import Sample, make_plan
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.schema_output import HeldFromBase
+from miniature_pipelines import stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl, stable_unclip
+
+MakeRecipe = Callable[..., Recipe]
+FULL = "generator.guidance_interval=[0, 1]"
+STRONG = 20.0
+
+
+def _samples(recipe: Recipe, count: int = 4) -> list[Sample]:
+    plan = make_plan(recipe)
+    every = [sample for shard in plan.shards for sample in shard.samples(plan)]
+    return every[:: len(every) // count][:count]
+
+
+@contextmanager
+def _asked(pipeline: Any) -> Iterator[list[int]]:
+    """How many pictures the UNet is asked about in each pass."""
+    sizes: list[int] = []
+    hook = pipeline.unet.register_forward_hook(lambda module, args, output: sizes.append(len(args[0])))
+    try:
+        yield sizes
+    finally:
+        hook.remove()
+
+
+@pytest.fixture(scope="module", params=[stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl])
+def miniature(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp(request.param.__name__)
+    made = request.param()
+    with torch.no_grad():
+        for key, weights in made.unet.named_parameters():
+            if ".attn2.to_" in key:
+                weights *= 20  # at random, prompts would hardly change a picture, and guidance neither
+    made.save_pretrained(folder)
+    name = f"local-dir:{folder}"
+    return name, load_pipeline(name, dtype="float32")
+
+
+def _same(found: list[Any], expected: list[Any]) -> bool:
+    return all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("interval", "guided"),
+    [
+        ("[0, 1]", [1, 1, 1, 1, 1]),
+        ("[0.2, 0.8]", [0, 1, 1, 1, 0]),
+        ("[0.21, 0.81]", [0, 0, 1, 1, 1]),
+        ("[0, 0.5]", [1, 1, 1, 0, 0]),
+        ("[0.4, 1]", [0, 0, 1, 1, 1]),
+    ],
+)
+def test_a_step_without_guidance_asks_about_each_picture_once(
+    interval: str, guided: list[int], pipeline: Any, make_recipe: MakeRecipe
+) -> None:
+    recipe = make_recipe("generator.steps=5", f"generator.guidance_interval={interval}")
+    with _asked(pipeline) as sizes:
+        Renderer(pipeline, recipe).render(_samples(recipe, 3))
+    assert sizes == [8 if each else 4 for each in guided], "padded to the batch of four, and doubled where guided"
+
+
+def test_both_passes_of_a_step_of_second_order_are_of_one_kind(make_recipe: MakeRecipe) -> None:
+    recipe = make_recipe("generator.steps=4", "generator.guidance_interval=[0.25, 0.75]")
+    loaded = load_pipeline("lab:sd", scheduler="HeunDiscrete", dtype="float32")
+    with _asked(loaded) as sizes:
+        Renderer(loaded, recipe).render(_samples(recipe))
+    assert sizes == [4, 4, 8, 8, 8, 8, 4]
+
+
+def test_the_whole_interval_is_no_interval(miniature: tuple[str, Any], make_recipe: MakeRecipe) -> None:
+    name, loaded = miniature
+    plain = make_recipe("generator.steps=4", f"generator.model={name}")
+    samples = _samples(plain)
+    expected = Renderer(loaded, plain).render(samples)
+    whole = make_recipe("generator.steps=4", f"generator.model={name}", FULL)
+    assert _same(Renderer(loaded, whole).render(samples), expected)
+    part = make_recipe("generator.steps=4", f"generator.model={name}", "generator.guidance_interval=[0.25, 0.75]")
+    assert not _same(Renderer(loaded, part).render(samples), expected)
+
+
+@pytest.mark.parametrize("interval", [(0.25, 0.75), (0.0, 0.5), (0.5, 1.0)])
+def test_pictures_are_those_of_a_doubled_batch_that_is_led_nowhere(
+    interval: tuple[float, float], miniature: tuple[str, Any], make_recipe: MakeRecipe
+) -> None:
+    """The slow way, which always asks about both: u + s (t - u), with s all but 1 where there is no guidance."""
+    name, loaded = miniature
+    begin, end = interval
+    given = ("generator.steps=4", f"generator.guidance={STRONG}", f"generator.model={name}")
+    recipe = make_recipe(*given, f"generator.guidance_interval=[{begin}, {end}]")
+    samples = _samples(recipe)
+    scales: list[float] = []
+
+    def scale(step: int, steps: int) -> float:
+        return STRONG if begin <= step / steps < end else 1 + 1e-6
+
+    def slowly(pipe: Any, place: int, timestep: Any, held: dict[str, Any]) -> dict[str, Any]:
+        scales.append(pipe._guidance_scale)
+        pipe._guidance_scale = scale(place + 1, pipe.num_timesteps)
+        return {}
+
+    drawn = loaded(
+        prompt=[sample.prompt for sample in samples],
+        generator=[torch.Generator().manual_seed(sample.seed) for sample in samples],
+        num_inference_steps=4, guidance_scale=scale(0, 4), callback_on_step_end=slowly, output_type="np",
+        height=32, width=32,
+    ).images  # fmt: skip
+    assert STRONG in scales and len(set(scales)) == 2
+    expected = (drawn * 255).round().astype(int)
+    found = Renderer(loaded, recipe).render(samples)
+    assert np.abs(np.stack([f for f in found if f is not None]).astype(int) - expected).max() <= 1
+    whole = Renderer(loaded, make_recipe(*given, FULL)).render(samples)
+    assert np.abs(np.stack([f for f in whole if f is not None]).astype(int) - expected).max() > 3
+
+
+def test_neighbours_order_and_padding_change_no_bit(miniature: tuple[str, Any], make_recipe: MakeRecipe) -> None:
+    name, loaded = miniature
+    recipe = make_recipe("generator.steps=4", f"generator.model={name}", "generator.guidance_interval=[0.25, 0.75]")
+    renderer = Renderer(loaded, recipe)
+    samples = _samples(recipe, 6)
+    assert len({sample.prompt for sample in samples}) == 6
+    full = renderer.render(samples[:4])
+    assert _same(renderer.render(samples[3::-1]), full[::-1])
+    assert _same(renderer.render([samples[5], samples[2], samples[4]])[1:2], full[2:3])
+    assert _same(renderer.render([samples[1]]), full[1:2])
+
+
+def test_what_is_not_guided_by_two_passes_is_refused(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    stable_unclip().save_pretrained(tmp_path / "unclip")
+    other = load_pipeline(f"local-dir:{tmp_path / 'unclip'}", dtype="float32")
+    with pytest.raises(UserError, match=r"guidance_interval.*guided in every step"):
+        Renderer(other, make_recipe(FULL))
+    distilled = load_pipeline("lab:sd", dtype="float32")
+    distilled.unet.register_to_config(time_cond_proj_dim=8)
+    with pytest.raises(UserError, match=r"guidance_interval.*distilled"):
+        Renderer(distilled, make_recipe(FULL))
+    assert Renderer(distilled, make_recipe())
+    torch.manual_seed(0)
+    stable_diffusion_xl().save_pretrained(tmp_path / "xl")
+    larger = load_pipeline(f"local-dir:{tmp_path / 'xl'}", dtype="float32")
+    with pytest.raises(UserError, match="found options negative_original_size"):
+        Renderer(larger, make_recipe(FULL, "generator.options={negative_original_size: [8, 8]}"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["generator.guidance_interval=[0.5, 0.5]"], r"found \[0.5, 0.5\], expected two shares"),
+        (["generator.guidance_interval=[0.8, 0.2]"], "rising from 0 to 1"),
+        (["generator.guidance_interval=[-0.1, 0.2]"], "rising from 0 to 1"),
+        (["generator.guidance_interval=[0, 1.1]"], "rising from 0 to 1"),
+        (["generator.guidance_interval=[0.2]"], "guidance_interval"),
+        ([FULL, "generator.guidance=1"], "guidance 1, which is none"),
+        ([FULL, "generator.adapter=lab:decoder"], "by an adapter are guided in every step"),
+        (["generator.guidance_interval=[0.6, 0.7]", "generator.steps=2"], "none of the 2 steps begins"),
+    ],
+)
+def test_intervals_of_nothing_are_refused(changes: list[str], said: str, make_recipe: MakeRecipe) -> None:
+    with pytest.raises(UserError, match=said):
+        make_recipe(*changes)
+
+
+def test_an_interval_is_of_the_plan(make_recipe: MakeRecipe) -> None:
+    none, null = make_recipe(), make_recipe("generator.guidance_interval=null")
+    some, other = make_recipe(FULL), make_recipe("generator.guidance_interval=[0, 0.5]")
+    assert none.plan_hash == null.plan_hash
+    assert len({none.plan_hash, some.plan_hash, other.plan_hash}) == 3
+    assert none.screen_hash == some.screen_hash
+
+
+SHORT = ("generator.options.max_sequence_length=96",)
+CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "SD 1": (miniature_pipelines.stable_diffusion_1, ()),
+    "XL": (miniature_pipelines.stable_diffusion_xl, ()),
+    "XL, guided in the middle": (miniature_pipelines.stable_diffusion_xl, ("generator.guidance_interval=[0.4, 1.0]",)),
+    "SD 3": (modern.stable_diffusion_3, SHORT),
+    "FLUX.1": (modern.flux, SHORT),
+    "FLUX.1 led": (modern.flux, (*SHORT, "generator.options.true_cfg_scale=2.5")),
+}
+
+
+@pytest.fixture
+def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "counterfoil.generate.render.as_pictures", lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy())
+    )
+
+
+def _recipe(make_recipe: Callable[..., Recipe], *changes: str) -> Recipe:
+    return make_recipe("generator.size=32", "generator.guidance=3.0", "samples.pairs=attention", *changes)
+
+
+def _pairs(recipe: Recipe) -> list[Sample]:
+    plan = make_plan(recipe)
+    every = [sample for shard in plan.shards for sample in shard.samples(plan)][:5]
+    prompts = ("a bag", "a coat in the snow", "a dress", "a red hat", "two coats")
+    return [
+        replace(sample, prompt=prompt, base_prompt="a photo of a coat", seed=100 + place)
+        for place, (sample, prompt) in enumerate(zip(every, prompts, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_image_depends_on_its_own_pair_alone(
+    name: str, loaded: Any, make_recipe: Callable[..., Recipe], unrounded: None
+) -> None:
+    make, changes = CASES[name]
+    recipe, pipeline = _recipe(make_recipe, *changes), loaded(make)
+    renderer, samples = Renderer(pipeline, recipe), _pairs(recipe)
+    drawn: list[Any] = renderer.render(samples[:4])
+    assert all(np.isfinite(image).all() and image.std() > 0.01 for image in drawn)
+    again = Renderer(pipeline, recipe).render([samples[3], samples[4], samples[0]])
+    np.testing.assert_array_equal(again[0], drawn[3])
+    np.testing.assert_array_equal(again[2], drawn[0])
+    np.testing.assert_array_equal(renderer.render([samples[1]])[0], drawn[1])
+    # Beside samples that are drawn alone, which are what they are without any pair.
+    alone = replace(samples[2], base_prompt=None)
+    mixed: list[Any] = renderer.render([alone, samples[2]])
+    np.testing.assert_array_equal(mixed[1], drawn[2])
+    np.testing.assert_array_equal(mixed[0], renderer.render([alone])[0])
+    assert np.abs(mixed[0] - mixed[1]).max() > 1e-4, "the base is seen"
+    other: list[Any] = renderer.render([replace(samples[2], base_prompt="a shoe in the evening")])
+    assert np.abs(other[0] - mixed[1]).max() > 1e-5, "it is this base that is seen"
+
+
+@pytest.mark.parametrize("name", ["SD 1", "XL"])
+def test_what_a_base_adds_to_itself_is_nothing(
+    name: str, loaded: Any, make_recipe: Callable[..., Recipe], unrounded: None
+) -> None:
+    """The same keys and values twice weigh as they do once."""
+    make, changes = CASES[name]
+    recipe = _recipe(make_recipe, *changes)
+    renderer = Renderer(loaded(make), recipe)
+    sample = replace(_pairs(recipe)[0], prompt="a photo of a coat")
+    beside: list[Any] = renderer.render([sample])
+    alone: list[Any] = renderer.render([replace(sample, base_prompt=None)])
+    np.testing.assert_allclose(beside[0], alone[0], atol=2e-4)
+
+
+class _Attentions(TorchFunctionMode):
+    """The queries, keys and values of every attention that torch computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            given = dict(zip(("query", "key", "value"), args, strict=False)) | (kwargs or {})
+            self.seen.append((given["query"], given["key"], given["value"], out))
+        return out
+
+
+@pytest.mark.parametrize("name", ["SD 3", "FLUX.1"])
+def test_a_base_lends_its_image_and_not_its_text(name: str, loaded: Any, make_recipe: Callable[..., Recipe]) -> None:
+    make, changes = CASES[name]
+    recipe = _recipe(make_recipe, *changes)
+    renderer = Renderer(loaded(make), recipe)
+    with _Attentions() as attentions:
+        renderer.render(_pairs(recipe)[:1])
+    places = [place for place, (query, key, _, _) in enumerate(attentions.seen) if query.shape[2] != key.shape[2]]
+    assert len(places) >= 4
+    # The bases of a batch are asked right before what is drawn beside them.
+    pairs = [(attentions.seen[place], attentions.seen[place - 1]) for place in places]
+    first = name == "SD 3"  # there the image's tokens come before the text's
+    image = pairs[0][0][1].shape[2] - pairs[0][0][0].shape[2]
+    assert 0 < image < pairs[0][0][0].shape[2]
+    for (query, key, value, out), base in pairs:
+        lent = slice(0, image) if first else slice(-image, None)
+        torch.testing.assert_close(key[:, :, -image:], base[1][:, :, lent], rtol=0, atol=0)
+        torch.testing.assert_close(value[:, :, -image:], base[2][:, :, lent], rtol=0, atol=0)
+        weights = (query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5).softmax(-1)
+        torch.testing.assert_close(out, weights @ value, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_that_cannot_be_extended_is_told(loaded: Any, make_recipe: Callable[..., Recipe]) -> None:
+    pipeline = loaded(modern.stable_diffusion_3)
+    recipe = _recipe(make_recipe, *SHORT)
+    renderer = Renderer(pipeline, recipe)
+
+    class Sliced:
+        def __call__(self, attn: Any, hidden_states: Any, encoder_hidden_states: Any = None, **named: Any) -> Any:
+            return hidden_states, encoder_hidden_states
+
+    before = dict(pipeline.transformer.attn_processors)
+    pipeline.transformer.set_attn_processor(Sliced())
+    try:
+        with pytest.raises(RunFailure, match="Sliced computes attention in a way that pairs cannot share"):
+            renderer.render(_pairs(recipe)[:1])
+    finally:
+        pipeline.transformer.set_attn_processor(before)
+
+
+def test_a_pipeline_that_shows_no_base_is_refused_by_whoever_renders(
+    loaded: Any, make_recipe: Callable[..., Recipe]
+) -> None:
+    with pytest.raises(UserError, match=r"samples\.pairs: .* is a Sana, .* expected noise"):
+        Renderer(loaded(modern.sana), _recipe(make_recipe))
+    assert Renderer(loaded(modern.sana), _recipe(make_recipe, "samples.pairs=noise")).family.pairs is None
+
+
+def test_a_pipeline_is_as_it_was_behind_it(loaded: Any) -> None:
+    pipeline = loaded(miniature_pipelines.stable_diffusion_1)
+    before = dict(pipeline.unet.attn_processors)
+    family = family_of(type(pipeline).__name__)
+    assert family is not None
+    with pytest.raises(ZeroDivisionError), paired_attention(pipeline, family, 2):
+        assert pipeline.unet.attn_processors != before
+        raise ZeroDivisionError
+    assert pipeline.unet.attn_processors == before
+
+
+def _latents(n: int = 3, side: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    base = torch.randn(n, 4, side, side, generator=generator)
+    return base, base + torch.randn(n, 4, side, side, generator=generator)
+
+
+def test_what_is_held_is_where_the_smoothed_difference_is_least() -> None:
+    base, shifted = _latents()
+    found = least_changed(base, shifted, 0.4).squeeze(1).numpy()
+    for own, before, after in zip(found, base.numpy(), shifted.numpy(), strict=True):
+        changed = np.abs(after - before).mean(0)
+        # Zeros around, and as many as there are counted: the mean of what is in the picture.
+        counted = uniform_filter(np.ones_like(changed), 3, mode="constant")
+        smooth = uniform_filter(changed, 3, mode="constant") / counted
+        assert smooth[own].max() < smooth[~own].min()
+        assert own.mean() == pytest.approx(0.4, abs=0.02)
+
+
+@pytest.mark.parametrize(("share", "held"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
+def test_a_share_of_the_picture_is_held(share: float, held: float) -> None:
+    assert float(least_changed(*_latents(), share).float().mean()) == held
+
+
+def test_places_in_rows_are_those_of_a_square() -> None:
+    base, shifted = _latents()
+    packed = [part.flatten(2).transpose(1, 2) for part in (base, shifted)]
+    found = least_changed(packed[0], packed[1], 0.5)
+    assert found.shape == (3, 64, 1)
+    torch.testing.assert_close(found.reshape(3, 8, 8), least_changed(base, shifted, 0.5).squeeze(1))
+
+
+def test_no_neighbour_decides_what_is_held() -> None:
+    base, shifted = _latents()
+    alone = least_changed(base[1:2], shifted[1:2], 0.5)
+    assert torch.equal(alone[0], least_changed(base, shifted, 0.5)[1])
+
+
+def test_steps_put_it_back_until_their_time_is_over() -> None:
+    base, shifted = _latents()
+    held, pipeline = HeldParts(3, 0.5, 0.5), SimpleNamespace(num_timesteps=12)
+    found = [held(pipeline, place, None, {"latents": torch.cat([base, shifted])}) for place in range(12)]
+    assert [bool(one) for one in found] == [False, True, True, True, True, True, *[False] * 6]
+    kept = least_changed(base, shifted, 0.5)
+    for one in found[1:6]:
+        bases, others = one["latents"].split(3)
+        assert torch.equal(bases, base)
+        assert torch.equal(others, torch.where(kept, base, shifted))
+    # What is held is decided once: where both are alike behind it says nothing.
+    again = held(pipeline, 3, None, {"latents": torch.cat([base, shifted.flip(2)])})
+    assert torch.equal(again["latents"][3:], torch.where(kept, base, shifted.flip(2)))
+
+
+@pytest.mark.parametrize("steps", [*range(1, 14), 50])
+@pytest.mark.parametrize("until", [0.0, 0.1, 1 / 6, 0.167, 0.5, 0.75, 1.0])
+def test_a_recipe_tells_whether_any_step_holds(steps: int, until: float) -> None:
+    tensors = {"latents": torch.cat(_latents())}
+    held, pipeline = HeldParts(3, 0.5, until), SimpleNamespace(num_timesteps=steps)
+    found = [place for place in range(steps) if held(pipeline, place, None, tensors)]
+    assert bool(found) == HeldFromBase(share=0.5, until=until).holds(steps)
+    assert all(1 / 6 <= (place + 1) / steps <= until + 1e-6 for place in found)
+
+
+def test_who_else_is_called_back_gets_what_it_asked_for() -> None:
+    asked: list[set[str]] = []
+
+    def other(pipeline: object, place: int, timestep: object, tensors: dict[str, object]) -> dict[str, object]:
+        asked.append(set(tensors))
+        return {"prompt_embeds": "new"}
+
+    base, shifted = _latents()
+    call = {
+        "guidance_scale": 2.0,
+        "callback_on_step_end": other,
+        "callback_on_step_end_tensor_inputs": ["prompt_embeds"],
+    }
+    both = with_held_parts(call, HeldParts(3, 0.5, 1.0))
+    assert both["guidance_scale"] == 2.0
+    assert both["callback_on_step_end_tensor_inputs"] == ["prompt_embeds", "latents"]
+    tensors = {"prompt_embeds": "old", "latents": torch.cat([base, shifted])}
+    found = both["callback_on_step_end"](SimpleNamespace(num_timesteps=2), 0, None, tensors)
+    assert asked == [{"prompt_embeds"}]
+    assert set(found) == {"prompt_embeds", "latents"}

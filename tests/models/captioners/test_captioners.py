@@ -1,0 +1,481 @@
+"""Every kind of captioner: captions and likelihoods by one way of decoding, and files of strangers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy import stats
+from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessorList, TopPLogitsWarper
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.captioners import Captioner, CaptionExample, describe_captioner, load_captioner
+from counterfoil.models.captioners.captioner import TOP_P, chosen_token
+from counterfoil.models.captioners.of_chat import QUESTION, ChatCaptioner, _tried
+from counterfoil.models.captioners.of_decoders import BlipCaptioner, GitCaptioner, VisionEncoderDecoderCaptioner
+from support.files import Payload, edit
+from support.images import noise
+from tiny_captioners import CHAT, EVERY, PLAIN, llava, vision_encoder_decoder
+
+CAPTIONS = (
+    "a photo of a red sandal in the snow",
+    "",
+    "bag",
+    "a photo of a bag at night with a person and a coat on grass",
+)
+
+
+@pytest.fixture(scope="module", params=list(EVERY))
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return EVERY[request.param](tmp_path_factory.mktemp("captioner") / request.param)
+
+
+@pytest.fixture(scope="module")
+def captioner(folder: Path) -> Captioner:
+    return load_captioner(f"local-dir:{folder}")
+
+
+@pytest.fixture(scope="module")
+def generate(folder: Path, captioner: Captioner) -> Any:
+    """transformers' own generate, of its own loading, for `noise(0)`: greedy, with the settings given."""
+    model: Any = AutoModelForImageTextToText.from_pretrained(folder).eval()
+    inputs: Any
+    if folder.name in PLAIN:
+        assert isinstance(captioner, VisionEncoderDecoderCaptioner | GitCaptioner | BlipCaptioner)
+        inputs = {"pixel_values": captioner.preparation.pixels(noise(0))}
+    else:
+        content = [{"type": "image", "image": noise(0)}, {"type": "text", "text": QUESTION}]
+        inputs = AutoProcessor.from_pretrained(folder).apply_chat_template(
+            [{"role": "user", "content": content}],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+
+    # BLIP's own generate names them itself.
+    named = {} if folder.name == "blip" else {"eos_token_id": captioner.ends[0], "pad_token_id": 0}
+
+    def generated(**settings: Any) -> Any:
+        return model.generate(**inputs, **named, do_sample=False, num_beams=1, return_dict_in_generate=True, **settings)
+
+    return generated
+
+
+class Forcing:
+    """Leaves one token to choose at each step: those of a caption, one after another."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        self.left = list(tokens)
+
+    def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        kept = torch.full_like(scores, -torch.inf)
+        token = self.left.pop(0)
+        kept[:, token] = scores[:, token]
+        return kept
+
+
+@pytest.mark.parametrize("caption", CAPTIONS)
+def test_likelihoods_are_the_transition_scores_of_generate(captioner: Captioner, generate: Any, caption: str) -> None:
+    tokens = [*captioner._tokens(caption), captioner.ends[0]]
+    forced = LogitsProcessorList([Forcing(tokens)])
+    out = generate(logits_processor=forced, max_new_tokens=len(tokens), output_logits=True)
+    told = [torch.log_softmax(scores[0].float(), -1)[token] for scores, token in zip(out.logits, tokens, strict=True)]
+    sums, counts = captioner.log_likelihoods(noise(0), [caption])
+    assert counts.tolist() == [len(tokens)]
+    assert sums[0] == pytest.approx(float(sum(told)), abs=1e-3)
+
+
+def test_the_first_caption_is_the_greedy_one_of_generate(captioner: Captioner, generate: Any) -> None:
+    out = generate(max_new_tokens=8, suppress_tokens=list(captioner.never), output_scores=True)
+    written = captioner.tokenizer.decode(out.sequences[0, -len(out.scores) :], skip_special_tokens=True)
+    found = captioner.captions(noise(0), number=3, most_tokens=8)
+    assert len(found) == 3
+    assert found[0] == written.strip()
+    assert captioner.captions(noise(0), most_tokens=8) == found[:1]
+
+
+def test_an_image_answers_the_same_whatever_came_before(captioner: Captioner) -> None:
+    asked: dict[str, Any] = {"prefix": "a photo of a", "number": 3, "seed": 5, "most_tokens": 6}
+    first = [captioner.captions(noise(seed), **asked) for seed in (0, 1)]
+    again = [captioner.captions(noise(seed), **asked) for seed in (1, 0)]
+    assert first == again[::-1]
+    assert first[0] != first[1]
+    sums, _ = captioner.log_likelihoods(noise(0), CAPTIONS)
+    for other in ([*CAPTIONS[::-1]], [*CAPTIONS, *["a red bag"] * 9], list(CAPTIONS[2:])):
+        found = dict(zip(other, captioner.log_likelihoods(noise(0), other)[0], strict=True))
+        assert all(found[caption] == told for caption, told in zip(CAPTIONS, sums, strict=True) if caption in found)
+
+
+def test_nobody_elses_chance_is_drawn_from(captioner: Captioner) -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    drawn = captioner.captions(noise(0), number=4, most_tokens=6, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(4)
+    assert captioner.captions(noise(0), number=4, most_tokens=6, seed=1) == drawn
+    others = [captioner.captions(noise(0), number=4, most_tokens=6, seed=seed) for seed in range(2, 6)]
+    assert all(other[0] == drawn[0] for other in others)
+    assert any(other[1:] != drawn[1:] for other in others)
+
+
+@pytest.mark.parametrize("prefix", ["a photo of a", "  a photo of a sandal \n"])
+def test_captions_are_completions_of_the_prefix(captioner: Captioner, prefix: str) -> None:
+    found = captioner.captions(noise(2), prefix=prefix, number=4, most_tokens=5)
+    assert all(caption.startswith(prefix.strip()) for caption in found)
+    assert len(set(found)) > 1 or found[0] == prefix.strip()
+    assert all(len(captioner._tokens(caption)) <= len(captioner._tokens(prefix.strip())) + 5 for caption in found)
+
+
+def test_an_image_is_looked_at_once(captioner: Captioner, folder: Path) -> None:
+    looks: list[int] = []
+    names = ("vision_model", "vision_tower", "image_encoder", "visual", "encoder")
+    modules = dict(captioner.module.named_modules())
+    towers = [one for name, one in modules.items() if name.rpartition(".")[2] in names]
+    hook = towers[0].register_forward_hook(lambda *_: looks.append(1))
+    captioner.captions(noise(0), number=3, most_tokens=4)
+    assert len(looks) == 1
+    captioner.log_likelihoods(noise(0), [*CAPTIONS, *("red bag " * n for n in range(1, 9))])
+    assert len(looks) == 2
+    hook.remove()
+
+
+def test_it_is_known_by_its_content_and_described_without_weights(
+    captioner: Captioner, folder: Path, tmp_path: Path
+) -> None:
+    again = EVERY[folder.name](tmp_path / "elsewhere")
+    assert load_captioner(f"local-dir:{again}").key == captioner.key
+    other = EVERY[folder.name](tmp_path / "other", seed=1)
+    assert load_captioner(f"local-dir:{other}").key != captioner.key
+    (other / "model.safetensors").write_bytes(b"no weights")
+    about = describe_captioner(f"local-dir:{other}")
+    assert about.model_type == folder.name
+    assert about.takes_examples is captioner.takes_examples is (folder.name in CHAT)
+    assert about.revision is None
+
+
+def test_examples_are_shown_where_they_can_be(captioner: Captioner) -> None:
+    shown = [CaptionExample("a photo of a red bag", noise(7)), CaptionExample("a striped coat")]
+    alone, _ = captioner.log_likelihoods(noise(0), ["a coat"])
+    if not captioner.takes_examples:
+        with pytest.raises(UserError, match="takes no examples"):
+            captioner.captions(noise(0), examples=shown)
+        return
+    told = [captioner.log_likelihoods(noise(0), ["a coat"], examples=some)[0] for some in (shown[:1], shown[1:], shown)]
+    assert len({float(one[0]) for one in (alone, *told)}) == 4
+    assert captioner.captions(noise(0), most_tokens=4, examples=shown)
+
+
+def test_numbers_that_mean_nothing_are_refused(captioner: Captioner) -> None:
+    for number, most_tokens in ((0, 40), (1, 0)):
+        with pytest.raises(ValueError, match="at least one"):
+            captioner.captions(noise(0), number=number, most_tokens=most_tokens)
+    sums, tokens = captioner.log_likelihoods(noise(0), [])
+    assert sums.shape == tokens.shape == (0,)
+    assert np.isfinite(captioner.log_likelihoods(noise(0, 33, 7), CAPTIONS)[0]).all()
+
+
+TEXTS = [
+    "a photo of a red bag in the snow",
+    "",
+    "a coat",
+    "a photo of a striped sandal at night on grass with a person",
+]
+
+
+@pytest.fixture(scope="module", params=list(CHAT))
+def chat_captioner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ChatCaptioner:
+    folder = CHAT[request.param](tmp_path_factory.mktemp("chat") / request.param)
+    found = load_captioner(f"local-dir:{folder}")
+    assert isinstance(found, ChatCaptioner)
+    return found
+
+
+def test_going_on_is_reading_whole(chat_captioner: ChatCaptioner) -> None:
+    assert chat_captioner.goes_on
+    whole = replace(chat_captioner, goes_on=False)
+    shown = [CaptionExample("a red bag", noise(4))]
+    for examples in ((), shown):
+        found, counts = chat_captioner.log_likelihoods(noise(0), TEXTS, examples=examples)
+        expected, tokens = whole.log_likelihoods(noise(0), TEXTS, examples=examples)
+        np.testing.assert_allclose(found, expected, atol=1e-3)
+        assert counts.tolist() == tokens.tolist()
+    asked: dict[str, Any] = {"prefix": "a photo of a", "number": 3, "most_tokens": 5}
+    assert chat_captioner.captions(noise(1), **asked) == whole.captions(noise(1), **asked)
+
+
+class Forgetful(ChatCaptioner):
+    """Goes on as if nothing had been read before."""
+
+    def _went_on(self, seen: Any, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
+        scores = super()._went_on(seen, cache, ids, done)
+        return scores.flip(-1) if self.goes_on else scores
+
+
+class Refusing(ChatCaptioner):
+    """Takes nothing behind what it has read."""
+
+    def _went_on(self, seen: Any, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
+        if self.goes_on:
+            raise ValueError("no cache of this kind")
+        return super()._went_on(seen, cache, ids, done)
+
+
+@pytest.mark.parametrize("kind", [Forgetful, Refusing])
+def test_a_model_that_does_not_go_on_is_read_whole(chat_captioner: ChatCaptioner, kind: type[ChatCaptioner]) -> None:
+    parts = {name: getattr(chat_captioner, name) for name in chat_captioner.__dataclass_fields__}
+    found = _tried(kind(**parts))
+    assert not found.goes_on
+    expected, _ = chat_captioner.log_likelihoods(noise(0), TEXTS)
+    np.testing.assert_allclose(found.log_likelihoods(noise(0), TEXTS)[0], expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["<image>", "<|image_pad|>", "<end>", "<fake_token_around_image>"])
+def test_names_of_tokens_in_a_text_are_words(chat_captioner: ChatCaptioner, name: str) -> None:
+    special = set(chat_captioner.tokenizer.all_special_ids) - {chat_captioner.tokenizer.unk_token_id}
+    assert not special & set(chat_captioner._tokens(f"a photo {name} of {name}"))
+    texts: Sequence[CaptionExample] = (CaptionExample(f"{name} a bag {name}", noise(3)), CaptionExample(f"a{name}"))
+    found = chat_captioner.captions(noise(0), prefix=f"a {name}", number=2, most_tokens=4, examples=texts)
+    assert all(caption.startswith(f"a {name}") for caption in found)
+    assert np.isfinite(chat_captioner.log_likelihoods(noise(0), [f"a {name} bag"], examples=texts)[0]).all()
+
+
+def test_an_answer_begins_where_the_template_writes_it(chat_captioner: ChatCaptioner) -> None:
+    asked = chat_captioner._asked(noise(0), [])
+    begun = chat_captioner.tokenizer.decode(asked["input_ids"][0])
+    assert "".join(begun.split()).endswith("assistant:")
+    assert chat_captioner.lead == " "  # the template of these models writes "assistant : answer"
+
+
+SCORES = torch.tensor([1.0, 3.0, 0.5, 2.5, -4.0, 2.5, -9.0])
+
+
+def test_without_chance_it_is_the_likeliest() -> None:
+    assert chosen_token(SCORES, None) == 1
+    assert chosen_token(torch.zeros(5), None) == 0
+
+
+@pytest.mark.parametrize("scores", [SCORES, torch.zeros(8), torch.tensor([9.0, 0.0, 0.0]), torch.tensor([1.0])])
+def test_shares_are_those_of_transformers_own_nucleus(scores: torch.Tensor) -> None:
+    none: Any = torch.empty(1, 0, dtype=torch.long)
+    kept = torch.softmax(TopPLogitsWarper(TOP_P)(none, scores[None].double())[0], -1).numpy()
+    chance = torch.Generator().manual_seed(0)
+    drawn = np.bincount([chosen_token(scores, chance) for _ in range(4000)], minlength=len(scores))
+    assert not drawn[kept == 0].any()
+    some = kept > 0
+    if some.sum() > 1:
+        assert stats.chisquare(drawn[some], 4000 * kept[some] / kept[some].sum()).pvalue > 1e-4
+
+
+def test_what_has_no_share_is_never_drawn() -> None:
+    scores = SCORES.clone()
+    scores[[1, 3, 5]] = -torch.inf
+    chance = torch.Generator().manual_seed(1)
+    assert {chosen_token(scores, chance) for _ in range(300)} <= {0, 2}
+
+
+def test_the_same_chance_draws_the_same() -> None:
+    chances = [torch.Generator().manual_seed(seed) for seed in (7, 7, 8)]
+    runs = [[chosen_token(SCORES, chance) for _ in range(50)] for chance in chances]
+    assert runs[0] == runs[1] != runs[2]
+
+
+HUGE = 2**40
+PROCESSOR = "preprocessor_config.json"
+TOKENIZER = "tokenizer_config.json"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("captioners")
+    return {"two": vision_encoder_decoder(root / "two"), "chat": llava(root / "chat")}
+
+
+@pytest.fixture
+def mine(saved: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved["two"], tmp_path / "mine"))
+
+
+@pytest.fixture
+def chat(saved: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved["chat"], tmp_path / "chat"))
+
+
+CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import {} as Evil\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "named", "base"),
+    [
+        ("config.json", {"AutoConfig": "evil.Evil"}, "ViTConfig"),
+        ("config.json", {"AutoModelForImageTextToText": "evil.Evil"}, "VisionEncoderDecoderModel"),
+        (PROCESSOR, {"AutoImageProcessor": "evil.Evil"}, "ViTImageProcessor"),
+        (TOKENIZER, {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, "PreTrainedTokenizerFast"),
+        ("processor_config.json", {"AutoProcessor": "evil.Evil"}, "LlavaProcessor"),
+        ("generation_config.json", {"AutoConfig": "evil.Evil"}, "GenerationConfig"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["mine", "chat"])
+def test_code_of_an_author_never_runs(
+    request: pytest.FixtureRequest, kind: str, tmp_path: Path, file: str, named: Any, base: str
+) -> None:
+    folder: Path = request.getfixturevalue(kind)
+    (folder / "evil.py").write_text(CODE.format(str(tmp_path / "ran"), base))
+    edit(folder / file, lambda document: document.update(auto_map=named))
+    with pytest.raises(UserError, match="auto_map names code of its author, which is never run"):
+        describe_captioner(f"local-dir:{folder}")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_way_of_generating_that_the_folder_brings_is_left_aside(mine: Path, tmp_path: Path) -> None:
+    expected = load_captioner(f"local-dir:{mine}").captions(noise(0), number=2, most_tokens=5)
+    (mine / "custom_generate").mkdir()
+    (mine / "custom_generate" / "generate.py").write_text(CODE.format(str(tmp_path / "ran"), "ViTConfig"))
+    edit(mine / "generation_config.json", lambda document: document.update(max_length=1, num_beams=7, top_k=1))
+    assert load_captioner(f"local-dir:{mine}").captions(noise(0), number=2, most_tokens=5) == expected
+    assert not (tmp_path / "ran").exists()
+
+
+def test_pickled_weights_are_never_read(mine: Path, tmp_path: Path) -> None:
+    (mine / "model.safetensors").unlink()
+    (mine / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
+    with pytest.raises(UserError, match="safetensors"):
+        load_captioner(f"local-dir:{mine}")
+    assert not (tmp_path / "ran").exists()
+
+
+ODD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "kind": ("config.json", {"model_type": "bert"}, "no captioner of that kind"),
+    "no kind": ("config.json", {"model_type": ["vit"]}, "no captioner of that kind"),
+    "no template": ("config.json", {"model_type": "llava", "architectures": []}, "it has no chat template"),
+    "other head": ("config.json", {"architectures": ["VitForImageClassification"]}, "trained for something else"),
+    "inside": ("config.json", {"more": [{"model_type": "timm_wrapper"}]}, "is 'timm_wrapper', which is not built"),
+    "encoder": ("config.json", {"encoder": {"model_type": "bert"}}, "encoder.model_type is 'bert'"),
+    "decoder": ("config.json", {"decoder": {"model_type": "vit"}}, "decoder.model_type is 'vit'"),
+    "half": ("config.json", {"decoder": 7}, "decoder is 7, expected a mapping"),
+    "width": ("config.json", {"hidden_size": HUGE}, "expected at most 1,000,000"),
+    "backbone": ("config.json", {"nested": [{"use_timm_backbone": True}]}, "use_timm_backbone is not followed"),
+    "quantised": ("config.json", {"quantization_config": {"quant_method": "gptq"}}, "is not followed"),
+    "side": (PROCESSOR, {"size": {"height": HUGE, "width": 32}}, "expected at most 4,096"),
+    "class": (PROCESSOR, {"image_processor_type": "os.system"}, "expected a class of transformers"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_no_captioner_says_is_told_before_a_weight_is_read(mine: Path, case: str) -> None:
+    file, values, expected = ODD[case]
+    (mine / "model.safetensors").write_bytes(b"no weights")
+    edit(mine / file, lambda document: document.update(values))
+    with pytest.raises(UserError) as refused:
+        describe_captioner(f"local-dir:{mine}")
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", TOKENIZER, PROCESSOR, "generation_config.json"])
+@pytest.mark.parametrize("content", [b"", b"[1]", b"\xff\xfe", b'{"a":' * 100_000])
+def test_damaged_files_are_told(mine: Path, file: str, content: bytes) -> None:
+    (mine / file).write_bytes(content)
+    with pytest.raises(CounterfoilError):
+        load_captioner(f"local-dir:{mine}")
+
+
+def test_what_is_no_file_is_not_waited_for(mine: Path) -> None:
+    (mine / "tokenizer.json").unlink()
+    os.mkfifo(mine / "tokenizer.json")
+    with pytest.raises(UserError, match=r"has no tokenizer.json"):
+        describe_captioner(f"local-dir:{mine}")
+
+
+def test_a_tokenizer_opens_no_file_that_it_names(mine: Path, tmp_path: Path) -> None:
+    expected = load_captioner(f"local-dir:{mine}").captions(noise(0))
+    (tmp_path / "vocab.txt").write_text("secret\n")
+    named = {f"{part}_file": str(tmp_path / "vocab.txt") for part in ("vocab", "tokenizer", "merges", "spm")}
+    edit(mine / TOKENIZER, lambda document: document.update(named))
+    assert load_captioner(f"local-dir:{mine}").captions(noise(0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("half", "values"),
+    [
+        ("decoder", {"n_embd": 900_000, "n_head": 1}),
+        ("decoder", {"vocab_size": 1_000_000, "n_embd": 9_600}),
+        ("encoder", {"hidden_size": 900_000, "num_attention_heads": 1}),
+        ("encoder", {"image_size": 1_000_000, "patch_size": 1}),
+    ],
+)
+def test_sizes_that_the_weights_cannot_fill_take_no_memory(mine: Path, half: str, values: dict[str, Any]) -> None:
+    edit(mine / "config.json", lambda document: document[half].update(values))
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match="Configuration and weights are not of one model"):
+        load_captioner(f"local-dir:{mine}")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most < 300_000  # kB
+
+
+def test_weights_are_all_there_and_are_numbers(mine: Path) -> None:
+    stored = load_file(mine / "model.safetensors")
+    key = next(key for key in stored if key.endswith("crossattention.c_attn.weight"))
+    save_file({k: v for k, v in stored.items() if k != key}, mine / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RunFailure, match="which would be made up"):
+        load_captioner(f"local-dir:{mine}")
+    stored[key][0, 0] = float("nan")
+    save_file(stored, mine / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match="not finite"):
+        load_captioner(f"local-dir:{mine}")
+    (mine / "model.safetensors").write_bytes((mine / "model.safetensors").read_bytes()[:1000])
+    with pytest.raises(RunFailure, match="damaged"):
+        load_captioner(f"local-dir:{mine}")
+
+
+def test_a_tokenizer_of_another_model_is_told(mine: Path) -> None:
+    document = json.loads((mine / "tokenizer.json").read_text())
+    document["model"]["vocab"]["sandal"] = 999
+    (mine / "tokenizer.json").write_text(json.dumps(document))
+    captioner = load_captioner(f"local-dir:{mine}")
+    with pytest.raises(RunFailure, match="id 999"):
+        captioner.log_likelihoods(noise(0), ["a sandal"])
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ 1/0 }}", "{% for", "{{ ''.__class__.__mro__[1].__subclasses__() }}", "no image at all", ""]
+)
+def test_a_template_that_asks_nothing_is_told(chat: Path, template: str) -> None:
+    (chat / "chat_template.jinja").write_text(template)
+    with pytest.raises(CounterfoilError):
+        load_captioner(f"local-dir:{chat}")
+
+
+def test_a_template_without_end_is_not_read(chat: Path) -> None:
+    (chat / "chat_template.jinja").write_text("{# " + "x" * 300_000 + " #}")
+    with pytest.raises(UserError, match="expected at most 200,000"):
+        describe_captioner(f"local-dir:{chat}")
+
+
+@pytest.mark.parametrize("name", ["", " ", "local-dir:/nowhere", "lab:captionr", "no name of the hub"])
+def test_names_of_nothing_are_told(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CounterfoilError):
+        describe_captioner(name)
+
+
+def test_a_folder_of_something_else_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no config.json"):
+        describe_captioner(f"local-dir:{tmp_path}")
+
+
+@pytest.mark.parametrize("part", ["normalizer", "decoder"])
+@pytest.mark.parametrize("steps", [[("a", "aa")] * 34, [("x", "y" * 3000)]])
+def test_a_tokenizer_that_makes_texts_long_is_refused(mine: Path, part: str, steps: list[tuple[str, str]]) -> None:
+    made = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in steps]
+    edit(mine / "tokenizer.json", lambda c: c.update({part: {"type": "Sequence", f"{part}s": made}}))
+    with pytest.raises(UserError, match=rf"tokenizer\.json: its {part} makes a text more than 64 times as long"):
+        describe_captioner(f"local-dir:{mine}")

@@ -1,0 +1,720 @@
+"""Classifiers of timm: what is no classifier is told in words before a weight is read, and no pickle runs."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import json
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from hostile_files import FORMS, Attack, assert_that_it_works
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from timm.models import save_for_hf
+
+import warm
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models import trials
+from counterfoil.models.classifiers import describe_classifier, load_classifier, of_timm
+from counterfoil.models.classifiers.of_timm import INTERPOLATIONS, checked_config
+from counterfoil.models.weights_files import read_pickled
+from loopback_hub.clients import client, client_environment
+from loopback_hub.hub import LoopbackHub
+
+CONFIG = {
+    "input_size": [3, 32, 32],
+    "test_input_size": [3, 48, 48],
+    "test_crop_pct": 1.0,
+    "crop_pct": 0.9,
+    "interpolation": "bilinear",
+    "mean": [0.5, 0.5, 0.5],
+    "std": [0.25, 0.25, 0.25],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier") / "tiny"
+    torch.manual_seed(7)
+    model: Any = timm.create_model("test_resnet", num_classes=4)
+    names = {"label_names": ["a", "b", "c", "d"]}
+    model.pretrained_cfg.update(CONFIG)
+    save_for_hf(model, str(folder), model_config=names, safe_serialization=True)
+    return folder
+
+
+def copied(folder: Path, to: Path) -> Path:
+    to.mkdir()
+    for file in folder.iterdir():
+        (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+def test_the_loaded_tensors_are_those_of_the_file(folder: Path) -> None:
+    classifier = load_classifier(f"local-dir:{folder}")
+    loaded, stored = classifier.module.state_dict(), load_file(folder / "model.safetensors")
+    assert set(loaded) == set(stored)
+    assert all(torch.equal(loaded[key], stored[key]) for key in stored)
+
+
+def test_a_classifier_is_in_eval_mode_without_gradients_at_its_test_size(folder: Path) -> None:
+    classifier = of_timm.load(f"local-dir:{folder}")
+    assert not classifier.module.training
+    assert not any(parameter.requires_grad for parameter in classifier.module.parameters())
+    assert (classifier.num_classes, classifier.architecture) == (4, "test_resnet")
+    assert classifier.data_config["input_size"] == [3, 48, 48]
+    assert classifier.data_config["crop_pct"] == 1.0
+    assert classifier.data_config["std"] == [0.25, 0.25, 0.25]
+
+
+def test_half_precision_weights_load_into_float32(folder: Path, tmp_path: Path) -> None:
+    half = copied(folder, tmp_path / "half")
+    stored = load_file(half / "model.safetensors")
+    save_file(
+        {key: value.half() if value.is_floating_point() else value for key, value in stored.items()},
+        half / "model.safetensors",
+    )
+    loaded = load_classifier(f"local-dir:{half}").module.state_dict()
+    assert all(value.dtype == torch.float32 for value in loaded.values() if value.is_floating_point())
+    assert all(torch.equal(loaded[k], v.half().float()) for k, v in stored.items() if v.is_floating_point())
+
+
+def test_the_hash_follows_the_weights_and_not_the_place(folder: Path, tmp_path: Path) -> None:
+    same = copied(folder, tmp_path / "same")
+    other = copied(folder, tmp_path / "other")
+    stored = load_file(other / "model.safetensors")
+    key = next(key for key, value in stored.items() if value.is_floating_point())
+    stored[key].view(-1)[0] += 1e-3
+    save_file(stored, other / "model.safetensors")
+    hashes = [load_classifier(f"local-dir:{place}").sha256 for place in (folder, same, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_description_needs_no_weights_to_be_read(folder: Path, tmp_path: Path) -> None:
+    unreadable = copied(folder, tmp_path / "unreadable")
+    (unreadable / "model.safetensors").write_bytes(b"not weights")
+    facts = describe_classifier(f"local-dir:{unreadable}")
+    assert (facts.architecture, facts.num_classes, facts.label_names) == (
+        "test_resnet",
+        4,
+        ("a", "b", "c", "d"),
+    )
+    with pytest.raises(RunFailure, match="damaged"):
+        load_classifier(f"local-dir:{unreadable}")
+
+
+def test_missing_weights_are_refused_rather_than_left_random(folder: Path, tmp_path: Path) -> None:
+    other = copied(folder, tmp_path / "missing")
+    stored = load_file(other / "model.safetensors")
+    del stored["fc.weight"]
+    save_file(stored, other / "model.safetensors")
+    with pytest.raises(RunFailure, match="could not be loaded"):
+        load_classifier(f"local-dir:{other}")
+
+
+def test_timm_names_are_described_from_their_registry() -> None:
+    facts = describe_classifier("resnet18.a1_in1k")
+    assert (facts.architecture, facts.num_classes) == ("resnet18", 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("resnet81", "did you mean 'resnet"),
+        ("resnet18.a1_in1q", "it has .*a1_in1k"),
+        ("timm/resnet18", "no timm name"),
+        ("./no/such/folder", "there is no folder"),
+        ("local-dir:/no/such/folder", "there is no folder"),
+        ("lab:no_such_model_at_all", "the lab has no"),
+    ],
+)
+def test_a_name_that_is_no_model_is_a_users_mistake(name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        describe_classifier(name)
+
+
+def test_an_architecture_without_trained_weights_is_refused() -> None:
+    trained = set(timm.list_models(pretrained=True))
+    untrained = next(
+        name for name in timm.list_models() if not any(one.startswith(f"{name}.") or one == name for one in trained)
+    )
+    with pytest.raises(UserError, match="no trained weights"):
+        describe_classifier(untrained)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "no config.json"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+        (lambda folder: (folder / "config.json").write_text("{"), "not readable JSON"),
+        (lambda folder: (folder / "config.json").write_text("[1]"), "JSON mapping"),
+        (lambda folder: changed(folder, architecture="resnetty"), "does not know"),
+        (lambda folder: changed(folder, num_classes=0), "no classification head"),
+    ],
+)
+def test_a_broken_folder_says_what_is_missing(folder: Path, tmp_path: Path, break_it: Any, says: str) -> None:
+    broken = copied(folder, tmp_path / "broken")
+    break_it(broken)
+    with pytest.raises(UserError, match=says):
+        describe_classifier(f"local-dir:{broken}")
+
+
+def changed(folder: Path, **values: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+def test_a_hub_model_out_of_reach_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(CounterfoilError, match="the Hub cannot be reached") as caught:
+        describe_classifier("hf-hub:nobody/no-such-model-0")
+    assert caught.value.exit_code == 1
+
+
+# Heads differ: a plain layer, one behind a hidden layer wider than num_features, one behind a norm, one on a token.
+@pytest.mark.parametrize("architecture", ["test_resnet", "mobilenetv3_small_050", "test_convnext", "test_vit"])
+def test_features_are_what_the_last_layer_sees(tmp_path: Path, architecture: str) -> None:
+    torch.manual_seed(3)
+    model: Any = timm.create_model(architecture, num_classes=5)
+    save_for_hf(model, str(tmp_path / "model"), safe_serialization=True)
+    classifier = load_classifier(f"local-dir:{tmp_path / 'model'}")
+    assert classifier.input_size is not None
+    batch = torch.randn(3, *classifier.input_size)
+    features = classifier.features(batch, "cpu")
+    assert features is not None and features.shape == (3, classifier.module.head_hidden_size)
+    with torch.inference_mode():
+        again = classifier.module.get_classifier()(features)
+    torch.testing.assert_close(again, classifier.logits(batch, "cpu"))
+
+
+HUGE = 2**40
+
+
+@pytest.fixture(scope="module")
+def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    configured = tmp_path_factory.mktemp("classifier") / "tiny"
+    torch.manual_seed(7)
+    model: Any = timm.create_model("test_resnet", num_classes=4)
+    save_for_hf(model, str(configured), model_config={"label_names": ["a", "b", "c", "d"]}, safe_serialization=True)
+    return configured
+
+
+@pytest.fixture
+def mine(configured: Path, tmp_path: Path) -> Path:
+    """A copy whose weights cannot be read: what is told here is told without them."""
+    shutil.copytree(configured, tmp_path / "mine")
+    (tmp_path / "mine" / "model.safetensors").write_bytes(b"no weights")
+    return tmp_path / "mine"
+
+
+def change(configured: Path, **values: Any) -> str:
+    """The name of the folder after its configuration changed; names with a dot stand in `pretrained_cfg`."""
+    file = configured / "config.json"
+    document = json.loads(file.read_text())
+    for key, value in values.items():
+        place = document["pretrained_cfg"] if key.startswith("its_") else document
+        place[key.removeprefix("its_")] = value
+    file.write_text(json.dumps(document))
+    return f"local-dir:{configured}"
+
+
+NO_SIZES = (
+    [3, 100_000, 100_000], [3, 0, 0], [1, 32, 32], [3, 32], [3, 32.0, 32], [3, 4097, 1], [3, True, 32], [3, -5, 32],
+    [3, HUGE, 1], "3,32,32", {"h": 3}, 32, [[3], 3, 3],
+)  # fmt: skip
+NO_CROPS = (1e-9, 0, -1, 100, float("nan"), float("inf"), "0.9", True, [0.9], HUGE)
+NO_STDS = (
+    [0, 0, 0], [0.5, 0.5, 0], [1, 1], 1, "std", [float("nan")] * 3, [1e-300] * 3, [-1, 1, 1], [True] * 3, [None] * 3,
+    [HUGE] * 3,
+)  # fmt: skip
+NO_MEANS = ([0, 0], 0.5, [float("nan"), 0, 0], [float("inf"), 0, 0], ["0"] * 3, [HUGE] * 3)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("input_size", value) for value in NO_SIZES),
+        ("test_input_size", [3, 0, 32]),
+        *(("crop_pct", value) for value in NO_CROPS),
+        ("test_crop_pct", 1e-9),
+        *(("std", value) for value in NO_STDS),
+        *(("mean", value) for value in NO_MEANS),
+        *(("interpolation", value) for value in ("sinc", "random", 3, ["bicubic"], {})),
+        *(("crop_mode", value) for value in ("corner", 1, ["center"])),
+        ("fixed_input_size", "yes"),
+    ],
+)
+def test_an_input_that_no_image_can_have_is_refused(mine: Path, key: str, value: Any) -> None:
+    name = change(mine, **{f"its_{key}": value})
+    with pytest.raises(UserError) as refused:
+        describe_classifier(name)
+    (problem,) = refused.value.problems
+    assert name in problem and f"pretrained_cfg.{key}: found " in problem and ", expected " in problem
+    assert "\n" not in problem and len(problem) < 400 + len(name)
+
+
+def test_sides_and_crop_that_fit_alone_may_be_too_much_together(mine: Path) -> None:
+    """4,096 / 0.1 pixels a side: an image of 5 GB."""
+    with pytest.raises(UserError, match="would be resized to 40,960 x 40,960"):
+        describe_classifier(change(mine, its_input_size=[3, 4096, 4096], its_crop_pct=0.1))
+
+
+@pytest.mark.parametrize("value", [True, False, -1, 0, HUGE, "ten", "4", 4.0, [4], {}, float("nan")])
+def test_a_number_of_classes_that_is_none_is_refused(mine: Path, value: Any) -> None:
+    with pytest.raises(UserError, match="no classification head"):
+        describe_classifier(change(mine, num_classes=value, model_args={}))
+
+
+@pytest.mark.parametrize(
+    "value", [["resnet18"], {"a": 1}, None, 3, "", "hf-hub:eve/evil", "local-dir:/tmp", "../x", "a" * 9999]
+)
+def test_an_architecture_that_timm_does_not_know_is_refused(mine: Path, value: Any) -> None:
+    with pytest.raises(UserError, match="does not know") as refused:
+        describe_classifier(change(mine, architecture=value))
+    assert len(refused.value.problems[0]) < 400 + len(str(mine))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["abcd", [1, 2, 3, 4], ["a", None], {"a": 1}, 7, ["a\ud800"], ["a\x1b[31m"], ["a\nb"], ["a" * 10_000], [["a"]]],
+)
+def test_names_of_outputs_that_are_no_text_are_refused(mine: Path, value: Any) -> None:
+    with pytest.raises(UserError, match="label_names: found") as refused:
+        describe_classifier(change(mine, label_names=value))
+    refused.value.problems[0].encode()
+
+
+@pytest.mark.parametrize("key", ["pretrained_cfg", "model_args"])
+@pytest.mark.parametrize("value", [[1], "x", 3, True])
+def test_a_part_that_is_no_mapping_is_refused(mine: Path, key: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"{key}: found .*, expected a mapping"):
+        describe_classifier(change(mine, **{key: value}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"checkpoint_path": "/etc/hostname"}, "checkpoint_path says how a model is made"),
+        ({"pretrained_strict": False}, "pretrained_strict says how"),
+        ({"pretrained": False}, "pretrained says how"),
+        ({"pretrained_cfg_overlay": {"file": "/etc/hostname"}}, "pretrained_cfg_overlay says how"),
+        ({"cache_dir": "/tmp"}, "cache_dir says how"),
+        ({"features_only": True}, "features_only says how"),
+        ({"pruned": True}, "pruned says how"),
+        ({"device": "cuda"}, "device says how"),
+        ({"depth": HUGE}, "expected a whole number from"),
+        ({"drop_rate": float("nan")}, "expected a number from"),
+        ({"channels": list(range(1000))}, "at most 64 values"),
+        ({"channels": [[[1]]]}, "or a short list"),
+        ({"block_args": {"a": 1}}, "or a short list"),
+        ({"act_layer": "a" * 1000}, "printable characters"),
+        ({"num_classes": 5}, "model_args.num_classes is 5, num_classes 4"),
+        ({"in_chans": 4}, "expected 3"),
+        ({"img_size": 100_000}, "sides from 1 to 4,096"),
+        ({"img_size": [3, 3, 3]}, "sides from 1 to 4,096"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_not_the_models_are_refused(mine: Path, arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        describe_classifier(change(mine, model_args=arguments))
+
+
+def test_all_problems_are_told_together(mine: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        describe_classifier(change(mine, architecture="x", num_classes=-1, its_std=[0, 0, 0], its_interpolation="sinc",
+                                   model_args={"depth": HUGE}, label_names=3))  # fmt: skip
+    assert len(refused.value.problems) == 6
+    for word in ("architecture", "num_classes", "std", "interpolation", "depth", "label_names"):
+        assert sum(f"{word}" in problem for problem in refused.value.problems) == 1
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+_PLACES = ("architecture", "num_classes", "label_names", "pretrained_cfg", "model_args")
+_INNER = ("input_size", "crop_pct", "interpolation", "crop_mode", "mean", "std", "fixed_input_size", "num_classes")
+
+
+@given(st.data())
+def test_any_value_in_any_place_is_taken_or_told(data: st.DataObject) -> None:
+    document: dict[str, Any] = {"architecture": "test_resnet", "num_classes": 4, "pretrained_cfg": {}}
+    for place in data.draw(st.lists(st.sampled_from(_PLACES), max_size=2)):
+        document[place] = data.draw(json_values)
+    if isinstance(document["pretrained_cfg"], dict):
+        for place in data.draw(st.lists(st.sampled_from(_INNER), max_size=2)):
+            document["pretrained_cfg"][place] = data.draw(json_values)
+    try:
+        config = checked_config("m", json.loads(json.dumps(document)))
+    except UserError as error:
+        assert all("\n" not in problem and len(problem) < 600 for problem in error.problems)
+        str(error).encode()
+    else:
+        assert timm.is_model(config.architecture)
+        assert isinstance(config.num_classes, int) and not isinstance(config.num_classes, bool)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
+        (b" " * 1_000_001, "1,000,001 bytes, expected at most 1,000,000"),
+        (b"\xff\xfe", "not readable JSON"),
+        (b"[1, 2]", "JSON mapping"),
+        (b"3", "JSON mapping"),
+        (b'{"num_classes": ' + b"9" * 5000 + b"}", "not readable JSON"),
+        (b"", "not readable JSON"),
+    ],
+)
+def test_a_file_of_anything_is_told(mine: Path, content: bytes, says: str) -> None:
+    (mine / "config.json").write_bytes(content)
+    with pytest.raises(UserError, match=says) as refused:
+        describe_classifier(f"local-dir:{mine}")
+    assert len(refused.value.problems[0]) < 1000
+
+
+def test_only_a_regular_file_is_read(mine: Path) -> None:
+    file = mine / "config.json"
+    for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")):
+        file.rmdir() if file.is_dir() else file.unlink()
+        make(file)
+        with pytest.raises(UserError, match="expected a regular file"):
+            describe_classifier(f"local-dir:{mine}")
+
+
+# What timm would read instead of the folder's weights; its loader of old formats among them.
+ELSEWHERE = {
+    "file": "/etc/hostname", "source": "timm", "hf_hub_id": "eve/evil", "hf_hub_filename": "evil.npz",
+    "url": "http://127.0.0.1:9/evil.pth", "custom_load": True, "state_dict": {"fc.weight": [1]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [*ELSEWHERE, "all"])
+def test_weights_come_from_the_folder_whatever_the_configuration_names(
+    configured: Path, mine: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(configured / "model.safetensors", mine)
+    wanted = load_classifier(f"local-dir:{configured}").sha256
+    named = ELSEWHERE if key == "all" else {key: ELSEWHERE[key]}
+    name = change(mine, **{f"its_{one}": value for one, value in named.items()})
+    read: list[str] = []
+    opened = builtins.open
+    monkeypatch.setattr(builtins, "open", lambda file, *a, **k: read.append(str(file)) or opened(file, *a, **k))
+    assert load_classifier(name).sha256 == wanted
+    assert not [file for file in read if file.startswith("/etc")]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"architecture": "vit_giant_patch14_dinov2", "model_args": {}}, "asks for .* parameters"),
+        ({"num_classes": 1_000_000, "model_args": {}}, "a tensor of 96,000,000 numbers"),
+        ({"model_args": {"channels": [60_000] * 4}}, "a tensor of 32,400,000,000 numbers"),
+        ({"model_args": {"layers": [60_000] * 4}}, "asks for more than"),
+        ({"architecture": "vit_tiny_patch16_224", "model_args": {"depth": 60_000}}, "asks for more than"),
+        ({"architecture": "vit_tiny_patch16_224", "model_args": {"img_size": 4096, "embed_dim": 60_000}}, "a tensor"),
+        ({"architecture": "swin_tiny_patch4_window7_224", "model_args": {"img_size": 4096, "window_size": 1024}},
+         "a tensor of 1,099,511,627,776"),
+        ({"architecture": "regnetx_002", "model_args": {"num_classes": 4, "output_stride": 0}}, "nothing can be built"),
+        ({"model_args": {"stem_width": -5}}, "nothing can be built"),
+        ({"model_args": {"no_such_argument": 1}}, "nothing can be built"),
+    ],
+)  # fmt: skip
+def test_a_model_larger_than_its_file_is_refused_before_memory_is_taken(
+    configured: Path, mine: Path, values: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    monkeypatch.setattr(trials, "_MOST_MODULES", 5_000)  # sooner met than ten times as many
+    shutil.copy(configured / "model.safetensors", mine)
+    name = change(mine, **values)
+    load_classifier(f"local-dir:{configured}")  # the libraries are in memory from here on
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match=says) as refused:
+        load_classifier(name)
+    assert len(refused.value.problems) == 1 and "\n" not in refused.value.problems[0]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB
+
+
+def test_as_many_parameters_as_the_weights_have_bytes_may_be_built_and_not_one_more(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(bytes(30))
+    trials.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
+    weights.write_bytes(bytes(29))
+    with pytest.raises(UserError, match=r"asks for 30 parameters, and its weights .* have 29 bytes"):
+        trials.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
+
+
+# Forms that timm's own models have, with what they resolve to.
+LEGITIMATE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "test size": (
+        {"test_input_size": [3, 192, 128], "test_crop_pct": 1.0},
+        {"input_size": [3, 192, 128], "crop_pct": 1.0},
+    ),
+    "wide crop": ({"crop_pct": 1.15}, {"crop_pct": 1.15}),
+    "squash": ({"crop_mode": "squash", "mean": [0, 0, 0], "std": [1, 1, 1]}, {"crop_mode": "squash", "std": [1, 1, 1]}),
+    "border": ({"crop_mode": "border", "interpolation": "bicubic"}, {"crop_mode": "border"}),
+    "nulls": ({"crop_pct": None, "test_input_size": None, "mean": None}, {"crop_pct": 0.875}),
+} | {one: ({"interpolation": one}, {"interpolation": one}) for one in INTERPOLATIONS}
+
+
+@pytest.mark.parametrize(("form", "resolved"), LEGITIMATE.values(), ids=LEGITIMATE)
+def test_a_form_that_models_have_is_followed(
+    configured: Path, tmp_path: Path, form: dict[str, Any], resolved: dict
+) -> None:
+    shutil.copytree(configured, tmp_path / "mine")
+    classifier = of_timm.load(change(tmp_path / "mine", **{f"its_{key}": value for key, value in form.items()}))
+    assert {key: classifier.data_config[key] for key in resolved} == resolved
+    image = Image.fromarray(np.zeros((50, 70, 3), np.uint8))
+    assert list(classifier.transform()(image).shape) == classifier.data_config["input_size"]
+
+
+def test_an_export_of_old_with_everything_in_one_mapping_loads(configured: Path, tmp_path: Path) -> None:
+    shutil.copytree(configured, tmp_path / "mine")
+    document = json.loads((configured / "config.json").read_text())
+    # Not every version of timm writes the number of outputs into this part.
+    described = {**document["pretrained_cfg"], "num_classes": document["num_classes"]}
+    flat = {"architecture": document["architecture"], "num_features": 96, **described}
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(flat))
+    old, new = of_timm.load(f"local-dir:{tmp_path / 'mine'}"), of_timm.load(f"local-dir:{configured}")
+    assert (old.sha256, old.data_config) == (new.sha256, new.data_config)
+
+
+def test_a_fixed_input_size_is_that_of_the_arguments(tmp_path: Path) -> None:
+    """As timm repairs its older exports, which kept the size of the weights that training began with."""
+    model: Any = timm.create_model("test_vit", num_classes=4, img_size=64)
+    save_for_hf(model, str(tmp_path / "vit"), safe_serialization=True)
+    name = change(
+        tmp_path / "vit", model_args={"img_size": 64}, its_fixed_input_size=True, its_input_size=[3, 160, 160]
+    )
+    classifier = of_timm.load(name)
+    assert classifier.data_config["input_size"] == [3, 64, 64]
+    assert classifier.module(torch.zeros(1, 3, 64, 64)).shape == (1, 4)
+
+
+@pytest.mark.parametrize(("sides", "mode"), [((1, 60_000), "center"), ((60_000, 1), "center"), ((1, 60_000), "border")])
+def test_an_image_of_one_row_is_refused_rather_than_resized(
+    configured: Path, tmp_path: Path, sides: tuple, mode: str
+) -> None:
+    """Its shorter side made 168 pixels, the other would have ten million: 5 GB."""
+    shutil.copytree(configured, tmp_path / "mine")
+    classifier = load_classifier(change(tmp_path / "mine", its_crop_mode=mode))
+    with pytest.raises(CounterfoilError, match="would be resized to"):
+        classifier.transform()(Image.new("RGB", sides))
+    assert classifier.transform()(Image.new("RGB", (10, 400))).shape == (3, 160, 160)
+
+
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    weighted = tmp_path_factory.mktemp("classifier") / "tiny"
+    torch.manual_seed(7)
+    model: Any = timm.create_model("test_resnet", num_classes=4)
+    save_for_hf(model, str(weighted), safe_serialization=True)
+    return weighted
+
+
+@pytest.fixture
+def beside(weighted: Path, tmp_path: Path) -> Path:
+    """A copy of the folder without weights."""
+    shutil.copytree(weighted, tmp_path / "mine", ignore=shutil.ignore_patterns("*.safetensors"))
+    return tmp_path / "mine"
+
+
+def weights(weighted: Path) -> dict[str, torch.Tensor]:
+    return load_file(weighted / "model.safetensors")
+
+
+def same(weighted: Path, name: str) -> bool:
+    loaded = load_classifier(name).module.state_dict()
+    return all(torch.equal(loaded[key], value) for key, value in weights(weighted).items())
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "other.pth.tar"])
+@pytest.mark.parametrize("form", FORMS)
+def test_no_pickle_runs(beside: Path, tmp_path: Path, form: str, name: str) -> None:
+    proof = tmp_path / "proof"
+    assert_that_it_works(form, proof)
+    (beside / name).write_bytes(FORMS[form](Attack(proof)))
+    with pytest.raises(UserError, match="cannot be read as weights alone") as refused:
+        load_classifier(f"local-dir:{beside}")
+    assert not proof.exists()
+    assert name in refused.value.problems[0]
+    assert "\n" not in refused.value.problems[0]
+    assert "safetensors" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("source", ["local-dir", "hf-hub"])
+def test_no_pickle_runs_whatever_timm_would_do(
+    beside: Path, tmp_path: Path, source: str, loopback: LoopbackHub
+) -> None:
+    """timm before 1.0.26 trusts every pickle, and so does, in a process of its own, the timm that is installed."""
+    proof = tmp_path / "proof"
+    (beside / "pytorch_model.bin").write_bytes(FORMS["zipped"](Attack(proof)))
+    name = f"local-dir:{beside}"
+    if source == "hf-hub":
+        client(loopback).create_repo("someone/evil")
+        client(loopback).upload_folder(repo_id="someone/evil", folder_path=str(beside))
+        name = "hf-hub:someone/evil"
+    said = in_a_process(TRUSTING + LOAD, name, loopback, tmp_path)
+    assert said.startswith("UserError: ") and "pytorch_model.bin cannot be read as weights alone" in said
+    assert not proof.exists()
+
+
+TRUSTING = """
+import sys
+import torch
+careful = torch.load
+def as_timm_once_did(*arguments, **options):
+    by_timm = sys._getframe(1).f_globals["__name__"].startswith("timm.")
+    return careful(*arguments, **(options | {"weights_only": False} if by_timm else options))
+torch.load = as_timm_once_did
+"""
+LOAD = """
+import sys
+from counterfoil.errors import CounterfoilError
+from counterfoil.models.classifiers import load_classifier
+try:
+    model = load_classifier(sys.argv[1])
+    print(model.sha256)
+except CounterfoilError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+def in_a_process(code: str, name: str, hub: LoopbackHub, home: Path) -> str:
+    run = warm.run([sys.executable, "-c", code, name], client_environment(hub, home / "home"))
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_a_model_of_the_hub_is_that_of_its_folder(weighted: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
+    pickled = shutil.copytree(weighted, tmp_path / "pickled")
+    torch.save(weights(weighted), pickled / "pytorch_model.bin")
+    (pickled / "model.safetensors").unlink()
+    hashes = {f"{load_classifier(f'local-dir:{weighted}').sha256}\n"}
+    for place in (weighted, pickled):
+        client(loopback).create_repo(f"someone/{place.name}")
+        client(loopback).upload_folder(repo_id=f"someone/{place.name}", folder_path=str(place))
+        hashes.add(in_a_process(LOAD, f"hf-hub:someone/{place.name}", loopback, tmp_path))
+    assert len(hashes) == 1
+    first = client(loopback).repo_info("someone/tiny").sha
+    (pickled / "model.safetensors").write_bytes(b"another commit")
+    client(loopback).upload_folder(repo_id="someone/tiny", folder_path=str(pickled))
+    assert {in_a_process(LOAD, f"hf-hub:someone/tiny@{first}", loopback, tmp_path)} == hashes
+
+
+def test_a_repository_without_weights_is_told(beside: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
+    client(loopback).create_repo("someone/empty")
+    client(loopback).upload_folder(repo_id="someone/empty", folder_path=str(beside))
+    said = in_a_process(LOAD, "hf-hub:someone/empty", loopback, tmp_path)
+    assert said.startswith("UserError: ") and "none of model.safetensors, pytorch_model.bin" in said
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "checkpoint-12.pth.tar"])
+@pytest.mark.parametrize("inside", [None, "state_dict", "model", "state_dict_ema"])
+def test_weights_alone_load_from_any_file_of_torch(weighted: Path, beside: Path, name: str, inside: str | None) -> None:
+    state: dict[str, Any] = weights(weighted)
+    if inside is not None:
+        # As timm's training writes them: wrapped, beside the number of the epoch and the arguments.
+        wrapped = {f"module.{key}": value for key, value in state.items()}
+        state = {inside: wrapped, "epoch": 12, "args": argparse.Namespace(lr=0.1)}
+    torch.save(state, beside / name)
+    assert same(weighted, f"local-dir:{beside}")
+
+
+def test_an_archive_of_old_loads(weighted: Path, beside: Path) -> None:
+    torch.save(weights(weighted), beside / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    assert same(weighted, f"local-dir:{beside}")
+
+
+def test_safetensors_come_first(weighted: Path, beside: Path, tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    for name in ("pytorch_model.bin", "model.pth"):
+        (beside / name).write_bytes(FORMS["zipped"](Attack(proof)))
+    shutil.copy(weighted / "model.safetensors", beside / "weights-of-mine.safetensors")
+    assert same(weighted, f"local-dir:{beside}")
+    assert not proof.exists()
+
+
+def test_a_pipe_is_no_weights_file(beside: Path) -> None:
+    os.mkfifo(beside / "model.safetensors")
+    with pytest.raises(UserError, match="no weights"):
+        load_classifier(f"local-dir:{beside}")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [[1, 2], {}, {"fc.weight": 3}, {1: torch.zeros(1)}, {"state_dict": {"a": None}}, torch.zeros(3),
+     {"fc.weight": torch.zeros(1).expand(10**6, 10**6)}, {"fc.weight": torch.zeros(4, 4).to_sparse()},
+     {f"layer{number}": value for number, value in enumerate([torch.zeros(10**5)] * 40)}],
+)  # fmt: skip
+def test_what_is_no_weights_by_name_is_refused(tmp_path: Path, found: Any) -> None:
+    """Numbers that are told without being there too: a layer of a million copies of one would fill memory."""
+    torch.save(found, tmp_path / "model.pth")
+    with pytest.raises(UserError, match=r"model\.pth"):
+        read_pickled(tmp_path / "model.pth", "mine")
+
+
+@pytest.mark.parametrize("stored", [0, 1], ids=["all of it", "but one member"])
+def test_a_packed_archive_is_refused(stored: int, tmp_path: Path) -> None:
+    torch.save({"fc.weight": torch.zeros(10**6)}, tmp_path / "plain.pth")
+    with zipfile.ZipFile(tmp_path / "plain.pth") as plain, zipfile.ZipFile(tmp_path / "p.pth", "w", 8) as packed:
+        for place, member in enumerate(plain.infolist()):
+            how = zipfile.ZIP_STORED if place < stored else zipfile.ZIP_DEFLATED
+            packed.writestr(member.filename, plain.read(member), how)
+    assert (tmp_path / "p.pth").stat().st_size < 50_000
+    with pytest.raises(UserError, match="packed"):
+        read_pickled(tmp_path / "p.pth", "mine")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4", b"PK\3\4" + b"\0" * 60, b"\x80\x02.", b"not weights" * 100])
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_of_anything_are_told(beside: Path, name: str, content: bytes) -> None:
+    (beside / name).write_bytes(content)
+    with pytest.raises(CounterfoilError, match=name) as told:
+        load_classifier(f"local-dir:{beside}")
+    assert all("\n" not in problem for problem in told.value.problems)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("key", ["fc.weight", "bn1.running_mean"])
+def test_weights_that_are_no_numbers_are_refused(weighted: Path, beside: Path, key: str, value: float) -> None:
+    state = weights(weighted)
+    key = next(name for name in state if name.endswith(key) or (key != "fc.weight" and name.endswith("running_mean")))
+    state[key].view(-1)[-1] = value
+    save_file(state, beside / "model.safetensors")
+    with pytest.raises(UserError, match="not finite") as refused:
+        load_classifier(f"local-dir:{beside}")
+    assert key in refused.value.problems[0]
+
+
+@pytest.mark.parametrize("shape", [(4, 95), (5, 96), (96,), (0,)])
+def test_weights_of_another_shape_are_told(weighted: Path, beside: Path, shape: tuple[int, ...]) -> None:
+    state = weights(weighted)
+    assert state["fc.weight"].shape == (4, 96)
+    state["fc.weight"] = torch.zeros(shape)
+    save_file(state, beside / "model.safetensors")
+    with pytest.raises(RunFailure, match=r"could not be loaded: .*fc\.weight"):
+        load_classifier(f"local-dir:{beside}")
+
+
+def test_nothing_of_the_file_stays_beside_the_module(weighted: Path, beside: Path) -> None:
+    torch.save(weights(weighted), beside / "pytorch_model.bin")
+    module = load_classifier(f"local-dir:{beside}").module
+    assert "state_dict" not in module.pretrained_cfg
+    assert str(beside) not in json.dumps(module.pretrained_cfg)

@@ -1,0 +1,371 @@
+"""Publishing a dataset: versions, kills, what readers find meanwhile, pairs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub.utils import are_progress_bars_disabled
+from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
+
+from counterfoil.errors import UserError
+from counterfoil.publishing import publish
+from counterfoil.publishing.publish_dataset import Sending
+from counterfoil.store.directory_lock import directory_lock
+from driven import given_up
+from loopback_hub import Fault, Faults, LoopbackHub, Reader, client
+
+Start = Callable[..., Publisher]
+
+
+def stages(answer: dict[str, Any]) -> list[str]:
+    """The stages of a publication in order, each once for as long as it lasts."""
+    return [stage for stage, _ in groupby(answer["sending"], key=lambda one: one["stage"])]
+
+
+def assert_forward(answer: dict[str, Any]) -> None:
+    for _, told in groupby(answer["sending"], key=lambda one: one["stage"]):
+        done = [(one["files_done"], one["bytes_done"], one["files"], one["bytes"]) for one in told]
+        assert done == sorted(done)
+        assert all(files_done <= files and bytes_done <= size for files_done, bytes_done, files, size in done)
+        assert len({(files, size) for _, _, files, size in done}) == 1
+
+
+def test_versions_follow_each_other(
+    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start, start_reader: Callable[..., Reader]
+) -> None:
+    process, reading = start_publisher(loopback), start_reader(loopback)
+    answer = process.publish(call(first, tag="v1"))
+    done, sizes = answer["published"], [len(content) for content in contents(first).values()]
+    assert published(loopback) == contents(first)
+    assert stages(answer) == ["verifying", "sending", "committing", "comparing"]
+    assert_forward(answer)
+    # Equal contents are sent once, and committed each.
+    assert [one["files_done"] for one in answer["sending"]][-2:] == [len(sizes)] * 2
+    assert [one["bytes_done"] for one in answer["sending"]][-2:] == [sum(sizes)] * 2
+    assert (done["commits"], done["files_changed"]) == (1, len(contents(first)))
+    assert loopback.repository(REPO).private
+    assert read(reading) == keys_of(first)
+
+    answer = process.publish(call(first, tag="v1"))
+    again = answer["published"]
+    assert [one["files"] for one in answer["sending"] if one["stage"] == "sending"] == [0]
+    assert (again["commits"], again["files_changed"], again["commit"]) == (0, 0, done["commit"])
+
+    answer = process.publish(call(second, tag="v2"))
+    assert published(loopback) == contents(second)
+    assert answer["published"]["commits"] == 1
+    assert len(loopback.commits(REPO)) == 3  # the Hub's own first one, and one a version
+    assert read(reading) == keys_of(second)
+    # The first version is what its tag names.
+    assert published(loopback, "v1") == contents(first)
+    assert published(loopback, "v2") == contents(second)
+
+    sent = [received.complete for received in loopback.uploads.values()]
+    assert sent
+    assert set(sent) == {1}
+    gone, new = contents(first).keys() - contents(second).keys(), contents(second).keys() - contents(first).keys()
+    assert any(f"{len(new)} files added" in line and f"{len(gone)} deleted" in line for line in answer["preview"])
+
+
+def test_more_files_than_a_commit_carries_go_through_a_pull_request(
+    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+) -> None:
+    process = start_publisher(loopback)
+    assert process.publish(call(first, files_per_commit=10))["published"]["pull_request"] is None
+    assert published(loopback) == contents(first)
+    answer = process.publish(call(second, files_per_commit=10))
+    assert stages(answer) == ["verifying", "sending", "merging", "comparing"]
+    assert_forward(answer)
+    assert published(loopback) == contents(second)
+    assert len(loopback.commits(REPO)) == 3
+    assert all(len(commit.changed) <= 10 for commit in loopback.commits(REPO, "refs/pr/2")[:3])
+
+
+def test_a_pull_request_can_stay_open(loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start) -> None:
+    process = start_publisher(loopback)
+    process.publish(call(first))
+    done = process.publish(call(second, create_pr=True))["published"]
+    assert published(loopback) == contents(first)
+    assert published(loopback, f"refs/pr/{done['pull_request']}") == contents(second)
+    assert loopback.repository(REPO).pull_requests[done["pull_request"]].status == "open"
+    # The same again goes on with it, and another content replaces it.
+    assert process.publish(call(second, create_pr=True))["published"]["pull_request"] == done["pull_request"]
+
+
+def test_a_branch_of_its_own(loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start) -> None:
+    process = start_publisher(loopback)
+    process.publish(call(first))
+    process.publish(call(second, revision="next"))
+    assert published(loopback) == contents(first)
+    assert published(loopback, "next") == contents(second)
+    refused = process.ask(call(first, revision="next", files_per_commit=3))
+    assert refused["exit_code"] == 2
+    assert "--files-per-commit" in refused["hint"]
+
+
+def test_files_of_others_stay(loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start) -> None:
+    process = start_publisher(loopback)
+    process.publish(call(first))
+    api = client(loopback)
+    api.upload_file(path_or_fileobj=b"words", path_in_repo="LICENSE", repo_id=REPO, repo_type="dataset")
+    answer = process.publish(call(second))
+    assert published(loopback) == {**contents(second), "LICENSE": b"words"}
+    assert any("LICENSE" in line for line in answer["preview"])
+
+
+def test_visibility_is_private_unless_said_otherwise(
+    loopback: LoopbackHub, first: Path, start_publisher: Start
+) -> None:
+    process = start_publisher(loopback)
+    assert process.publish(call(first, "someone/quiet"))["published"]["private"]
+    assert loopback.repository("someone/quiet").private
+    assert not process.publish(call(first, "someone/loud", public=True))["published"]["private"]
+    assert not loopback.repository("someone/loud").private
+    assert not process.publish(call(first, "someone/quiet", public=True))["published"]["private"]
+    assert not loopback.repository("someone/quiet").private
+
+
+def test_nothing_is_done_without_consent(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+    answer = start_publisher(loopback).ask(call(first, confirm=False))
+    assert stages(answer) == ["verifying"]
+    assert answer["published"] is None
+    assert f"{len(contents(first))} files added" in " ".join(answer["preview"])
+    assert not [one for one in loopback.requests if one.method != "GET" and "validate-yaml" not in one.path]
+
+
+def test_a_publication_that_is_given_up_lets_go_of_the_directory_and_the_client(first: Path) -> None:
+    before = are_progress_bars_disabled()
+
+    def first_told(told: object) -> bool:
+        assert told == Sending("verifying", 0, 0, 0, 0)
+        with pytest.raises(UserError, match="in use by another process"), directory_lock(first):
+            pass
+        return True
+
+    with given_up(first_told):
+        publish(first, REPO)
+    assert are_progress_bars_disabled() == before
+    with directory_lock(first):
+        pass
+
+
+_OTHERS = ("/commit/refs", "/discussions$", "/preupload/")
+
+
+def publish_with_kills(hub: LoopbackHub, directory: Path, start: Start, kills: list[int], **options: Any) -> list[int]:
+    """Publish, killing the process at its k-th request for each k in turn, then to the end; requests of each run."""
+    process = start(hub)
+    counts = [_publish(hub, process, call(directory, **options), kill) for kill in kills]
+    return [*counts, _publish(hub, process, call(directory, **options), None)]
+
+
+def _publish(hub: LoopbackHub, process: Publisher, question: dict[str, Any], kill: int | None) -> int:
+    """The requests of a publication that is killed at its `kill`-th, if it has as many."""
+    count = 0
+
+    def on_request(request: object) -> None:
+        nonlocal count
+        count += 1
+        if count == kill:
+            process.kill()
+
+    hub.on_request = on_request
+    answer = process.ask(question)
+    hub.on_request = None
+    assert answer.get("published") or "killed" in answer, answer
+    return count
+
+
+def uploads_in_flight(hub: LoopbackHub, kills: int) -> int:
+    """How often contents came in again; a kill can lose the news of those in flight, which are five at most."""
+    again = sum(received.complete - 1 for received in hub.uploads.values())
+    assert again <= 5 * kills
+    return again
+
+
+@pytest.mark.parametrize(
+    "files_per_commit",
+    [pytest.param(100, marks=pytest.mark.whole, id="one commit"), pytest.param(12, id="pull request")],
+)
+def test_a_publication_killed_at_any_request_goes_on(
+    start_loopback: Callable[..., LoopbackHub],
+    first: Path,
+    second: Path,
+    start_publisher: Start,
+    files_per_commit: int,
+) -> None:
+    quiet = start_loopback()
+    publish_with_kills(quiet, first, start_publisher, [])
+    (requests,) = publish_with_kills(quiet, second, start_publisher, [], files_per_commit=files_per_commit)
+    hub = start_loopback()
+    publish_with_kills(hub, first, start_publisher, [])
+    # Early, among the uploads, and through the commits and the merge, which come before the loading back.
+    changing = requests * 2 // 3
+    kills = sorted({changing // 6, changing // 3, changing // 2, changing * 3 // 4, changing})
+    publish_with_kills(hub, second, start_publisher, kills, files_per_commit=files_per_commit, tag="v2")
+    assert published(hub) == published(hub, "v2") == contents(second)
+    assert len(hub.commits(REPO)) == 3
+    uploads_in_flight(hub, len(kills))
+
+
+@pytest.mark.parametrize(
+    "path", ["/commit/main$", "/merge$", "/tag/", *(pytest.param(path, marks=pytest.mark.whole) for path in _OTHERS)]
+)
+def test_an_answer_that_is_lost_is_no_second_change(
+    start_loopback: Callable[..., LoopbackHub], first: Path, second: Path, start_publisher: Start, path: str
+) -> None:
+    hub = start_loopback(faults=Faults())
+    process = start_publisher(hub)
+    process.publish(call(first))
+    hub.faults.add(Fault.lose_answer("POST", path))
+    many = "main" not in path
+    answer = process.publish(call(second, tag="v2", files_per_commit=12 if many else 100))
+    assert any(one.fault for one in hub.requests), "the fault was met"
+    assert published(hub) == published(hub, "v2") == contents(second)
+    assert len(hub.commits(REPO)) == 3
+    assert len(hub.repository(REPO).pull_requests) == (1 if many else 0)
+    assert answer["told"] or "preupload" in path
+
+
+def test_a_commit_of_somebody_else_in_between_is_kept(
+    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+) -> None:
+    process = start_publisher(loopback)
+    process.publish(call(first))
+    others = client(loopback, observer=True)
+
+    def interfere(request: object) -> None:
+        if "/preupload/" in str(request) and not others_done:
+            others_done.append(True)
+            others.upload_file(path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset")
+
+    others_done: list[bool] = []
+    loopback.on_request = interfere
+    process.publish(call(second))
+    loopback.on_request = None
+    assert others_done
+    assert published(loopback) == {**contents(second), "NOTES": b"mine"}
+
+
+def test_expired_addresses_and_quotas_are_waited_out(
+    start_loopback: Callable[..., LoopbackHub], first: Path, start_publisher: Start
+) -> None:
+    hub = start_loopback(commit_quota=3, sleep_scale=0.001, faults=Faults([Fault.expire(times=2)]))
+    answer = start_publisher(hub, sleep_scale=0.001).publish(call(first, files_per_commit=10))
+    assert published(hub) == contents(first)
+    assert any("429" in line for line in answer["told"])
+    assert any("address of the storage" in line for line in answer["told"])
+
+
+def test_a_pull_request_of_an_older_base_is_begun_anew(
+    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+) -> None:
+    process = start_publisher(loopback)
+    process.publish(call(first))
+    process.publish(call(second, create_pr=True))
+    others = client(loopback, observer=True)
+    others.upload_file(path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset")
+    process.publish(call(second, files_per_commit=12))
+    assert published(loopback) == {**contents(second), "NOTES": b"mine"}
+    assert [one.status for one in loopback.repository(REPO).pull_requests.values()] == ["closed", "merged"]
+
+
+def test_a_silent_connection_is_given_up(
+    start_loopback: Callable[..., LoopbackHub], first: Path, start_publisher: Start
+) -> None:
+    hub = start_loopback(faults=Faults([Fault.latency(8, "POST", "/commit/")]))
+    answer = start_publisher(hub).publish(call(first, silence=3.0))
+    assert any("connection failed" in line for line in answer["told"])
+    assert published(hub) == contents(first)
+    assert len(hub.commits(REPO)) == 2
+
+
+def test_a_wait_that_is_too_long_is_told_and_not_slept_through(
+    start_loopback: Callable[..., LoopbackHub], first: Path, start_publisher: Start
+) -> None:
+    hub = start_loopback(faults=Faults([Fault.status(429, "POST", "/preupload/", retry_after=86400)]))
+    refused = start_publisher(hub).ask(call(first))
+    assert refused["exit_code"] == 1
+    assert "429" in refused["error"][0]
+
+
+@pytest.mark.whole
+def test_a_storm_and_ten_kills_end_with_the_directory(
+    start_loopback: Callable[..., LoopbackHub],
+    first: Path,
+    second: Path,
+    start_publisher: Start,
+    start_reader: Callable[..., Reader],
+) -> None:
+    hub = start_loopback()
+    start_publisher(hub).publish(call(first))
+    hub.faults = Faults.storm(seed=11, rate=0.15)
+    whole = [contents(first), contents(second)]
+    chance = random.Random(11)
+    kills = [chance.randrange(3, 60) for _ in range(10)]
+    publish_with_kills(hub, second, start_publisher, kills, files_per_commit=12, tag="v2")
+    hub.faults = Faults()
+    assert published(hub) == published(hub, "v2") == contents(second)
+    assert len(hub.commits(REPO)) == 3
+    assert all(
+        {path: content for path, content in hub.branch(REPO, commit.oid).items() if not path.startswith(".")} in whole
+        for commit in hub.commits(REPO)[:2]
+    )
+    assert read(start_reader(hub)) == keys_of(second)
+    uploads_in_flight(hub, len(kills))
+
+
+@pytest.mark.parametrize(
+    "files_per_commit",
+    [pytest.param(100, marks=pytest.mark.whole, id="one commit"), pytest.param(12, id="pull request")],
+)
+def test_a_reader_between_any_two_requests_finds_a_whole_version(
+    loopback: LoopbackHub,
+    first: Path,
+    second: Path,
+    start_publisher: Start,
+    start_reader: Callable[..., Reader],
+    files_per_commit: int,
+) -> None:
+    process, reading = start_publisher(loopback), start_reader(loopback)
+    process.publish(call(first))
+    versions = [keys_of(first), keys_of(second)]
+    whole = [contents(first), contents(second)]
+    seen: list[int] = []
+    there: list[int] = []
+
+    def look(request: object) -> None:
+        there.append(whole.index(published(loopback)))  # ValueError for a mixture
+        # A load takes as long as twenty requests; where nothing has changed, every fourth is enough.
+        if len(there) % 4 == 1 or there[-2:] == [0, 1]:
+            found = read(reading)
+            seen.append(versions.index(found) if found in versions else -1)
+            assert seen[-1] == there[-1]
+
+    loopback.on_request = look
+    process.publish(call(second, files_per_commit=files_per_commit))
+    loopback.on_request = None
+    assert seen == sorted(seen)
+    assert set(seen) == {0, 1}
+    assert len(there) > 20
+
+
+def test_what_pairs_share_is_a_column_on_the_hub(
+    loopback: LoopbackHub,
+    beside_base: Path,
+    start_publisher: Callable[..., Publisher],
+    start_reader: Callable[..., Reader],
+) -> None:
+    start_publisher(loopback).publish(call(beside_base))
+    assert published(loopback) == contents(beside_base)
+    reader = start_reader(loopback)
+    assert read(reader) == keys_of(beside_base)
+    told = {
+        split: {row["paired_by"] for row in rows} for split, rows in reader.rows(REPO, columns=["paired_by"]).items()
+    }
+    assert told.pop("base") == {None} and told and set(map(frozenset, told.values())) == {frozenset({"attention"})}
