@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import timm
 import torch
-from hostile_files import FORMS, Attack, assert_that_it_works
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -31,6 +30,7 @@ from counterfoil.models.classifiers.of_timm import INTERPOLATIONS, checked_confi
 from counterfoil.models.weights_files import read_pickled
 from loopback_hub.clients import client, client_environment
 from loopback_hub.hub import LoopbackHub
+from support.hostile_files import FORMS, Attack, assert_that_it_works
 
 CONFIG = {
     "input_size": [3, 32, 32],
