@@ -15,7 +15,7 @@ from PIL import Image
 from colour_world import COLOURS
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
-from counterfoil.prediction.condition_answers import (
+from counterfoil.prediction.failures import (
     ConditionScores,
     best_thresholds,
     binary_answers,

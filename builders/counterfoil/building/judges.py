@@ -17,7 +17,7 @@ from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import PREFIX, pin_zero_shot
 from counterfoil.models.clip import pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.failure_rules import failures, refuse_unanswered
+from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.prediction.inference import answer_columns, logits_of
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.names import without_folders

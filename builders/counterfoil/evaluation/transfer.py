@@ -18,7 +18,7 @@ from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.subject import Subject
 from counterfoil.keep.failure_names import PARENT, TOP1, TOP3
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.failure_rules import failures, ranks_enough
+from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.report.results import ResultRow, row

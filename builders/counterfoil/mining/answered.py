@@ -34,7 +34,7 @@ from counterfoil.mining.findings import (
 from counterfoil.mining.mined_files import what_is_odd
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.failure_rules import failures
+from counterfoil.prediction.failures import failures
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine

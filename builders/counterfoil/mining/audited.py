@@ -29,8 +29,7 @@ from counterfoil.models.classifiers import Classifier, describe_classifier, load
 from counterfoil.models.classifiers.of_predictions import ROW, RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.condition_answers import map_conditions
-from counterfoil.prediction.failure_rules import failures
+from counterfoil.prediction.failures import failures, map_conditions
 from counterfoil.prediction.passes import Spread, score_models
 from counterfoil.prediction.predictions import Predictions, joined
 from counterfoil.progress import renamed

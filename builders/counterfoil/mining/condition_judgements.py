@@ -12,7 +12,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.binary import binary_problems
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.condition_answers import best_thresholds, binary_answers, condition_scores
+from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import RecipeClass
 from counterfoil.sources import LabelledImages

@@ -12,7 +12,7 @@ from counterfoil.errors import CounterfoilError, raise_together
 from counterfoil.mining.audited import Audited, answers_of, class_map_of
 from counterfoil.mining.condition_judgements import chosen_thresholds, conditions_scored, judged_conditions
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.failure_rules import failures
+from counterfoil.prediction.failures import failures
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 

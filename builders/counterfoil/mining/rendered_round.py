@@ -20,7 +20,7 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
 from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.mining.round_dataset import DATASET, LAYER, answered, built_round, carried_overrides, keep_layer
-from counterfoil.prediction.failure_rules import failures
+from counterfoil.prediction.failures import failures
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import derived_name, without_folders

@@ -1,6 +1,6 @@
 """Render one chat template, in a process that does nothing else: what it may take is bounded from outside.
 
-Run as a script by `chat_template.py`: bytes of memory and letters of output in the arguments, a JSON of template and
+Run as a script by `text_models.py`: bytes of memory and letters of output in the arguments, a JSON of template and
 variables on stdin, a JSON of `text` or `problem` on stdout. What templates may ask for is what transformers offers
 them (5.x, `chat_template_utils`). Nothing of this package is imported: that would take longer than to render.
 """

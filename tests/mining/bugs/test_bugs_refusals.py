@@ -20,7 +20,7 @@ from counterfoil.mining.bugs.rounds import RoundDrawer
 from counterfoil.mining.bugs.search import FailedImages, refuse_small_search, search_bugs
 from counterfoil.mining.findings_layer import _shared_settings
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.failure_rules import refuse_unanswered
+from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from tiny_captioners import llava, vision_encoder_decoder

@@ -13,9 +13,9 @@ import torch
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models import chat_template
+from counterfoil.models import text_models
 from counterfoil.models.chat import ChatModel, load_chat
-from counterfoil.models.chat_template import rendered
+from counterfoil.models.text_models import rendered
 from tiny_captioners import llava
 from tiny_chats import TEMPLATE, llama
 
@@ -195,7 +195,7 @@ def test_a_template_that_takes_too_much_or_fails_is_told(template: str, words: s
 
 
 def test_a_template_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "_MOST_SECONDS", 1)
+    monkeypatch.setattr(text_models, "_MOST_SECONDS", 1)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with pytest.raises(RunFailure, match="takes more than 1 seconds"):
         rendered("m", holder(loops), TURNS)
@@ -208,8 +208,8 @@ def test_templates_without_a_default_are_none() -> None:
 
 def test_keys_do_not_reach_the_process_that_renders(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    real = chat_template.subprocess.run
-    monkeypatch.setattr(chat_template.subprocess, "run", lambda *a, **k: (given.update(k), real(*a, **k))[1])
+    real = text_models.subprocess.run
+    monkeypatch.setattr(text_models.subprocess, "run", lambda *a, **k: (given.update(k), real(*a, **k))[1])
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     assert rendered("m", holder("{{ messages | length }} {{ add_generation_prompt }}"), TURNS[:2]) == "2 False"

@@ -31,7 +31,7 @@ from counterfoil.mining.mined_files import MineResult, refuse_others
 from counterfoil.mining.opened_images import opened_parts
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.failure_rules import failures, refuse_unanswered
+from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import layer_text
 from counterfoil.recipe.names import did_you_mean

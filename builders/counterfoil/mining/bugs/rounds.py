@@ -12,7 +12,7 @@ import numpy as np
 from counterfoil.mining.bugs.drawing import DescribedCell, DrawnRound, RoundAsked
 from counterfoil.mining.findings_layer import seed_for, shifts_layer
 from counterfoil.mining.round_dataset import LAYER, answered, built_round, carried_overrides, keep_layer
-from counterfoil.prediction.failure_rules import failures
+from counterfoil.prediction.failures import failures
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.prompts import BASE

@@ -34,7 +34,7 @@ from counterfoil.mining.findings import Findings, Purpose
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
 from counterfoil.mining.shift_names import slugs
 from counterfoil.models.devices import resolve_device
-from counterfoil.prediction.failure_rules import refuse_unanswered
+from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import BugsSettings, Mine, validated

@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
-from counterfoil.models.chat_template import AS_RENDERED, rendered
 from counterfoil.models.loading_errors import one_line
-from counterfoil.models.text_models import TextModelConfig, ends_of, files_alone, form_key, loaded, never_of
+from counterfoil.models.text_models import (
+    AS_RENDERED,
+    TextModelConfig,
+    ends_of,
+    files_alone,
+    form_key,
+    loaded,
+    never_of,
+    rendered,
+)
 from counterfoil.models.transformers_files import ModelFiles, quiet
 
 if TYPE_CHECKING:

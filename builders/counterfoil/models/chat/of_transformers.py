@@ -11,9 +11,8 @@ from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.chat.of_hub import Messages
-from counterfoil.models.chat_template import rendered
 from counterfoil.models.loading_errors import computing
-from counterfoil.models.text_models import CAPTIONER_FILES, all_ids, checked_chat, loaded
+from counterfoil.models.text_models import CAPTIONER_FILES, all_ids, checked_chat, loaded, rendered
 from counterfoil.models.transformers_files import found_files, quiet
 
 PREFIX = "transformers:"
