@@ -16,8 +16,8 @@ from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import joined
-from counterfoil.recipe.corruptions import SEVERITY
 from counterfoil.recipe.names import ROWS
+from counterfoil.recipe.prompts import SEVERITY
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.pool import images_of_rows, licences_of_rows, partners, pool_rows, rows_of_classes
 

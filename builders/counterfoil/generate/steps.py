@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from counterfoil.models.generators.family import Family
-    from counterfoil.recipe.schema_generator import Generator
+    from counterfoil.recipe.schema_inputs import Generator
 
 # What a step multiplies its difference by where it asks once: at 1 a pipeline does not double its batch.
 _OFF = 1.0

@@ -28,8 +28,7 @@ from counterfoil.models.loading_errors import computing, loading
 from counterfoil.models.names import HUB, LAB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import SAFE, refuse_infinite, refuse_packed
-from counterfoil.recipe.layering import is_local
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import did_you_mean, is_local
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -25,7 +25,7 @@ from counterfoil.recipe.names import did_you_mean
 if TYPE_CHECKING:
     from counterfoil.models.generators import Family
     from counterfoil.recipe import Recipe
-    from counterfoil.recipe.schema_generator import Generator
+    from counterfoil.recipe.schema_inputs import Generator
 
 # Whose own step decides anew whether it is guided. What distilled pipelines call guidance is an input of one pass.
 GUIDED_BY_STEP = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")

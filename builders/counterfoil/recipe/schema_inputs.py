@@ -101,7 +101,7 @@ OPTIONS_SCHEMA: dict[str, Any] = {
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with every list as a tuple. ValueError with all that is wrong with them.
 
-    Only the form: which names a pipeline takes is in its signature (`models/pipeline_options.py`).
+    Only the form: which names a pipeline takes is in its signature (`models/pipeline_settings.py`).
     """
     if len(options) > MOST_OPTIONS:
         raise ValueError(f"found {len(options):,} options, expected at most {MOST_OPTIONS}")
