@@ -116,8 +116,6 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
 
     folder = local_folder(name)
     if folder is not None:
-        if not (folder / CONFIG).is_file():
-            raise UserError(f"model '{name}': {folder} has no {CONFIG}, so it is no open_clip folder")
         refuse_odd_clip(name, folder)
         resolved = f"{LOCAL}{folder}"
     else:
@@ -230,6 +228,8 @@ _SLACK = 64 << 20
 
 def refuse_odd_clip(model: str, folder: Path) -> None:
     """UserError, with every problem, for a folder whose configuration reads other folders or asks for absurd sizes."""
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"model {model!r}: {folder} has no {CONFIG}, so it is no open_clip folder")
     config = read_config(folder / CONFIG, model)
     problems = [f"{CONFIG}: {problem}" for problem in _clip_problems(config, folder)]
     problems += folder_problems(folder, ("auto_map",))

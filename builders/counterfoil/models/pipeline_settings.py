@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.schema_inputs import Generator
 
-# Whose own step decides anew whether it is guided. What distilled pipelines call guidance is an input of one pass.
-GUIDED_BY_STEP = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
+# Whose own step decides anew whether it is guided (what distilled pipelines call guidance is an input of one pass), and
+# whose call begins at latents that it is given, and leaves those of each step to a callback.
+_BY_STEP = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 
 
 def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
@@ -90,7 +91,7 @@ def pair_problem(recipe: Recipe, family: Family) -> str | None:
 def interval_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
     """Why a pipeline has no guidance in a part of its steps. `called` is the class whose call draws."""
     key, model = "generator.guidance_interval", generator.model
-    if called not in GUIDED_BY_STEP:
+    if called not in _BY_STEP:
         yield f"{key}: '{model}' is a {called}, which is guided in every step; expected null"
     elif unet.get("time_cond_proj_dim") is not None:
         yield f"{key}: '{model}' is distilled: its guidance is an input, and every step asks it once; expected null"
@@ -117,8 +118,6 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
     return generator.kind == "edit" or (generator.kind == "diffusers" and any(value is not None for value in asked))
 
 
-# Whose call begins at latents that it is given, and leaves those of each step to a callback.
-_INVERTED = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 # The one whose steps inversion follows back.
 _SCHEDULER = "DDIM"
 # The option that leaves out steps, so that the way back is another one than the way there.
@@ -154,7 +153,7 @@ def inverts(generator: Generator) -> bool | None:
 
 
 def _inversion_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    if called not in _INVERTED or unet.get("time_cond_proj_dim") is not None:
+    if called not in _BY_STEP or unet.get("time_cond_proj_dim") is not None:
         its = f"generator.model: '{generator.model}' is a {called}"
         yield f"{its}, which is distilled or draws otherwise, so that no image is inverted; expected its teacher"
     if generator.scheduler not in (None, _SCHEDULER):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, unique_names
-from counterfoil.models.clip import CONFIG, ClipModel, load_clip, pin_clip, refuse_odd_clip
+from counterfoil.models.clip import ClipModel, load_clip, pin_clip, refuse_odd_clip
 from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import told_in_words
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
@@ -75,10 +75,9 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
         raise UserError(f"model {name!r} is asked by the names of classes, and there are none here")
     folder = local_folder(model) if weights is None else None
     if folder is not None:
-        if not (folder / CONFIG).is_file():
-            raise UserError(f"model {name!r}: {folder} has no {CONFIG}, so it is no open_clip folder")
         refuse_odd_clip(name, folder)
-    return ClassifierFacts(name, f"{model}/{weights or ''}", _architecture(name), len(classes), unique_names(classes))
+    architecture = model if weights is not None else "open_clip"
+    return ClassifierFacts(name, f"{model}/{weights or ''}", architecture, len(classes), unique_names(classes))
 
 
 def load(
@@ -165,8 +164,3 @@ def _named(name: str) -> tuple[str, str | None]:
             f"{architecture}: {', '.join(tags) or 'it has none'}{did_you_mean(tag, tags)}"
         )
     return architecture, tag
-
-
-def _architecture(name: str) -> str:
-    model, weights = _named(name)
-    return model if weights is not None else "open_clip"
