@@ -381,7 +381,7 @@ def test_bitsandbytes_needs_a_gpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_library_is_of_the_stack_only_where_it_is_used() -> None:
-    generator = load_recipe("quickstart").generator
+    generator = load_recipe("wardrobe-mini").generator
     assert libraries_of(generator) == ()
     assert libraries_of(replace(generator, quantize="bnb-8bit")) == ("bitsandbytes",)
     plain = stack_of("cpu", "float32", 4)

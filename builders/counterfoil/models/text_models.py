@@ -110,13 +110,14 @@ def checked_captioner(model: str, place: ModelFiles, kinds: Collection[str]) -> 
     model_type = document.get("model_type")
     if model_type == "vision-encoder-decoder":
         problems += _halves_problems(document)
+    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
     needed = (
         None
         if model_type in kinds
         else f"a {model_type} model is taken as a chat model, and it has no chat template; "
         f"others are {', '.join(sorted(kinds))}"
     )
-    config = _checked(model, place, document, problems, known_captioners(), needed)
+    config = _checked(model, place, document, known_captioners(), needed)
     processor = checked_processor(model, place.folder, frozenset() if model_type in kinds else _PIXEL_COUNTS)
     return replace(config, processor=processor)
 
@@ -127,20 +128,18 @@ def checked_chat(model: str, place: ModelFiles) -> TextModelConfig:
 
     known = {str(kind): one if isinstance(one, str) else one[0] for kind, one in NAMES.items()}
     document = read_config(place.folder / CONFIG, model, MOST_JSON_BYTES)
-    problems = [*_kind_problems(document, known, "text model")]
-    return _checked(model, place, document, problems, known, "it has no chat template, so nobody can talk with it")
+    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in _kind_problems(document, known, "text model")])
+    return _checked(model, place, document, known, "it has no chat template, so nobody can talk with it")
 
 
 def _checked(
     model: str,
     place: ModelFiles,
     document: Mapping[str, Any],
-    problems: Sequence[str],
     known: Mapping[str, str],
     without_template: str | None,
 ) -> TextModelConfig:
-    """What is wrong with the configuration first, then with the files beside it."""
-    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
+    """The configuration with the files beside it. UserError with all that is wrong with these."""
     files, template, wrong = _tokenizer_files(model, place)
     if not template and without_template is not None:
         wrong.insert(0, without_template)
