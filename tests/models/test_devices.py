@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -383,7 +382,7 @@ def test_bitsandbytes_needs_a_gpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -
 def test_a_library_is_of_the_stack_only_where_it_is_used() -> None:
     generator = load_recipe("wardrobe-mini").generator
     assert libraries_of(generator) == ()
-    assert libraries_of(replace(generator, quantize="bnb-8bit")) == ("bitsandbytes",)
+    assert libraries_of(generator.model_copy(update={"quantize": "bnb-8bit"})) == ("bitsandbytes",)
     plain = stack_of("cpu", "float32", 4)
     assert plain == stack_of("cpu", "float32", 4, ())
     assert not {"torchao", "bitsandbytes"} & set(plain["versions"])
