@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.mending.fitting import Lesson
-from counterfoil.mending.reweighting import balanced_lesson
-from counterfoil.mending.sampling import equal_numbers
+from counterfoil.mending.arms import equal_numbers
+from counterfoil.mending.fitting import Lesson, balanced_lesson
 from counterfoil.mining.captions import caption_scores
 from counterfoil.mining.directions.fitting import Direction, fit_direction, whiten
 from counterfoil.mining.interventions import hard_weights, hardest_rows

@@ -30,8 +30,8 @@ def measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any
 _HERE = Path(__file__).parent
 _PACKAGE = _HERE.parents[1] / "builders" / "counterfoil"
 _BENEATH = (
-    "mending/fitting.py", "mending/choosing.py", "mending/sampling.py", "mending/reweighting.py", "mending/gains.py",
-    "mending/measuring.py", "mending/verdicts.py",
+    "mending/fitting.py", "mending/judging.py", "mending/arms.py", "mending/fitting.py", "mending/judging.py",
+    "mending/judging.py", "mending/judging.py",
     "mining/contexts/choosing.py", "mining/directions", "mining/captions/scoring.py", "sources/halves.py",
     "lab/planted.py", "lab/scenes.py",
 )  # fmt: skip

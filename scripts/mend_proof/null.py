@@ -18,18 +18,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mending.arms import RETRAINED, Arm
-from counterfoil.mending.choosing import GRID
-from counterfoil.mending.context_rows import ContextRows
-from counterfoil.mending.debug_images import CLASS_NAME, CONTEXTS, RANDOM, Context
+from counterfoil.mending.arms import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Arm, Context
 from counterfoil.mending.document import HELDOUT
-from counterfoil.mending.fitting import Lesson, fit_head
-from counterfoil.mending.gains import LEVEL
-from counterfoil.mending.measuring import JudgingRows, answers_of, compared_with
-from counterfoil.mending.one_model import _controls, _fit
-from counterfoil.mending.seen import JudgedRows
-from counterfoil.mending.sweep import KeptHeads
-from counterfoil.mending.verdicts import missing_controls, verdict_of
+from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
+from counterfoil.mending.judging import (
+    GRID,
+    LEVEL,
+    JudgedRows,
+    JudgingRows,
+    answers_of,
+    compared_with,
+    missing_controls,
+    verdict_of,
+)
+from counterfoil.mending.one_model import ContextRows, _controls, _fit
 from counterfoil.models.classifiers.head import LinearHead
 
 CASES = ("alike", "noise", "planted")

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mending.choosing import choose_lambda
+from counterfoil.mending.arms import train_rows
 from counterfoil.mending.fitting import FittedHead, Lesson, fit_head
-from counterfoil.mending.sampling import train_rows
+from counterfoil.mending.judging import choose_lambda
 from counterfoil.mining.contexts.choosing import (
     ContextCount,
     choose_contexts,

@@ -30,7 +30,7 @@ from counterfoil.evaluation.subject import built_subject
 from counterfoil.evaluation.trained_on import refuse_trained_on
 from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
-from counterfoil.mending.debug_images import open_debug_images
+from counterfoil.mending.arms import open_debug_images
 from counterfoil.mending.given import given_arms
 from counterfoil.models.mended import EditsOf, MendedModelName, MendedNote, MendedWith
 from counterfoil.recipe import load_recipe, sha256_json

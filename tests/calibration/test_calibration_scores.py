@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from counterfoil.calibration.pictures import spread
+from counterfoil.calibration.calibrate_dataset import spread
 from counterfoil.calibration.scores import MOST_STEPS, shortest, steps_of
 
 scores = arrays.arrays(np.float32, st.integers(1, 80), elements=st.floats(-1, 1, width=32))

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from counterfoil.label_checks import checks_of_dataset, judged_checks
-from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_class, label_error_of_shift
-from counterfoil.label_checks.validation_answers import OTHER, counted, validation_of, without_validation
+from counterfoil.label_checks.judge import (
+    OTHER,
+    JudgedClass,
+    counted,
+    label_error_of_class,
+    label_error_of_shift,
+    validation_of,
+    without_validation,
+)
 from counterfoil.recipe import load_recipe
 from counterfoil.report.labels import worst_classes
 

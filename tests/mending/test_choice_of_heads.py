@@ -9,22 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from counterfoil.mending.arms import Arm
-from counterfoil.mending.choosing import FEWEST_ROWS, MOST_LOSS
-from counterfoil.mending.context_rows import ContextRows
-from counterfoil.mending.debug_images import Context
-from counterfoil.mending.fitting import Lesson
-from counterfoil.mending.measuring import (
+from counterfoil.mending.arms import Arm, Context
+from counterfoil.mending.fitting import KeptHeads, Lesson
+from counterfoil.mending.judging import (
+    FEWEST_ROWS,
+    MOST_LOSS,
     HeadToLeave,
+    JudgedRows,
     JudgingRows,
     RightAnswers,
     answers_of,
     best_arm,
     chosen_on_discover,
 )
-from counterfoil.mending.one_model import _best, _fit, _Fitted
-from counterfoil.mending.seen import JudgedRows
-from counterfoil.mending.sweep import KeptHeads
+from counterfoil.mending.one_model import ContextRows, _best, _fit, _Fitted
 from counterfoil.models.classifiers.head import LinearHead
 
 GRID = (0.0, 0.25, 1.0, 4.0)

@@ -10,7 +10,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
 from counterfoil.mending.document import HELPS
-from counterfoil.mending.gains import HeadsCompared, compare_heads, difference_of_gains, measure, verdict
+from counterfoil.mending.judging import HeadsCompared, compare_heads, difference_of_gains, measure, verdict
 from counterfoil.stats import Estimate
 
 

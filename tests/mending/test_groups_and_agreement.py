@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.mending.collective import failure_overlap, kept_gain
-from counterfoil.mending.reweighting import balanced_lesson
+from counterfoil.mending.fitting import balanced_lesson
+from counterfoil.mending.mend_models import failure_overlap, kept_gain
 
 
 def drawn(sizes: dict[tuple[int, int], int], fewest: int = 5, seed: int = 0) -> dict[tuple[int, int], int]:

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.mending.groups import Groups, _table
-from counterfoil.mending.key_tables import MOST_ROWS, read_key_table
+from counterfoil.mending.given import MOST_ROWS, Groups, _table, read_key_table
 
 COLUMNS: dict[str, type] = {"key": str, "weight": float}
 

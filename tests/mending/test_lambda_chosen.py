@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.mending.choosing import GRID, choose_lambda, lambda_grid
+from counterfoil.mending.judging import GRID, choose_lambda, lambda_grid
 
 VALUES = (0.0, 0.5, 1.0, 2.0)
 ROWS = np.array([10, 10])

@@ -20,9 +20,8 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.document import FEWEST_LISTED
-from counterfoil.mending.mend_models import mend
-from counterfoil.mending.mended_files import MendResult, model_places
-from counterfoil.mending.opening import open_source
+from counterfoil.mending.mend_models import MendResult, mend, model_places
+from counterfoil.mending.prepared import open_source
 from counterfoil.mining.audited import class_map_of
 from counterfoil.mining.interventions import write_weights
 from counterfoil.models.classifiers import Classifier, load_classifier

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mending import mended_files
+from counterfoil.mending import mend_models
 from counterfoil.mending.mend_models import mend
 from mending.scenes_to_mend import (
     IMAGES,
@@ -118,7 +118,7 @@ def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(
     def ended(*_: object, **__: object) -> str:
         raise RunFailure("the disk is full")
 
-    monkeypatch.setattr(mended_files, "write_with_head", ended)
+    monkeypatch.setattr(mend_models, "write_with_head", ended)
     with pytest.raises(RunFailure, match="disk is full"):
         mend(MODEL, world.recipe, str(world.built), out, lambdas=(0.0, 5.0), save="best", device="cpu")
     assert not (out / "mend.json").exists()

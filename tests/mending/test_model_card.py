@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from counterfoil.mending.model_card import model_card
+from counterfoil.mending.report import model_card
 
 ABOUT: dict[str, Any] = {
     "format": 1,

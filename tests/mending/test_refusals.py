@@ -10,17 +10,16 @@ import pytest
 from PIL import Image
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mending.context_rows import context_rows
-from counterfoil.mending.debug_images import Context
-from counterfoil.mending.pixels import pixels_of
-from counterfoil.mending.refusals import (
+from counterfoil.mending.arms import Context
+from counterfoil.mending.one_model import context_rows, refuse_infinite
+from counterfoil.mending.prepared import (
     Known,
     confirm_chose,
+    pixels_of,
     refuse_near_chance,
     refuse_shared,
     refuse_told_by_judges,
 )
-from counterfoil.mending.seen import refuse_infinite
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import LabelledImages
 from support.images import encoded

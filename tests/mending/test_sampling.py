@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from counterfoil.mending.effects import rows_within
-from counterfoil.mending.sampling import equal_numbers, train_rows
+from counterfoil.mending.arms import equal_numbers, rows_within, train_rows
 
 LABELS = np.random.default_rng(1).choice([0, 1, 2, 7], size=300, p=[0.5, 0.4, 0.08, 0.02]).astype(np.int64)
 

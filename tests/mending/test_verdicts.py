@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from counterfoil.mending.arms import RETRAINED, Arm
-from counterfoil.mending.debug_images import CLASS_NAME, RANDOM, DebugImages
+from counterfoil.mending.arms import CLASS_NAME, RANDOM, RETRAINED, Arm, DebugImages
 from counterfoil.mending.document import (
     CONFIRM,
     HEADLINES,
@@ -21,7 +20,7 @@ from counterfoil.mending.document import (
     GainDifference,
     SetMeasured,
 )
-from counterfoil.mending.verdicts import BY_TEST, missing_controls, verdict_of
+from counterfoil.mending.judging import BY_TEST, missing_controls, verdict_of
 from counterfoil.sources import LabelledImages
 
 NONE = np.zeros(0, dtype=np.int64)

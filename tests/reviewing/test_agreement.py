@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.reviewing.agreement import agreement, mean_frequency
+from counterfoil.reviewing.review_answers import agreement, mean_frequency
 from counterfoil.stats import fleiss_kappa
 
 Z = 1.959963984540054

@@ -33,7 +33,7 @@ from counterfoil.reviewing.grids import (
     class_grids,
     shift_grids,
 )
-from counterfoil.reviewing.page import asked_of_class, asked_of_shift, thumbnail
+from counterfoil.reviewing.review_dataset import asked_of_class, asked_of_shift, thumbnail
 from counterfoil.store import verify_files
 
 
@@ -152,7 +152,7 @@ def test_a_source_that_fails_in_a_librarys_words_leaves_a_word(
     def fails(*_: Any, **__: Any) -> None:
         raise OSError(errno.ESTALE, "Stale file handle", "/photographs/1.png")
 
-    monkeypatch.setattr("counterfoil.reviewing.controls.labelled_split", fails)
+    monkeypatch.setattr("counterfoil.reviewing.review_dataset.labelled_split", fails)
     made = review(colours, tmp_path / "review.html", tasks=["class"], shifts=["swap"])
     assert made.controls == 0 and made.without_controls is not None
     assert "Stale file handle" in made.without_controls

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from counterfoil.mending.document import ArmResult, Collective, SetMeasured
-    from counterfoil.mending.mended_files import MendResult
+    from counterfoil.mending.mend_models import MendResult
 
 PIPED_WIDTH = 140
 MOST_ROWS = 24  # of contexts and of classes each; mend.csv has all
@@ -130,7 +130,7 @@ def register(app: typer.Typer) -> None:
             )
         assert models and on and using and out
         asked, owned = _numbers(lambdas), _owned(own or ())
-        from counterfoil.mending.choosing import GRID
+        from counterfoil.mending.judging import GRID
         from counterfoil.mending.mend_models import mend
 
         note(f"{', '.join(models)} → {out}: loading libraries and opening images")

@@ -1,23 +1,370 @@
-"""The arms of a run: each what is asked for by `--with`, and beside it the controls that nobody has to ask for."""
+"""The arms of a run: images to mend with, and beside them the controls that nobody has to ask for, of equal numbers.
+
+Images are a group of a built dataset with what its shifts say in words. What is drawn of a class depends on the seed,
+the class and its own rows alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
-from counterfoil.mending.debug_images import CLASS_NAME, RANDOM, Context, DebugImages, WithControls
+from counterfoil.evaluation.dataset import OpenDataset, open_dataset
+from counterfoil.evaluation.edited_rows import edits_of, rows_in_pool
 from counterfoil.mending.given import BALANCED, BY_CLIP, IMAGES, Given
-from counterfoil.mending.sampling import equal_numbers
+from counterfoil.models.mended import EditsOf
+from counterfoil.plan.layout import sample_seed
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.prompts import BASE, prompt_for
+from counterfoil.sources import LabelledImages, rows_of
+from counterfoil.sources.input_datasets import read_rows
+from counterfoil.sources.labelled_sources import labelled_split, row_key
+from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
+from counterfoil.sources.pool import Pool
 
+# Chegini 2023, section 5.1: 30 training images a class of ImageNet, 30,000 in all.
+_FEWEST_PER_CLASS, _IN_ALL = 30, 30_000
+CONTEXTS, HARD = "contexts", "hard"
+CLASS_NAME, RANDOM = "class_name", "random_contexts"
+# A control of class names by what a dataset may have: images drawn for it, those beside a mined finding, or its base.
+_CLASS_NAMES = (CLASS_NAME, "reference", BASE)
 ArmRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
 # Those whose head may be left: a bound knows what nobody knows.
 SAVED_ROLES = ("mended", "upweighted", "rival")
+
+
+def usual_per_class(classes: int) -> int:
+    """How many training images a class where nobody says: as many in all as the paper has, which few classes need.
+
+    With 30 each, ten classes of the lab lose more by retraining than drawn images can give.
+    """
+    return max(_FEWEST_PER_CLASS, _IN_ALL // max(1, classes))
+
+
+def train_rows(labels: NDArray[np.int64], most_per_class: int = _FEWEST_PER_CLASS, seed: int = 0) -> NDArray[np.int64]:
+    """Rows of n labels, in order: at most so many of each class, all of a class that has fewer.
+
+    Fewer are a part of more: rows at 10 a class are among those at 30.
+    """
+    return rows_of_cells(labels, dict.fromkeys(np.unique(labels).tolist(), most_per_class), seed)
+
+
+def equal_numbers(arms: Mapping[str, NDArray[np.int64]], seed: int = 0) -> dict[str, NDArray[np.int64]]:
+    """For arms by name, each with its images' labels (n_arm,), rows of each arm that leave all arms alike.
+
+    Of each class every arm keeps as many as the arm that has the fewest; of a class that one arm lacks, none.
+    """
+    classes = sorted({label for labels in arms.values() for label in np.unique(labels).tolist()})
+    fewest = {label: min(int((labels == label).sum()) for labels in arms.values()) for label in classes}
+    return {name: rows_of_cells(labels, fewest, seed) for name, labels in arms.items()}
+
+
+def rows_of_cells(cells: NDArray[np.int64], most: Mapping[int, int], seed: int) -> NDArray[np.int64]:
+    """Rows of n cell numbers, in order: at most `most[cell]` of each cell, drawn without replacement.
+
+    A cell's draw is the beginning of one shuffle, whatever the others and the numbers are.
+    """
+    chosen = [np.empty(0, dtype=np.int64)]
+    for cell in np.unique(cells).tolist():
+        rows = np.flatnonzero(cells == cell)
+        shuffled = np.random.default_rng([seed, cell]).permutation(rows)
+        chosen.append(shuffled[: most.get(cell, 0)])
+    return np.sort(np.concatenate(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One class in one context: what a shift shows of it, in words. `rank`: 0 for the most frequent of its class."""
+
+    name: str
+    label: int
+    caption: str
+    words: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class DebugImages:
+    """The n images of a group. labels: (n,) positions in the classes of the source that is mended on.
+
+    contexts: what its shifts say. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's
+    noise; none where no noise began the images. units: of rows of the source's own pool, None of others. mined: what
+    the used shifts were mined from. content: of the whole dataset. base: its base images of these classes, with their
+    labels; fewest: how many of a class measure it. edits: the rows that they are edits of, of whichever pool. edited:
+    those of the source itself, where they are of its rows.
+    """
+
+    name: str
+    dataset: str
+    group: str
+    images: LabelledImages
+    labels: NDArray[np.int64]
+    contexts: tuple[Context, ...]
+    context: NDArray[np.int64]
+    seeds: frozenset[int]
+    units: tuple[str, ...] | None
+    mined: tuple[Mapping[str, Any], ...]
+    content: str
+    recipe: str
+    samples_seed: int
+    base: LabelledImages | None = None
+    fewest: int = 1
+    edits: EditsOf | None = None
+    edited: LabelledImages | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def only(self, rows: NDArray[np.int64]) -> DebugImages:
+        """Some of the images, by ascending rows."""
+        return replace(
+            self,
+            images=rows_of(self.images, rows),
+            labels=self.labels[rows],
+            context=self.context[rows],
+            units=None if self.units is None else tuple(self.units[row] for row in rows.tolist()),
+        )
+
+
+@dataclass(frozen=True)
+class WithControls:
+    """Images to mend with and the images of its controls, by what they are: `class_name`, `random_contexts`."""
+
+    images: DebugImages
+    controls: Mapping[str, DebugImages]
+
+
+def open_debug_images(given: Given, recipe: Recipe) -> WithControls:
+    """The group that a person names, or the first of `contexts`, `hard` and all shifts; with its dataset's controls.
+
+    UserError for what is no built dataset, a group that it has not or that is empty, and classes that `recipe` has not.
+    """
+    opened = open_dataset(given.source)
+    groups = _groups(opened)
+    group = given.group
+    if group is None:
+        group = next((name for name in (CONTEXTS, HARD) if name in groups), None)
+    shifts = groups.get(group or "", ()) if group is not None else _all_but_base(opened)
+    if not shifts:
+        known = [name for name in groups if name != BASE]
+        near = did_you_mean(group or "", known)
+        raise UserError(
+            f"{given.source} has no group '{group}'{near}" if group else f"{given.source} has a base and no shift",
+            f"Its groups are {', '.join(known) or 'none'}.",
+        )
+    found = _images(opened, given.source, group or "all shifts", shifts, recipe)
+    if not len(found):
+        raise UserError(
+            f"{given.source}: not one image of the group '{found.group}' was accepted, so nothing can be learned",
+            "Lower its threshold, or ask for more candidates, and build it again.",
+        )
+    controls: dict[str, DebugImages] = {}
+    wanted = {CLASS_NAME: next((name for name in _CLASS_NAMES if groups.get(name)), None), RANDOM: RANDOM}
+    for what, name in wanted.items():
+        if name is not None and name != group and groups.get(name):
+            images = _images(opened, given.source, name, groups[name], recipe)
+            own = np.flatnonzero(np.isin(images.labels, np.unique(found.labels)))
+            if len(own):
+                controls[what] = images.only(own)
+    return WithControls(found, controls)
+
+
+def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
+    """Group, or the name of a shift that is in a group of several → places of its shifts."""
+    groups: dict[str, list[int]] = {}
+    for place, shift in enumerate(opened.recipe.all_shifts()):
+        groups.setdefault(shift.group, []).append(place)
+    for place, shift in enumerate(opened.recipe.all_shifts()):
+        groups.setdefault(shift.name, [place])
+    return {name: tuple(places) for name, places in groups.items()}
+
+
+def _all_but_base(opened: OpenDataset) -> tuple[int, ...]:
+    return tuple(range(1, len(opened.recipe.all_shifts())))
+
+
+def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe) -> DebugImages:
+    rows = np.flatnonzero(np.isin(opened.shifts, shifts))
+    label_of = _labels(opened, source, np.unique(opened.labels[rows]), recipe)
+    labels = label_of[opened.labels[rows]]
+    contexts, places = _contexts(opened, shifts, recipe, label_of)
+    pairs = zip(opened.shifts[rows].tolist(), opened.labels[rows].tolist(), strict=True)
+    context = np.asarray([places.get(pair, -1) for pair in pairs], dtype=np.int64)
+    specs = opened.recipe.prompts.shifts
+    named = [opened.recipe.all_shifts()[place].name for place in shifts]
+    mined = tuple(spec.mined_from for name in named if (spec := specs.get(name)) is not None and spec.mined_from)
+    images = rows_of(opened.labelled(), rows)
+    base = np.flatnonzero((opened.shifts == 0) & np.isin(opened.labels, opened.labels[rows]))
+    base_images = rows_of(opened.labelled(), base)
+    return DebugImages(
+        name=f"{source}:{group}",
+        dataset=source,
+        group=group,
+        images=replace(images, name=f"{source}:{group}", labels=labels),
+        labels=labels,
+        contexts=contexts,
+        context=context,
+        seeds=frozenset(seeds_of(opened, rows)),
+        units=_pool_units(opened, rows, recipe),
+        base=replace(base_images, name=f"{source}:{BASE}", labels=label_of[opened.labels[base]]),
+        fewest=opened.recipe.evaluate.min_images_per_class,
+        edits=edits_of(opened.directory, opened.recipe, opened.pins, [opened.keys[row] for row in rows.tolist()]),
+        edited=edited_images(opened, rows, recipe),
+        mined=mined,
+        content=opened.content,
+        recipe=opened.recipe.name,
+        samples_seed=opened.recipe.samples.seed,
+    )
+
+
+def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
+    """The seed of the noise that each of some images began with; none for rows of a pool and for edits of rows."""
+    recipe = opened.recipe
+    if recipe.generator.takes_rows:
+        return []
+    shifts = [None if recipe.samples.noise == "paired" else shift.name for shift in recipe.all_shifts()]
+    return [
+        sample_seed(recipe.samples.seed, recipe.classes[label].id, index, shifts[shift])
+        for shift, label, index in zip(
+            opened.shifts[rows].tolist(), opened.labels[rows].tolist(), opened.indices[rows].tolist(), strict=True
+        )
+    ]
+
+
+def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
+    """The units of chosen rows, taken or edited, that are of the very source, where it names any; else None."""
+    source = recipe.source
+    if source.unit_column is None or not _of_source(opened, recipe):
+        return None
+    pool = read_rows(source, opened.recipe.generator.split, loadable_pin(source, opened.pins.get("pool")))
+    if source.unit_column not in pool.columns:
+        return None
+    units = pool.texts(source.unit_column, "unit_column")
+    own = _rows_in_pool(opened, rows)
+    if own and max(own) >= len(units):
+        raise UserError(
+            f"{opened.source} has an image of row {max(own):,} of {source.dataset}:{opened.recipe.generator.split},"
+            f" which has {len(units):,}",
+            f"See what is wrong with it: counterfoil verify {opened.source}",
+        )
+    return tuple(units[row] for row in own)
+
+
+def _rows_in_pool(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
+    return rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
+
+
+def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
+    """Whether images are, or are edits of, rows of the recipe's input dataset: by its name, or by what was pinned.
+
+    A dataset's own recipe does not tell where a folder lies, so that its content alone can be compared.
+    """
+    if not opened.recipe.generator.takes_rows:
+        return False
+    pool, source, recorded = Pool.of(opened.recipe), recipe.source, opened.pins.get("pool")
+    if pool.config != source.config:
+        return False
+    if pool.dataset == source.dataset:
+        return True
+    return SourcePin.of(recorded) is not None and pin_source(source, recorded).document() == recorded
+
+
+def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
+    """The keys of the source's rows that chosen images are edits of; none where they are no edits of it."""
+    generator = opened.recipe.generator
+    if not generator.alters_rows or not _of_source(opened, recipe):
+        return frozenset()
+    return frozenset(row_key(generator.split, row) for row in _rows_in_pool(opened, rows))
+
+
+def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> LabelledImages | None:
+    """The same rows as the source has them, to be known again by their pixels; None where they are no edits of it."""
+    own = edited_rows(opened, rows, recipe)
+    if not own:
+        return None
+    pin = loadable_pin(recipe.source, opened.pins.get("pool"))
+    split = labelled_split(recipe.source, opened.recipe.generator.split, recipe.classes, pin, units=False)
+    return rows_of(split, np.flatnonzero([key in own for key in split.keys]))
+
+
+def _labels(opened: OpenDataset, source: str, used: NDArray[np.int64], recipe: Recipe) -> NDArray[np.int64]:
+    """(classes of the dataset,) their labels in `recipe`; UserError for a class of an image that it has not."""
+    ours = {(cls.id, cls.name): cls.label for cls in recipe.classes}
+    theirs = opened.recipe.classes
+    found = np.asarray([ours.get((cls.id, cls.name), -1) for cls in theirs], dtype=np.int64)
+    strange = [theirs[label] for label in used.tolist() if found[label] < 0]
+    if strange:
+        shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
+        raise UserError(
+            f"{source} has images of {len(strange)} classes that the recipe {recipe.name} has not: {shown}",
+            "Mend on the recipe that it was mined from: --on RECIPE.",
+        )
+    return found
+
+
+def _contexts(
+    opened: OpenDataset, shifts: Sequence[int], recipe: Recipe, label_of: NDArray[np.int64]
+) -> tuple[tuple[Context, ...], dict[tuple[int, int], int]]:
+    """What the shifts say of each of their classes, and (shift, label of the dataset) → place in that.
+
+    Nothing for a prompt that says the class alone.
+    """
+    found: list[Context] = []
+    places: dict[tuple[int, int], int] = {}
+    every = opened.recipe.all_shifts()
+    for place in shifts:
+        spec = opened.recipe.prompts.shifts.get(every[place].name)
+        told = (spec.mined_from if spec is not None else None) or {}
+        rank = told.get("rank")
+        for label in every[place].class_labels:
+            own = label_of[label]
+            if own < 0:
+                continue
+            cls = recipe.classes[int(own)]
+            caption = prompt_for(every[place], opened.recipe.classes[label])
+            if caption is None or caption == cls.text(recipe.screen.object_caption) or place == 0:
+                continue
+            places[place, label] = len(found)
+            words = told.get("words")
+            found.append(
+                Context(
+                    name=every[place].name if len(every[place].class_labels) == 1 else f"{every[place].name}_{cls.id}",
+                    label=int(own),
+                    caption=caption,
+                    words=str(words) if isinstance(words, str) else caption,
+                    rank=rank if isinstance(rank, int) and not isinstance(rank, bool) else None,
+                )
+            )
+    return tuple(found), places
+
+
+def rows_within(
+    ranks: NDArray[np.int64],
+    shifts: NDArray[np.int64],
+    *,
+    k: int | None = None,
+    images: int | None = None,
+    seed: int = 0,
+) -> NDArray[np.int64]:
+    """Rows of n drawn images, in order: of each class's first k contexts, at most so many images a context.
+
+    ranks: (n,), 0 for the context that most failures of its class have. shifts: (n,), which context it is, -1 for
+    none: such an image is of no context, and in every point. None is all. Fewer are a part of more, so that a curve's
+    points differ by what was added.
+    """
+    kept = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
+    if images is None:
+        return kept
+    inside = kept[shifts[kept] >= 0]
+    chosen = inside[rows_of_cells(shifts[inside], dict.fromkeys(np.unique(shifts).tolist(), images), seed)]
+    return np.sort(np.concatenate([chosen, kept[shifts[kept] < 0]]))
 
 
 @dataclass(frozen=True)

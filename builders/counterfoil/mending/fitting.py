@@ -2,21 +2,27 @@
 
     L(W, b) = CE(train) + λ · CE(debug) + decay/2 · (|W|² + |b|²)          (Chegini 2023, equation 1 and Table 4)
 
-Pure functions on arrays. The objective is strictly convex, so full-batch gradient descent and L-BFGS have one minimum
-in common. Sums are float64; rows pass in blocks, so that no matrix of rows × outputs is ever held.
+The objective is strictly convex, so full-batch gradient descent and L-BFGS have one minimum in common. Sums are
+float64; rows pass in blocks, so that no matrix of rows × outputs is ever held. Each head is kept as soon as it is
+fitted, so that a sweep that is killed goes on where it stood.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.mending.arms import rows_of_cells
 from counterfoil.models.classifiers.head import LinearHead
+from counterfoil.recipe import sha256_json
+from counterfoil.store.atomic import make_folder, write_atomically
 
 FITS = ("lbfgs", "sgd")
 # Chegini 2023, Table 4; torch's SGD decays the bias too.
@@ -36,6 +42,10 @@ _MOST_STEPS = 2000
 # Descent that ends higher than it began by more than this has found nothing.
 _HIGHER = 1.01
 _ROWS_AT_ONCE = 2048
+# A group with fewer rows does not set the number of all others.
+FEWEST_IN_A_CELL = 5
+FORMAT = 1
+HEADS = ".mend"
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,3 +236,99 @@ def _refuse_unusable(lesson: Lesson, head: LinearHead, name: str) -> None:
         problems.append(f"the {name}: weights are not one number from 0 for each row, with one above 0")
     if problems:
         raise UserError(problems)
+
+
+def balanced_lesson(
+    features: NDArray[np.floating],
+    targets: NDArray[np.integer],
+    classes: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    *,
+    seed: int,
+    fewest: int = FEWEST_IN_A_CELL,
+) -> Lesson:
+    """Of n rows of the discover half, a draw with equal numbers in every cell of class and group.
+
+    features (n, d), targets, classes and groups (n,). Cells with fewer than `fewest` rows bring all of theirs; the
+    number is that of the smallest of the others. UserError where no cell has so many rows.
+    """
+    _, cells, sizes = np.unique(np.stack([classes, groups]), axis=1, return_inverse=True, return_counts=True)
+    cells = cells.ravel().astype(np.int64)
+    large = sizes[sizes >= fewest]
+    if not len(large):
+        raise UserError(
+            f"groups of {len(classes):,} rows: none has {fewest} rows of one class, so none can be drawn evenly",
+            "Use fewer groups, or more images.",
+        )
+    most = dict.fromkeys(range(len(sizes)), int(large.min()))
+    rows = rows_of_cells(cells, most, seed)
+    return Lesson(features[rows], targets[rows])
+
+
+class KeptHeads:
+    """Fits heads, and finds those in `folder` again that an earlier run fitted from the same numbers."""
+
+    def __init__(self, folder: Path, start: LinearHead, how: Any) -> None:
+        self.folder, self.start, self.how = folder / HEADS, start, how
+        self.begun = _digest(start.weight, start.bias)
+
+    def fitted(self, train: Lesson, debug: Lesson | None, lam: float) -> FittedHead:
+        """As `fit_head`."""
+        path = self.folder / f"{self._key(train, debug, lam)[:32]}.safetensors"
+        known = _read(path)
+        if known is not None:
+            return known
+        found = fit_head(self.start, train, debug, lam, self.how)
+        make_folder(self.folder)
+        write_atomically(path, _bytes(found))
+        return found
+
+    def _key(self, train: Lesson, debug: Lesson | None, lam: float) -> str:
+        from importlib.metadata import version
+
+        return sha256_json(
+            {
+                "format": FORMAT,
+                "start": self.begun,
+                "train": _lesson(train),
+                # Without weight nothing of it is learned.
+                "debug": None if debug is None or lam == 0 else _lesson(debug),
+                "lambda": lam,
+                "how": self.how,
+                "settings": [WEIGHT_DECAY, RATE, MOMENTUM, EPOCHS],
+                "versions": {name: version(name) for name in ("numpy", "scipy")},
+            }
+        )
+
+
+def _lesson(lesson: Lesson) -> list[str]:
+    arrays = [lesson.features, lesson.targets] + ([] if lesson.weights is None else [lesson.weights])
+    return [_digest(one) for one in arrays]
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _bytes(fitted: FittedHead) -> bytes:
+    from safetensors.numpy import save
+
+    numbers = np.asarray([fitted.loss, fitted.steps, fitted.gradient_norm, fitted.settled], dtype=np.float64)
+    return save({"weight": fitted.head.weight, "bias": fitted.head.bias, "numbers": numbers})
+
+
+def _read(path: Path) -> FittedHead | None:
+    """What was kept; None for what is not there or not whole, which is fitted again."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(path.read_bytes())
+        loss, steps, norm, settled = arrays["numbers"].tolist()
+        return FittedHead(LinearHead(arrays["weight"], arrays["bias"]), loss, int(steps), norm, bool(settled))
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None

@@ -1,4 +1,4 @@
-"""What a person names behind `--with`: images of a built dataset, weights of training rows, or groups to balance.
+"""What a person names behind `--with`, and the tables of keys that some of it is read from, in bounded memory.
 
 built                built:hard           user/name@v1:contexts
 mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./groups.csv
@@ -6,20 +6,41 @@ mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./gro
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.names import without_folders
-from counterfoil.regular_files import named_path
+from counterfoil.mining.interventions import ORIGIN
+from counterfoil.models.error_text import one_line
+from counterfoil.models.prediction_files import longest_text
+from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.schema_inputs import Source
+from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
+from counterfoil.sources import LabelledImages
+from counterfoil.sources.input_datasets import read_rows
+from counterfoil.sources.pins import pin_source
 
 IMAGES, WEIGHTS, BALANCED = "images", "weights", "balanced"
 BY_CLIP = "clip"
 _BALANCED = "dfr:"
 _TABLES = (".csv", ".parquet")
+# ImageNet has 1.3 million training rows; a key takes some twenty bytes.
+MOST_BYTES = 64_000_000
+MOST_ROWS = 5_000_000
+LONGEST_TEXT = 1_000
+_ROWS_AT_ONCE = 8_192
+_COLUMNS = ("key", "group")
+_NEXT = "Write them by: counterfoil mine RECIPE --weights --out mined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +101,160 @@ def told_names(names: Iterable[str]) -> dict[str, str]:
         numbered = (f"{plain} ({number})" for number in itertools.count(2))
         found[name] = next(one for one in itertools.chain([plain], numbered) if one not in found.values())
     return found
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """columns: name → a value a row, in the file's order; of text no value is longer than `LONGEST_TEXT`."""
+
+    columns: Mapping[str, list[Any]]
+    metadata: Mapping[bytes, bytes] = field(repr=False)
+
+
+def read_key_table(path: Path, where: str, columns: Mapping[str, type], hint: str | None = None) -> KeyTable:
+    """Some columns, each of `str` or `float`, of a Parquet file. UserError, begun by `where`, for any other file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    expected = f"expected a Parquet with the columns {' and '.join(columns)}"
+    found: dict[str, list[Any]] = {name: [] for name in columns}
+    texts = [name for name, kind in columns.items() if kind is str]
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_BYTES:
+                raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
+            # A text that stands in many rows is held once.
+            table = pq.ParquetFile(file, read_dictionary=texts)
+            if table.metadata.num_rows > MOST_ROWS:
+                raise UnfitFile(f"has {table.metadata.num_rows:,} rows, expected at most {MOST_ROWS:,}")
+            for name, kind in columns.items():
+                type_ = table.schema_arrow.field(name).type
+                coded = type_.value_type if pa.types.is_dictionary(type_) else type_
+                number = pa.types.is_integer(coded) or pa.types.is_floating(coded)
+                if not (number if kind is float else pa.types.is_string(coded) or pa.types.is_large_string(coded)):
+                    wanted = "numbers" if kind is float else "text"
+                    raise UnfitFile(f"has the column {name} of {type_}, expected {wanted}")
+            for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(columns)):
+                batch.validate(full=True)
+                for name in texts:
+                    if longest_text(batch.column(name)) > LONGEST_TEXT:
+                        raise UnfitFile(f"has a {name} of over {LONGEST_TEXT:,} letters")
+                for name, kind in columns.items():
+                    column = batch.column(name)
+                    found[name] += (column.cast(pa.float64()) if kind is float else column).to_pylist()
+            metadata = table.schema_arrow.metadata or {}
+    except UnfitFile as error:
+        raise UserError(f"{where}: it {error.strerror}", hint) from error
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as error:
+        raise UserError(f"{where}: {expected}: {one_line(error)}", hint) from error
+    if any(value is None for values in found.values() for value in values):
+        raise UserError(f"{where}: {expected}: a row is empty", hint)
+    return KeyTable(found, metadata)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Key of an audited row → its group; by CLIP there are none before a model's contexts are known."""
+
+    by_key: Mapping[str, str]
+
+    def of(self, keys: Sequence[str], name: str) -> NDArray[np.int64]:
+        """(n,) a number for each group. UserError for a row without one."""
+        missing = [key for key in keys if key not in self.by_key]
+        if missing:
+            raise UserError(
+                f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as {missing[0]}"
+            )
+        names = [self.by_key[key] for key in keys]
+        numbers = {group: number for number, group in enumerate(sorted(set(names)))}
+        return np.asarray([numbers[group] for group in names], dtype=np.int64)
+
+
+def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages]) -> Groups:
+    """The groups that `dfr:` names. UserError for a column or a file that is not there, or no such table."""
+    if given.source == BY_CLIP:
+        return Groups({})
+    if names_a_table(given.source):
+        return Groups(_table(given.source))
+    found: dict[str, str] = {}
+    for images in audited:
+        split = images.name.rpartition("/")[2]
+        rows = read_rows(source, split, pin_source(source))
+        if given.source not in rows.columns:
+            raise UserError(
+                f"--with {given.name}: '{source.dataset}' has no column '{given.source}'",
+                f"Its columns are {', '.join(rows.columns)}; or name a file with the columns key and group.",
+            )
+        told = rows.texts(given.source, "column")
+        found |= {key: told[int(key.rpartition("_")[2])] for key in images.keys}
+    return Groups(found)
+
+
+def _table(name: str) -> dict[str, str]:
+    path = named_path(name)
+    if not path.is_file():
+        raise UserError(
+            f"--with dfr:{name}: there is no such file", "Name a CSV or Parquet with the columns key and group."
+        )
+    if path.suffix == ".parquet":
+        table = read_key_table(path, name, dict.fromkeys(_COLUMNS, str)).columns
+        return dict(zip(table["key"], table["group"], strict=True))
+    try:
+        lines = csv.DictReader(io.StringIO(read_regular(path, MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True)
+        if lines.fieldnames is None or not set(_COLUMNS) <= set(lines.fieldnames):
+            raise UserError(f"{name}: its columns are {', '.join(lines.fieldnames or ())}, expected key and group")
+        found: dict[str, str] = {}
+        for line in lines:
+            key, group = str(line["key"]), str(line["group"])
+            if len(found) == MOST_ROWS or len(key) + len(group) > LONGEST_TEXT:
+                raise UserError(
+                    f"{name}: more than {MOST_ROWS:,} rows, or a key or group of over {LONGEST_TEXT:,} letters"
+                )
+            found[key] = group
+        return found
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
+        raise UserError(f"{name}: no CSV: {error}") from error
+
+
+@dataclass(frozen=True)
+class ReadWeights:
+    """weights: (n,) of the n rows that were asked for. mined: one record of what they came from."""
+
+    weights: NDArray[np.float64]
+    mined: tuple[Mapping[str, Any], ...]
+
+
+def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) -> ReadWeights:
+    """The weights of some rows of the train split `whole`, by key.
+
+    UserError for what is no such file, one of other rows than the split's, one that does not tell what it came from,
+    and where no row weighs more than another.
+    """
+    path = named_path(name)
+    if not path.is_file():
+        raise UserError(f"--with {name}: there is no such file", _NEXT)
+    table = read_key_table(path, f"--with {name}", {"key": str, "weight": float}, _NEXT)
+    theirs, weights = table.columns["key"], np.asarray(table.columns["weight"], dtype=np.float64)
+    try:
+        told = json.loads(table.metadata.get(ORIGIN.encode(), b"null"))
+    except (ValueError, RecursionError):
+        told = None
+    wrong = int((~np.isfinite(weights) | (weights < 0)).sum())
+    if wrong:
+        raise UserError(f"--with {name}: {wrong:,} weights are negative or no numbers", _NEXT)
+    if not isinstance(told, dict) or not isinstance(told.get("mined"), dict):
+        raise UserError(f"--with {name}: it does not tell which rows it was mined on, nor of which they are", _NEXT)
+    if told.get("train_content") != whole.content or sorted(theirs) != sorted(whole.keys):
+        raise UserError(
+            f"--with {name}: its rows are not those of {whole.name}: it was written for another split, or under another"
+            " list of classes",
+            f"{_NEXT} by the recipe that is mended on.",
+        )
+    known = dict(zip(theirs, weights.tolist(), strict=True))
+    found = np.asarray([known[key] for key in keys])
+    if not (found > 1).any():
+        raise UserError(
+            f"--with {name}: not one of {len(keys):,} training rows weighs more than 1", "Name another file."
+        )
+    return ReadWeights(found, (told["mined"],))

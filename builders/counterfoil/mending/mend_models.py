@@ -1,32 +1,516 @@
-"""`mend`: fit a model's head again with drawn images, judge it beside its controls, and leave it as a model folder."""
+"""`mend`: fit a model's head again with drawn images, judge it beside its controls, and leave it as a model folder.
+
+A folder has the document with its table, the report, and a folder of each model. Several models of one run also stand
+beside each other: how alike they fail, and what is kept of their own repairs' gains (Chegini 2023, sections 5.2.2 and
+5.3.2).
+"""
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from counterfoil.errors import UserError
-from counterfoil.mending.arms import SAVED_ROLES, role_of
-from counterfoil.mending.choosing import GRID, lambda_grid
-from counterfoil.mending.fitting import FITS
-from counterfoil.mending.given import given_arms
-from counterfoil.mending.mended_files import MendResult, refuse_another_run, write_mended
-from counterfoil.mending.one_model import MendedModel, mend_one
-from counterfoil.mending.opening import open_source
-from counterfoil.mending.prepared import MendSettings, prepare
-from counterfoil.mending.seen import refuse_unmendable
-from counterfoil.mending.told import asked_names, told_run
-from counterfoil.models.classifiers.of_python import PREFIX, HandedOver, Transform, handed_over
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.card.index_page import write_index
+from counterfoil.documents import document_text, read_document
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation.families import family_of
+from counterfoil.mending.arms import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, DebugImages, role_of
+from counterfoil.mending.document import (
+    BALANCED_ROLES,
+    HELDOUT,
+    HELPS,
+    MEND_VERSION,
+    TEST,
+    ArmResult,
+    AskedFor,
+    AuditedHalf,
+    AuditedPart,
+    AuditedRows,
+    Collective,
+    ContextTold,
+    FitTold,
+    GainKept,
+    ImagesLearned,
+    Mended,
+    ModelMended,
+    RecipeMended,
+    RowsTested,
+    SetMeasured,
+    TrainRows,
+    headline_of,
+    mend_csv,
+)
+from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DECAY
+from counterfoil.mending.given import Given, given_arms, told_names
+from counterfoil.mending.judging import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
+from counterfoil.mending.one_model import MendedModel, mend_one, refuse_unmendable
+from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, context_rows_told, open_source, prepare
+from counterfoil.mending.report import model_card
+from counterfoil.mining.rows_hash import keys_sha256
+from counterfoil.models.classifiers import load_classifier
+from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
+from counterfoil.models.classifiers.of_callable import Transform
+from counterfoil.models.classifiers.of_python import PREFIX, HandedOver, handed_over
 from counterfoil.models.devices import resolve_device
+from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
-from counterfoil.store.atomic import make_folder, try_folder
+from counterfoil.report.words import listed, points
+from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 
+_CONTROLS = {CLASS_NAME: "its name alone", RANDOM: "random contexts"}
+DOCUMENT, TABLE, REPORT, MODEL, MODELS = "mend.json", "mend.csv", "report.html", "model", "models"
 BEST, NONE = "best", "none"
 Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
+
+
+def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collective | None:
+    """None of one model. Failures are those of the confirm half, which no image was chosen by."""
+    if len(found) < 2:
+        return None
+    overlap = failure_overlap(np.stack([one.failed[one.confirm] for one in found]))
+    kept = []
+    for one in found:
+        own_names = {arm.name for arm in prepared.own.get(one.told.name, ()) if arm.role == "mended"}
+        own = next((arm for arm in one.told.arms if arm.name in own_names), None)
+        own_gain = None if own is None else _gain(own.of_set(HELDOUT))
+        own_over = None if own is None else _over_retrained(own)
+        for arm in one.told.arms:
+            if arm.role != "mended":
+                continue
+            gain, over = _gain(arm.of_set(HELDOUT)), _over_retrained(arm)
+            kept.append(
+                GainKept(
+                    model=one.told.name,
+                    arm=arm.name,
+                    own=arm.name in own_names,
+                    images=arm.images,
+                    heldout=gain,
+                    test=_gain(arm.of_set(TEST)),
+                    kept=None if gain is None or own_gain is None else kept_gain(own_gain, gain),
+                    # What retraining alone gains is kept by any images.
+                    over_retrained=over,
+                    kept_over_retrained=None if over is None or own_over is None else kept_gain(own_over, over),
+                )
+            )
+    return Collective(
+        models=tuple(one.told.name for one in found),
+        families=tuple(family_of(one.told.architecture, one.told.name) for one in found),
+        failures=tuple(int(one.failed[one.confirm].sum()) for one in found),
+        overlap=tuple(tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap),
+        kept=tuple(kept),
+    )
+
+
+def _gain(measured: SetMeasured | None) -> float | None:
+    return None if measured is None else measured.gain
+
+
+def _over_retrained(arm: ArmResult) -> float | None:
+    return next((one.difference for one in arm.comparisons if (one.against, one.set) == (RETRAINED, HELDOUT)), None)
+
+
+def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(m, m) intersection over union of the failures of m models on the same n rows, failed (m, n); NaN of none."""
+    counted = failed.astype(np.float64)
+    both = counted @ counted.T
+    each = counted.sum(axis=1)
+    either = each[:, None] + each[None, :] - both
+    return np.divide(both, either, out=np.full_like(both, np.nan), where=either > 0)
+
+
+def kept_gain(own: float, other: float) -> float | None:
+    """The gain by another's images as a share of the gain by its own; None where its own gained nothing to keep."""
+    return other / own if own > 0 else None
+
+
+def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
+    """The document of models that were mended on the same rows."""
+    source, settings, first = prepared.source, prepared.settings, found[0]
+    test = source.test
+    models, collective = _called([one.told for one in found], collective_of(prepared, found))
+    sgd = settings.how == "sgd"
+    return Mended(
+        version=MEND_VERSION,
+        headline=headline_of(models),
+        recipe=recipe_told(source.recipe),
+        classes={cls.id: cls.name for cls in source.recipe.classes},
+        audited=AuditedRows(
+            on=tuple(AuditedPart(without_folders(part.name), part.content, len(part)) for part in prepared.audited),
+            failure=source.mine.failure,
+            seed=source.mine.seed,
+            dealt_by=first.dealt_by,
+            discover=_half(first, first.discover),
+            confirm=_half(first, first.confirm),
+        ),
+        train=TrainRows(
+            name=without_folders(source.train.name),
+            content=source.train.content,
+            rows=len(source.train),
+            of=len(source.whole_train),
+            per_class=source.per_class,
+            seed=settings.seed,
+        ),
+        test=RowsTested(
+            name=test_name(source),
+            content=None if test is None else test.content,
+            rows=len(first.confirm) if test is None else len(test),
+            is_confirm_half=test is None,
+        ),
+        fit=FitTold(
+            how=settings.how,
+            weight_decay=WEIGHT_DECAY,
+            lambdas=tuple(settings.grid),
+            most_loss=MOST_LOSS,
+            fewest_rows=FEWEST_ROWS,
+            rate=RATE if sgd else None,
+            momentum=MOMENTUM if sgd else None,
+            epochs=EPOCHS if sgd else None,
+        ),
+        datasets=tuple(
+            ImagesLearned(
+                name=without_folders(arm.debug.dataset),
+                group=arm.debug.group,
+                content=arm.debug.content,
+                recipe=arm.debug.recipe,
+                seed=arm.debug.samples_seed,
+                role=arm.role,
+                images=len(arm.debug),
+                offered=arm.offered,
+            )
+            for arm in prepared.every_image_arm()
+            if arm.debug is not None
+        ),
+        contexts=_contexts(prepared, first),
+        models=models,
+        collective=collective,
+        asked=asked_names(prepared.given, prepared.own_given, source.mine),
+        notes=_notes(prepared, found, models),
+    )
+
+
+def recipe_told(recipe: Recipe) -> RecipeMended:
+    """A recipe, as a document calls it."""
+    return RecipeMended(recipe.name, recipe.recipe_hash)
+
+
+def test_name(source: MendSource) -> str:
+    """What is judged on beside the confirm half, as a document calls it."""
+    return "the confirm half" if source.test is None else without_folders(source.test.name)
+
+
+def asked_names(given: Sequence[Given], own: Mapping[str, Given], mine: Mine) -> AskedFor:
+    """What a person named to mend with and to audit, as a document calls it."""
+    models = told_names(own)
+    datasets = told_names(one.name for one in own.values())
+    return AskedFor(
+        using=tuple(told_names(one.name for one in given).values()),
+        own={models[model]: datasets[one.name] for model, one in own.items()},
+        audited=tuple(without_folders(name) for name in mine.on),
+    )
+
+
+def _called(
+    models: Sequence[ModelMended], collective: Collective | None
+) -> tuple[tuple[ModelMended, ...], Collective | None]:
+    """The same under the names that a document has, of models and of arms."""
+    names = told_names(one.name for one in models)
+    every = [arm for one in models for arm in one.arms]
+    arms: dict[str | None, str | None] = {None: None}
+    arms |= told_names(arm.name for arm in every if arm.of is None)
+    arms |= {arm.name: f"{arm.name.removesuffix(arm.of)}{arms[arm.of]}" for arm in every if arm.of is not None}
+    told = tuple(
+        replace(
+            one,
+            name=names[one.name],
+            best=arms[one.best],
+            saved=arms[one.saved],
+            arms=tuple(replace(arm, name=str(arms[arm.name]), of=arms[arm.of]) for arm in one.arms),
+        )
+        for one in models
+    )
+    if collective is None:
+        return told, None
+    kept = tuple(replace(one, model=names[one.model], arm=str(arms[one.arm])) for one in collective.kept)
+    return told, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept)
+
+
+def _half(one: MendedModel, rows: NDArray[np.int64]) -> AuditedHalf:
+    sha256 = keys_sha256([one.keys[row] for row in rows.tolist()])
+    return AuditedHalf(rows=len(rows), units=len(np.unique(one.units[rows])), sha256=sha256)
+
+
+def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextTold, ...]:
+    count = len(prepared.contexts)
+    discover = context_rows_told(one.context, one.discover, count)
+    confirm = context_rows_told(one.context, one.confirm, count)
+    classes = prepared.source.recipe.classes
+    return tuple(
+        ContextTold(
+            context.name,
+            classes[context.label].id,
+            classes[context.label].name,
+            context.caption,
+            context.rank,
+            discover[place],
+            confirm[place],
+        )
+        for place, context in enumerate(prepared.contexts)
+    )
+
+
+def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[ModelMended]) -> tuple[str, ...]:
+    """What a reader should know of this run beside its numbers."""
+    notes = []
+    classes = prepared.source.recipe.classes
+    for one, told in zip(found, models, strict=True):
+        outputs = sum(map(len, one.targets))
+        if outputs < told.outputs:
+            notes.append(
+                f"Of the {told.outputs:,} outputs of {told.name} {outputs:,} are of the"
+                f" {len(classes):,} classes here; the others are never right in training, and every head that is fitted"
+                " again gives them less."
+            )
+        retrained = told.arm(RETRAINED)
+        if not retrained.within_bound:
+            notes.append(
+                f"{told.name}: the head retrained on {len(prepared.source.train):,} training images alone loses"
+                f" more than {points(MOST_LOSS)} points on the discover half, before any drawn image. λ is chosen"
+                " against it; more training images a class may cost less (--per-class)."
+            )
+        loose = [arm.name for arm in told.arms if not arm.settled]
+        if loose:
+            notes.append(f"{told.name}: the fit of {', '.join(loose)} ended before its minimum.")
+    for arm in prepared.every_image_arm():
+        assert arm.debug is not None
+        for what, labels in arm.lacking.items():
+            notes.append(
+                f"Of {listed([classes[label].name for label in labels])} there is no image of {_CONTROLS[what]} beside"
+                f" those of {arm.debug.group}: no arm of this comparison learns from images of"
+                f" {'it' if len(labels) == 1 else 'them'}, for all have equal numbers a class."
+            )
+    present = np.bincount(prepared.source.train.labels, minlength=len(classes))
+    asked = prepared.settings.per_class or 0  # where nobody asked, all that there are is no lack
+    few = [cls.name for cls in classes if 0 < present[cls.label] < asked]
+    none = [cls.name for cls in classes if not present[cls.label]]
+    if few:
+        notes.append(f"Fewer than {asked} training images of {listed(few, 8)}.")
+    if none:
+        notes.append(f"No training image of {listed(none, 8)}: a head that is fitted again cannot know them.")
+    fails = [np.bincount(one.labels[one.failed], minlength=len(classes)) for one in found]
+    for name, own in zip((one.name for one in models), fails, strict=True):
+        without = [cls.name for cls in classes if not own[cls.label]]
+        if without:
+            notes.append(f"{name} fails on no audited image of {listed(without, 8)}.")
+    # What was found of the images first: it says whether the rest can be believed.
+    return tuple(dict.fromkeys([*(note for one in found for note in one.notes), *notes]))
+
+
+@dataclass(frozen=True)
+class MendResult:
+    """What a run told, its files by what they are (`report`, `document`, `table`), and models as they were named.
+
+    heads: of torch modules that were handed over, which no folder can hold, by the same names.
+    """
+
+    directory: Path
+    mended: Mended
+    files: Mapping[str, Path]
+    models: Mapping[str, Path]
+    heads: Mapping[str, LinearHead] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<MendResult in {self.directory}: {self.mended.headline}>"
+
+
+def refuse_another_run(
+    folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, asked: AskedFor
+) -> None:
+    """UserError where a folder holds what came of other models, rows or settings: nothing is lost by a wrong name.
+
+    More to mend with is the same run: all that it told before is told again.
+    """
+    for place in model_places(models).values():
+        refuse_another_folder(folder / place)
+    path = folder / DOCUMENT
+    if not path.exists():
+        return
+    known = Mended.from_json(read_document(path), str(path))
+    named = ", ".join(one.name for one in known.models)
+    other = [
+        f"{what}: {theirs}, and not {ours}"
+        for what, theirs, ours in (
+            ("models", named, ", ".join(told_names(models).values())),
+            ("recipe", _recipe_called(known.recipe), _recipe_called(recipe_told(source.recipe))),
+            ("mine.seed", known.audited.seed, source.mine.seed),
+            ("mine.failure", known.audited.failure, source.mine.failure),
+            ("audited", ", ".join(known.asked.audited), ", ".join(asked.audited)),
+            ("--test", known.test.name, test_name(source)),
+            ("--fit", known.fit.how, settings.how),
+            ("--seed", known.train.seed, settings.seed),
+            ("--per-class", known.train.per_class, source.per_class),
+        )
+        if theirs != ours
+    ]
+    left = [name for name in known.asked.using if name not in asked.using]
+    left += [f"--own {model}={name}" for model, name in known.asked.own.items() if asked.own.get(model) != name]
+    if left:
+        other.append(f"--with: {', '.join(left)} too")
+    if other:
+        raise UserError(
+            f"{folder} holds what came of mending {named} on {known.recipe.name}, by other choices than these:"
+            f" {'; '.join(other)}",
+            "Name another folder with --out, or remove that one.",
+        )
+
+
+def _recipe_called(told: RecipeMended) -> str:
+    return f"{told.name} ({told.sha256[:12]})"
+
+
+def model_places(models: Sequence[str]) -> dict[str, str]:
+    """Where each of several models is left, under the folder of a run: no two in one place."""
+    if len(models) == 1:
+        return {models[0]: MODEL}
+    return {name: f"{MODELS}/{own}" for name, own in zip(models, _folder_names(models), strict=True)}
+
+
+def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], prepared: Prepared) -> MendResult:
+    """Write models, then the report, and the document last: a folder that has one has everything."""
+    from counterfoil.mending.report import mend_report
+
+    # Beside another model an old document would tell what is not so.
+    remove_stale(folder, (DOCUMENT,))
+    told: list[ModelMended] = []
+    places: dict[str, Path] = {}
+    heads: dict[str, LinearHead] = {}
+    planned = model_places([one.told.name for one in found])
+    for one, model in zip(found, mended.models, strict=True):
+        if one.told.saved is not None and one.told.name.startswith(PREFIX):
+            heads[one.told.name.removeprefix(PREFIX)] = one.heads[one.told.saved]
+        elif model.saved is not None:
+            place = planned[one.told.name]
+            sha256 = _write_model(folder / place, one, model.headline, prepared)
+            places[one.told.name] = (folder / place).resolve()
+            model = replace(model, folder=place, mended_sha256=sha256)
+        else:
+            remove_mended(folder / planned[one.told.name])
+        told.append(model)
+    whole = replace(mended, models=tuple(told))
+    files = {
+        "table": (TABLE, mend_csv(whole)),
+        "report": (REPORT, mend_report(whole)),
+        "document": (DOCUMENT, document_text(whole)),
+    }
+    for name, text in files.values():
+        write_atomically(folder / name, text.encode())
+    write_index(folder)
+    written = {what: (folder / name).resolve() for what, (name, _) in files.items()}
+    return MendResult(folder, whole, written, places, heads)
+
+
+def _write_model(folder: Path, one: MendedModel, headline: str, prepared: Prepared) -> str:
+    assert one.told.saved is not None
+    arm = one.told.arm(one.told.saved)
+    about = about_model(one, prepared).to_json()
+    audited = [without_folders(part.name) for part in prepared.audited]
+    balanced = arm.role in BALANCED_ROLES
+    card = model_card(
+        about,
+        arm.verdict or "",
+        role=arm.role,
+        headline=headline,
+        helps=arm.outcome == HELPS,
+        trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
+        chosen_on=[] if balanced else audited,
+    )
+    # Of several models only one is in memory at a time.
+    classifier = load_classifier(one.told.name, classes=prepared.source.recipe.classes)
+    if classifier.sha256 != one.classifier.sha256:
+        raise RunFailure(f"model {one.told.name!r}: its weights changed while it was mended", "Run it again.")
+    return write_with_head(classifier, one.heads[arm.name], folder, about=about, card=card)
+
+
+def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
+    """What a model folder says of how it was mended (`mended.json`), so that nothing it learned from judges it."""
+    assert one.told.saved is not None
+    arm = one.told.arm(one.told.saved)
+    source = prepared.source
+    used = next((known for known in prepared.arms_of(one.told.name) if known.name == arm.name), None)
+    debug = None if used is None or arm.lam == 0 else used.debug
+    seen = ((source.whole_train,) if arm.role not in BALANCED_ROLES else ()) + prepared.audited
+    return MendedNote(
+        format=FORMAT,
+        model=MendedModelName(without_folders(one.told.name), one.told.sha256),
+        on=tuple(MendedOn(without_folders(part.name), part.content) for part in seen),
+        train_content=tuple(fitted_pixels(one, arm.role, debug, prepared)),
+        datasets=()
+        if debug is None
+        else (
+            MendedWith(
+                name=without_folders(debug.dataset),
+                content=debug.content,
+                group=debug.group,
+                seed=debug.samples_seed if debug.seeds else None,  # of noise, which rows and edits have not
+                recipe=debug.recipe,
+                edits=debug.edits,
+            ),
+        ),
+        lam=arm.lam,
+        fit=prepared.settings.how,
+        weight_decay=WEIGHT_DECAY,
+        rows=_row_kinds(arm, prepared),
+    )
+
+
+def _row_kinds(arm: ArmResult, prepared: Prepared) -> dict[str, int]:
+    """How many rows of each kind a head was fitted to; at λ = 0 drawn images are none of them."""
+    if arm.role in BALANCED_ROLES:
+        return {"discover": arm.images}
+    return {"train": len(prepared.source.train)} | ({"debug": arm.images} if arm.images and arm.lam != 0 else {})
+
+
+def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
+    """The pixels of what a head of such a role was fitted to, by which `evaluate` knows it again.
+
+    Of every image, and of every row of the source that one is an edit of.
+    """
+    digests: set[str | None] = set()
+    if role in BALANCED_ROLES:
+        pixels = {
+            key: digest
+            for part in prepared.audited
+            for key, digest in zip(part.keys, prepared.pixels[part.content], strict=True)
+        }
+        digests |= {pixels[one.keys[row]] for row in one.discover.tolist()}
+    else:
+        digests |= set(prepared.pixels[prepared.source.train.content])
+    if debug is not None:
+        for images in (debug.images, *([debug.edited] if debug.edited is not None else [])):
+            digests |= set(prepared.pixels[images.content])
+    return sorted(digest for digest in digests if digest is not None)
+
+
+def _folder_names(models: Sequence[str]) -> list[str]:
+    """A folder's name for each of some models: what it is called, with a number where another one has that already."""
+    found: list[str] = []
+    for model in models:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model)).strip("._-")[-80:] or "model"
+        taken = {one.lower() for one in found}  # some disks do not tell large letters from small ones
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        found.append(next(one for one in itertools.chain([name], numbered) if one.lower() not in taken))
+    return found
 
 
 def mend(

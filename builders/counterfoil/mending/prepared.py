@@ -1,25 +1,402 @@
-"""What of a run needs no model: images opened, decoded once, and refused where two sides share any."""
+"""What of a run needs no model: images opened, decoded once, and refused where two sides share any.
+
+Images to learn from and images to judge by share no picture, unit or noise. Nor may what is judged here have told the
+words of what is learned from: contexts are named on the discover half alone. Confirmed findings were chosen by the
+confirm half, so images of these are judged by the test.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import CounterfoilError, UserError, raise_together
-from counterfoil.mending.arms import Arm, all_contexts, image_arms
-from counterfoil.mending.debug_images import Context, DebugImages, WithControls, open_debug_images
-from counterfoil.mending.given import BALANCED, IMAGES, WEIGHTS, Given
-from counterfoil.mending.groups import Groups, read_groups
-from counterfoil.mending.opening import AuditedBuild, MendSource
-from counterfoil.mending.pixels import pixels_of
-from counterfoil.mending.refusals import Known, Told, refuse_shared
-from counterfoil.mending.train_weights import read_train_weights
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.floor import find_floor
+from counterfoil.evaluation.opening import is_built
+from counterfoil.mending.arms import (
+    Arm,
+    Context,
+    DebugImages,
+    WithControls,
+    all_contexts,
+    edited_rows,
+    image_arms,
+    open_debug_images,
+    seeds_of,
+    train_rows,
+    usual_per_class,
+)
+from counterfoil.mending.given import (
+    BALANCED,
+    IMAGES,
+    WEIGHTS,
+    Given,
+    Groups,
+    read_groups,
+    read_train_weights,
+    told_names,
+)
 from counterfoil.mining.opened_images import opened_parts
-from counterfoil.sources import LabelledImages
+from counterfoil.models.mended import MOST_CONTENTS
+from counterfoil.progress import report
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.report.words import counted
+from counterfoil.sources import LabelledImages, rows_of
+from counterfoil.sources.input_datasets import source_splits
+from counterfoil.sources.labelled_sources import labelled_split
+from counterfoil.sources.pins import pin_source
+from counterfoil.sources.resolved_classes import resolve_classes
+from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.store.decoding import pixels_sha256
+from counterfoil.user_cache import user_cache
+
+# What a test split is called, in the order in which one is looked for.
+_TESTS = ("test", "validation", "val")
+_DIGEST = hashlib.sha256().digest_size
+_NO_IMAGE = bytes(_DIGEST)
+_BETWEEN_STAGES = 1000
+_MOST_PROBLEMS = 20
+_MOST_NAMES = 8
+_LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or another dataset."
+
+
+@dataclass(frozen=True)
+class AuditedBuild:
+    """What a built dataset that is audited began with. seeds: of noise. edited: keys of the source's rows."""
+
+    seeds: frozenset[int]
+    edited: frozenset[str]
+
+
+@dataclass(frozen=True)
+class MendSource:
+    """A recipe's images for mending. train: at most so many rows a class, with their units where the recipe names any.
+
+    whole_train: the train split, of which `train` is a part. test: None where all rows of the confirm half have to do.
+    audited: of the audited images, where they are a built dataset.
+    """
+
+    recipe: Recipe
+    mine: Mine
+    train: LabelledImages
+    whole_train: LabelledImages
+    test: LabelledImages | None
+    audited: AuditedBuild | None
+    per_class: int
+
+
+def open_source(
+    on: Recipe | str | Path,
+    overrides: Sequence[str],
+    test: str | None,
+    per_class: int | None,
+    seed: int,
+    audited: Sequence[str] | None,
+) -> MendSource:
+    """What `on`, a recipe, says of its source. UserError for one that cannot be mended on, or no such split."""
+    recipe = resolve_classes(load_recipe(on, overrides))
+    if per_class is not None and per_class < 1:
+        raise UserError(f"--per-class: found {per_class}, expected 1 or more")
+    if recipe.source.conditions is not None:
+        raise UserError(
+            f"recipe {recipe.name}: its images may have several conditions, and a head of one label an image is mended",
+            "Name a recipe whose images have one label each.",
+        )
+    mine = recipe.mine or Mine()
+    if audited:
+        mine = mine.model_copy(update={"on": tuple(audited)})
+    pin = pin_source(recipe.source)
+    splits = source_splits(recipe.source, pin)
+    train = recipe.source.train_split
+    if train not in splits:
+        raise UserError(
+            f"'{recipe.source.dataset}' has no split '{train}', and a head is fitted on training images",
+            f"Its splits are {', '.join(splits) or 'not named'}; set source.train_split.",
+        )
+    whole = labelled_split(recipe.source, train, recipe.classes, pin)
+    per_class = usual_per_class(len(recipe.classes)) if per_class is None else per_class
+    chosen = train_rows(whole.labels, per_class, seed)
+    if len(chosen) > MOST_CONTENTS // 2:
+        raise UserError(
+            f"--per-class {per_class}: a head would be fitted to {len(chosen):,} training images, expected at most"
+            f" {MOST_CONTENTS // 2:,}: its folder names each, so that no evaluation takes them",
+            f"Name fewer, such as --per-class {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
+        )
+    name = _test_split(recipe, mine, splits, test)
+    return MendSource(
+        recipe=recipe,
+        mine=mine,
+        train=rows_of(whole, chosen),
+        whole_train=whole,
+        test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
+        audited=_audited(recipe, mine, splits),
+        per_class=per_class,
+    )
+
+
+def _test_split(recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | None) -> str | None:
+    taken = {recipe.source.train_split: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
+    free = [name for name in splits if name not in taken]
+    if asked is None:
+        return next((name for name in _TESTS if name in free), free[0] if free else None)
+    if asked in taken:
+        raise UserError(
+            f"--test {asked}: {taken[asked]}, so that it is no test",
+            f"Name another split: {', '.join(free) or 'none is left'}",
+        )
+    if asked not in splits:
+        raise UserError(
+            f"--test: '{recipe.source.dataset}' has no split '{asked}'{did_you_mean(asked, free)}",
+            f"Its splits are {', '.join(splits)}.",
+        )
+    return asked
+
+
+def _audited(recipe: Recipe, mine: Mine, splits: Sequence[str]) -> AuditedBuild | None:
+    """What is known of audited images that a recipe made: a built dataset, which is named alone."""
+    if len(mine.on) != 1 or mine.on[0] in splits or not is_built(mine.on[0]):
+        return None
+    opened = open_dataset(mine.on[0])
+    rows = np.arange(len(opened.keys))
+    return AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe))
+
+
+def target_of(mine: Mine, model: str) -> Mine:
+    """The same audit, of another classifier."""
+    return mine.model_copy(update={"target": model})
+
+
+def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
+    """For each image the sha256 of its size and its pixels as RGB; None where it cannot be decoded."""
+    file = user_cache() / "pixels" / f"{images.content[:64]}.pixels"
+    known = _kept(file, len(images))
+    if known is None:
+        found = []
+        for _, encoded in images.images():
+            found.append(_digest(images, encoded))
+            if len(found) % _BETWEEN_STAGES == 0 or len(found) == len(images):
+                report(f"{images.name}: pixels", len(found), len(images))
+        known = b"".join(found)
+        make_folder(file.parent)
+        write_atomically(file, known)
+    digests = (known[start : start + _DIGEST] for start in range(0, len(known), _DIGEST))
+    return tuple(None if digest == _NO_IMAGE else digest.hex() for digest in digests)
+
+
+def _digest(images: LabelledImages, encoded: bytes | None) -> bytes:
+    picture = images.decoded(encoded)
+    if picture is None:
+        return _NO_IMAGE
+    return bytes.fromhex(pixels_sha256(picture))
+
+
+def _kept(file, rows: int) -> bytes | None:
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    return content if len(content) == _DIGEST * rows else None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of some images. keys, pixels: one each; None where an image cannot be decoded.
+
+    units: one each, of the dataset `of`, which alone can compare them. seeds: of the noise that images began with.
+    edited: keys of the rows of the dataset `edited_of` that they are edits of.
+    """
+
+    name: str
+    keys: Sequence[str]
+    pixels: Sequence[str | None]
+    units: Sequence[str] | None = None
+    of: str | None = None
+    seeds: frozenset[int] = frozenset()
+    edited: frozenset[str] = frozenset()
+    edited_of: str | None = None
+
+
+def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()) -> None:
+    """UserError, with everything that both sides share.
+
+    test: what is judged on beside `judged`, a half of which chooses λ and teaches heads of balanced groups: these two
+    share nothing either.
+    """
+    problems = []
+    for ours in learned:
+        for theirs in (*judged, *test):
+            problems += _shared(ours, theirs)
+    for ours in judged:
+        for theirs in test:
+            problems += _shared(ours, theirs)
+    if problems:
+        raise UserError(
+            problems[:_MOST_PROBLEMS], f"What is learned from, or chooses λ, judges nothing. {_LEAST_LEARNED}"
+        )
+
+
+def _shared(ours: Known, theirs: Known) -> list[str]:
+    found = []
+    seen = {digest: key for key, digest in zip(theirs.keys, theirs.pixels, strict=True) if digest is not None}
+    same = [(key, seen[digest]) for key, digest in zip(ours.keys, ours.pixels, strict=True) if digest in seen]
+    if same:
+        found.append(
+            f"{counted(len(same), 'image')} of {ours.name} and {theirs.name} are the same, such as {same[0][1]}"
+        )
+    if ours.units is not None and theirs.units is not None and ours.of == theirs.of:
+        units = sorted(set(ours.units) & set(theirs.units))
+        if units:
+            found.append(f"{ours.name} and {theirs.name} share {counted(len(units), 'unit')}, such as {units[0]}")
+    for edits, rows in ((ours, theirs), (theirs, ours)):
+        edited = sorted(edits.edited.intersection(rows.keys)) if edits.edited_of == rows.of else []
+        if edited:
+            images = counted(len(edited), "image")
+            found.append(f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}")
+    both = sorted(ours.edited & theirs.edited) if ours.edited_of == theirs.edited_of else []
+    if both:
+        found.append(f"{ours.name} and {theirs.name} share {counted(len(both), 'edited row')}, such as {both[0]}")
+    noise = ours.seeds & theirs.seeds
+    if noise:
+        found.append(
+            f"{counted(len(noise), 'image')} of {ours.name} began with the noise of images of {theirs.name}: they have"
+            " one samples.seed"
+        )
+    return found
+
+
+class Told(Protocol):
+    """What was mined: images, or weights of training rows; and of what each of its records says that it was."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def mined(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+def refuse_told_by_judges(
+    learned: Iterable[Told], audited: Mapping[str, str], discover_sha256: str, test: Mapping[str, str]
+) -> tuple[str, ...]:
+    """UserError for what was mined on rows that are judged here; notes of what cannot be compared with them.
+
+    audited, test: content → name of the labelled images. discover_sha256: of the keys of this run's discover half.
+    """
+    problems: dict[str, None] = {}
+    notes: dict[str, None] = {}
+    for one in learned:
+        name = told_names([one.name])[one.name]
+        for told in one.mined:
+            on = [
+                (content, each.get("name"))
+                for each in _listed(told.get("on"))
+                if isinstance(content := each.get("content"), str)
+            ]
+            if not on:
+                notes[
+                    f"{name} does not tell which rows it was mined on: that none of them judges here is not known."
+                ] = None
+            for content, called in on:
+                if content not in test and content not in audited:
+                    notes[
+                        f"{name} was mined on {called if _is_text(called) else 'rows without a name'}, and nothing that"
+                        " is judged here has that content: they share no row if these are other images, and not the"
+                        " same ones under another list of classes or another revision."
+                    ] = None
+                if content in test:
+                    problems[f"{one.name} was mined on {test[content]}, which is the test here"] = None
+                if content in audited and not test and confirm_chose(one, audited):
+                    problems[
+                        f"{one.name} has what the confirm half of {audited[content]} confirmed, and there is no test:"
+                        " rows that chose it would judge it"
+                    ] = None
+                half = told.get("discover_sha256")
+                if content in audited and not _is_text(half):
+                    problems[
+                        f"{one.name} was mined on {audited[content]} and does not tell on which half: rows that named"
+                        " its contexts may judge them; mine and build it again"
+                    ] = None
+                elif content in audited and half != discover_sha256:
+                    problems[
+                        f"{one.name} was mined on other rows of {audited[content]} than the discover half here: rows"
+                        " that named its contexts would judge them"
+                    ] = None
+    if problems:
+        raise UserError(
+            list(problems)[:_MOST_PROBLEMS],
+            "Mend on the recipe that it was mined by, with the same mine.seed and mine.on, or name another --test.",
+        )
+    return tuple(notes)
+
+
+def refuse_near_chance(
+    model: str,
+    dataset: str,
+    right: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    chances: NDArray[np.float64],
+    classes: Sequence[str],
+    fewest: int,
+) -> tuple[str, ...]:
+    """UserError where a model is near chance on a dataset's base, as `evaluate` says it; a note of such classes.
+
+    right, labels: (n,) of base images; chances: (classes,), how often a guess is right. Classes of fewer images than
+    `fewest` are left out; of none nothing is said.
+    """
+    images = np.bincount(labels, minlength=len(classes))
+    kept = np.flatnonzero(images >= fewest)
+    if not len(kept):
+        return ()
+    share = np.bincount(labels, right, len(classes))[kept] / images[kept]
+    floor = find_floor(share[:, None], images[kept], chances[kept][:, None])
+    near = [classes[label] for label in kept[floor.classes].tolist()]
+    if floor.models[0] or floor.classes.all():
+        shown = ", ".join(near[:_MOST_NAMES]) + (f" and {len(near) - _MOST_NAMES:,} more" * (len(near) > _MOST_NAMES))
+        which = f" (classes near chance: {shown})" if near else ""
+        raise UserError(
+            f"{model} is near chance on the base of {dataset}: {100 * share.mean():.1f} % of"
+            f" {counted(int(images[kept].sum()), 'image')} right, and a guess"
+            f" {100 * chances[kept].mean():.1f} %{which}",
+            "These images do not show the model its own classes, so that it can learn nothing of its failures from"
+            " them; `counterfoil evaluate` says the same. Draw them by a generator that knows these classes, or from"
+            " your own photographs.",
+        )
+    if not near:
+        return ()
+    return (
+        f"{model} is near chance on the base of {dataset} for {len(near):,} of {len(kept):,} classes"
+        f" ({', '.join(near[:_MOST_NAMES])}): of these its images are likely of something else.",
+    )
+
+
+def confirm_chose(one: Told, audited: Mapping[str, str]) -> bool:
+    """Whether the confirm half of rows that are audited here chose any of what is learned from.
+
+    A recipe of findings has those that were confirmed. Contexts say whether they were and are drawn all the same; what
+    was tested on drawn images alone was chosen by these.
+    """
+    return any(
+        "finding" in told
+        and "confirmed" not in told
+        and told.get("tested_on") not in ("rendered", "pairs")
+        and any(isinstance(each.get("content"), str) and each["content"] in audited for each in _listed(told.get("on")))
+        for told in one.mined
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _listed(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +464,7 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
                 known = read_train_weights(one.source, source.whole_train, source.train.keys)
                 weighted.append(Arm(one.name, "upweighted", weights=known.weights, mined=known.mined))
             elif one.source not in groups:
-                groups[one.source] = read_groups(one, source, audited)
+                groups[one.source] = read_groups(one, source.recipe.source, audited)
         except CounterfoilError as error:
             problems.append(error)
     for model, one in own.items():

@@ -1,28 +1,148 @@
-"""The page of mending: one HTML file that says what a new head gains beside its controls; no outside resource."""
+"""The page of mending and the card of a mended model: what a new head gains beside its controls.
+
+Each is one file with no outside resource.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from counterfoil import __version__
+from counterfoil.card.markdown import code, code_cell, inline
+from counterfoil.evaluation.figure_style import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
 from counterfoil.mending.document import (
     BALANCED_ROLES,
-    CONFIRM,
     FEWEST_LISTED,
     HELDOUT,
     IN_CONTEXTS,
     SET_NOTES,
     TEST,
-    TEST_FAILED,
     TITLES,
+    ArmResult,
+    Collective,
+    EffectPoint,
+    LambdaPoint,
     Mended,
+    ModelMended,
 )
-from counterfoil.mending.figures import curve_figure, gains_figure, overlap_figure
-from counterfoil.mending.verdicts import control_words
+from counterfoil.mending.judging import COMPARED, control_words
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted, named, number, percent, points, spoken
 
-TEMPLATE = "mend-report.html.j2"
+# What is drawn of each head: its field in a point of a curve, and its colour of the page.
+_DRAWN = {
+    HELDOUT: ("heldout", KIND_COLOURS["mined"]),
+    IN_CONTEXTS: ("in_contexts", KIND_COLOURS["co-occurrence"]),
+    TEST: ("test", KIND_COLOURS["other"]),
+}
+_WIDTH = 7.4
+_NAME = 34
+CARD = "model-card.md.j2"
+PAGE = "mend-report.html.j2"
 MOST_LISTED = 60
-COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED)
+
+
+def gains_figure(model: ModelMended, place: int) -> str:
+    """A row a head, a dot with its whisker for the gain on each set of rows, in points."""
+    arms = model.arms
+    figure, axes = new_figure(_WIDTH, 0.9 + 0.5 * len(arms))
+    axes.axvline(0, color=RULE, linewidth=1)
+    tips: dict[str, Sequence[str]] = {}
+    for offset, (name, (_, own)) in zip((0.2, 0.0, -0.2), _DRAWN.items(), strict=True):
+        for row, arm in enumerate(arms):
+            one = arm.of_set(name)
+            if one is None or one.gain is None:
+                continue
+            colour = MUTED if arm.role == "retrained" else own  # what any refit gains
+            y = len(arms) - 1 - row + offset
+            if one.low is not None and one.high is not None:
+                axes.plot([100 * one.low, 100 * one.high], [y, y], color=colour, linewidth=1.4, alpha=0.6)
+            gid = f"gain-{row}-{name}"
+            axes.scatter([100 * one.gain], [y], s=26, color=colour, zorder=3, gid=gid)
+            tips[gid] = [f"{arm.called}, {TITLES[name]}: {percent(one.before)} before, {percent(one.after)} after"]
+    axes.set_yticks(range(len(arms)), [short(arm.called, _NAME) for arm in reversed(arms)])
+    axes.set_ylim(-0.6, len(arms) - 0.4)
+    axes.set_xlabel("gain over the model as it was (points)")
+    axes.tick_params(axis="y", length=0)
+    return as_svg(figure, f"gains-{place}", "What each head gains", tips)
+
+
+def curve_figure(arm: ArmResult, points: Sequence[LambdaPoint | EffectPoint], over: str, name: str) -> str:
+    """What each point adds to the retrained head: over λ, the chosen one dashed (Figure 5a of Chegini 2023), or over
+    how many contexts a class, or images a context (5b)."""
+    figure, axes = new_figure(_WIDTH / 2, 2.6)
+    axes.axhline(0, color=RULE, linewidth=1)
+    for title, (field, colour) in _DRAWN.items():
+        base = getattr(arm.curve[0], field)
+        shares = [(at, getattr(point, field)) for at, point in enumerate(points)]
+        known = [(at, 100 * (share - base)) for at, share in shares if share is not None and base is not None]
+        if known:
+            x, y = zip(*known, strict=True)
+            axes.plot(x, y, color=colour, marker="o", markersize=3.6, linewidth=1.6, label=TITLES[title])
+    chosen = [at for at, point in enumerate(points) if isinstance(point, LambdaPoint) and point.value == arm.lam]
+    for at in chosen[:1]:
+        axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_xticks(range(len(points)), [f"{point.value:g}" for point in points])
+    axes.set_xlabel(over)
+    axes.set_ylabel("more than λ = 0 (points)")
+    return as_svg(figure, name, f"Accuracy over {over}, {short(arm.name)}")
+
+
+def overlap_figure(collective: Collective) -> str:
+    """Failures in common over failures of either, pair by pair, models of one family side by side (Figure 4)."""
+    from matplotlib.patches import Rectangle
+
+    order = sorted(range(len(collective.models)), key=lambda at: (collective.families[at], at))
+    names = [short(collective.models[at], _NAME) for at in order]
+    side = max(3.0, 0.55 * len(names) + 2.2)
+    figure, axes = new_figure(min(_WIDTH, side + 1.2), side)
+    for row, one in enumerate(order):
+        for column, other in enumerate(order):
+            value = collective.overlap[one][other]
+            if value is None:
+                continue
+            axes.add_patch(
+                Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=KIND_COLOURS["mined"], alpha=0.75 * value, lw=0)
+            )
+            axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=8.5, color=INK)
+    axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(length=0)
+    return as_svg(figure, "overlap", "Failures in common, percent of the failures of either")
+
+
+def model_card(
+    about: Mapping[str, Any],
+    verdict: str = "",
+    *,
+    role: str = "mended",
+    headline: str = "",
+    helps: bool = True,
+    trained_on: Sequence[str] = (),
+    chosen_on: Sequence[str] = (),
+) -> str:
+    """The card of a model, whose mended.json is `about`: what it was, what it was mended with, and the verdict.
+
+    `about` holds "model" {"name", "sha256"}, "on" and "datasets" [{"name", …}], "lambda", "fit", "weight_decay" and
+    "rows" {what: number}; a dataset's "group" and "recipe" are told where they are there. role: what kind of arm it is.
+    headline: the verdict in one sentence; helps: whether it does, else nothing is called mended. trained_on: names of
+    the sets whose rows the head was fitted to; chosen_on: of those whose discover half chose, and taught nothing. Names
+    are those that everybody may see, without folders of this machine. Equal facts give equal cards.
+    """
+    filters = {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
+    environment = template_environment(CARD, filters, markdown=True)
+    return environment.get_template(CARD).render(
+        about=about,
+        verdict=verdict,
+        role=role,
+        headline=headline,
+        helps=helps,
+        trained_on=trained_on,
+        chosen_on=chosen_on,
+    )
 
 
 def mend_report(mended: Mended) -> str:
@@ -38,8 +158,8 @@ def mend_report(mended: Mended) -> str:
         "counted": counted,
         "control": control_words,
     }
-    environment = template_environment(TEMPLATE, filters)
-    return environment.get_template(TEMPLATE).render(
+    environment = template_environment(PAGE, filters)
+    return environment.get_template(PAGE).render(
         mended=mended,
         figure=lambda draw, *about: Markup(draw(*about)),
         gains_figure=gains_figure,

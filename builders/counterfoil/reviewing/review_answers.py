@@ -6,25 +6,159 @@ directory's lock. Answers that were stored before are replaced: all files are gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from counterfoil.building.closing import close_again
+from counterfoil.csv_text import csv_text
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure
-from counterfoil.label_checks import Selection
+from counterfoil.label_checks import TASKS, Selection, Task
+from counterfoil.label_checks.judge import share_of
+from counterfoil.label_checks.people import (
+    AllControls,
+    ControlsPassed,
+    RaterResult,
+    Selected,
+    ShiftSelected,
+    TaskResult,
+)
 from counterfoil.regular_files import named_path
-from counterfoil.reviewing.answers import Asked, RaterAnswers, read_answers
-from counterfoil.reviewing.grids import accepted_images, known_ids
-from counterfoil.reviewing.selection import selection_csv, selection_of
+from counterfoil.report.labels import CheckedShare
+from counterfoil.reviewing.answers import Asked, FinishedGrid, RaterAnswers, read_answers
+from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
+from counterfoil.stats import CONFIDENCE, clustered_interval, fleiss_kappa
 from counterfoil.store.content import changed_data, content_of_receipts
 from counterfoil.store.layout import MANIFEST
 from counterfoil.store.sealed_folder import REVIEWED
 
+_COLUMNS = ("task", "key", "shift", "class_id", "shown", "selected", "frequency")
+_DIGITS = 6
 TABLE = "selection.csv"
 _MOST_SHOWN = 10
+
+
+def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
+    """The mean of images' selection frequencies with its 95 % interval over images; None for no image.
+
+    answers: of each image, how many raters selected it, of how many asked. The interval is that of rows that share
+    units (`clustered_interval`), an image's answers being its rows: of one rater it is Wilson's of the images.
+    """
+    import numpy as np
+
+    if not answers:
+        return None
+    selected, asked = np.asarray(answers, np.float64).T
+    low, high = clustered_interval(selected, asked)
+    share = float(np.mean(selected / asked))
+    return CheckedShare(share, min(low, share), max(high, share))
+
+
+def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, int]:
+    """Fleiss' kappa of answers (image → rater → selected), and over how many images it is.
+
+    It is over the images that all raters saw who saw any. Where there are none, images are grouped by how many raters
+    saw them, and it is the groups' mean, weighted by images. None where it is undefined: of fewer than two raters, or
+    where all answers are one.
+    """
+    raters = {rater for own in answers.values() for rater in own}
+    if len(raters) < 2:
+        return None, 0
+    shared = [own for own in answers.values() if len(own) == len(raters)]
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for own in shared or answers.values():
+        if len(own) > 1:
+            groups.setdefault(len(own), []).append((sum(own.values()), len(own) - sum(own.values())))
+    kappas = [(kappa, len(counts)) for counts in groups.values() if (kappa := fleiss_kappa(counts)) is not None]
+    images = sum(count for _, count in kappas)
+    if not images:
+        return None, 0
+    return sum(kappa * count for kappa, count in kappas) / images, images
+
+
+def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
+    """The answers of these people, counted."""
+    # Task → image → rater → whether they selected it.
+    answers: dict[Task, dict[AcceptedImage, dict[int, bool]]] = {task: {} for task in TASKS}
+    for place, rater in enumerate(raters):
+        for grid in rater.grids:
+            for id, image in _own(grid, asked).items():
+                answers[grid.task].setdefault(image, {})[place] = id in grid.selected
+    results = {
+        (shift, task): _task_result({image.key: by for image, by in answers[task].items() if image.shift == shift})
+        for shift in asked.shifts
+        for task in TASKS
+    }
+    people = tuple(_rater_result(f"rater-{place}", rater, asked) for place, rater in enumerate(raters, 1))
+    controls = sum((rater.controls for rater in people), ControlsPassed())
+    return Selection(
+        content=asked.content,
+        confidence=CONFIDENCE,
+        raters=people,
+        controls=AllControls(
+            **asdict(controls),
+            real_share=_rounded(share_of(controls.real_passed, controls.real) if controls.real else None),
+            without_share=_rounded(share_of(controls.without_passed, controls.without) if controls.without else None),
+        ),
+        shifts=tuple(
+            ShiftSelected(shift, results[shift, "class"], results[shift, "shift"])
+            for shift in asked.shifts
+            if results[shift, "class"] or results[shift, "shift"]
+        ),
+        images={
+            task: {image.key: Selected(len(by), sum(by.values())) for image, by in answers[task].items()}
+            for task in TASKS
+        },
+    )
+
+
+def _own(grid: FinishedGrid, asked: Asked) -> dict[str, AcceptedImage]:
+    """The images of a grid that have its label by the dataset; all others are controls."""
+    return {
+        id: picture
+        for id, picture in grid.shown.items()
+        if isinstance(picture, AcceptedImage)
+        and grid.label == (asked.classes[picture.label] if grid.task == "class" else picture.shift)
+    }
+
+
+def _rater_result(name: str, rater: RaterAnswers, asked: Asked) -> RaterResult:
+    controls, images = ControlsPassed(), 0
+    for grid in rater.grids:
+        own = _own(grid, asked)
+        real = {id for id, picture in grid.shown.items() if isinstance(picture, RealControl)}
+        without = grid.shown.keys() - own.keys() - real
+        controls += ControlsPassed(len(real), len(real & grid.selected), len(without), len(without - grid.selected))
+        images += len(own)
+    return RaterResult(name, len(rater.grids), images, controls, controls.failed)
+
+
+def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None:
+    asked = [(sum(by.values()), len(by)) for by in answers.values()]
+    selected = _rounded(mean_frequency(asked))
+    if selected is None:
+        return None
+    kappa, compared = agreement(answers)
+    kappa = None if kappa is None else round(kappa, _DIGITS)
+    return TaskResult(len(answers), sum(count for _, count in asked), selected, kappa, compared)
+
+
+def _rounded(share: CheckedShare | None) -> CheckedShare | None:
+    return None if share is None else CheckedShare(*(round(value, _DIGITS) for value in asdict(share).values()))
+
+
+def selection_csv(selection: Selection, asked: Asked) -> str:
+    """A row an image and task, by shift: how often it was shown and selected."""
+    shifts, rows = list(asked.shifts), []
+    images = [image for image in asked.known.values() if isinstance(image, AcceptedImage)]
+    for task, found in selection.images.items():
+        for image in sorted(images, key=lambda image: (shifts.index(image.shift), image.key)):
+            if one := found.get(image.key):
+                row = (task, image.key, image.shift, asked.classes[image.label], one.shown, one.selected)
+                rows.append(dict(zip(_COLUMNS, (*row, f"{one.selected / one.shown:.6g}"), strict=True)))
+    return csv_text(rows, _COLUMNS)
 
 
 @dataclass(frozen=True)

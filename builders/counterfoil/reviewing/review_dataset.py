@@ -1,19 +1,34 @@
-"""`review`: a page of grids on which people say whether images show their class and their shift."""
+"""`review`: a page of grids on which people say whether images show their class and their shift.
+
+It is one HTML file with no outside resource. Real images of the classes are mixed in, from the validation split of the
+source as the dataset pins it: who looks should know them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from counterfoil import __version__
 from counterfoil.card.index_page import write_index
+from counterfoil.card.pictures import encoded_images, reduced
 from counterfoil.dataset import SoundDataset, read_dataset
-from counterfoil.errors import UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.label_checks import TASKS, Task
+from counterfoil.models.loading_errors import skipped_reason
+from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
-from counterfoil.reviewing.controls import RealImages, real_images
+from counterfoil.report.templates import template_environment
+from counterfoil.report.words import spoken
+from counterfoil.reviewing.answers import FORM, MOST_NAME
 from counterfoil.reviewing.grids import (
     CONTROLS,
     IMAGES_A_SHIFT,
@@ -26,20 +41,210 @@ from counterfoil.reviewing.grids import (
     accepted_images,
     choose_images,
     class_grids,
+    control_id,
+    image_id,
     rank,
     shift_grids,
 )
-from counterfoil.reviewing.page import page_of_review, thumbnail, thumbnails
 from counterfoil.screen import open_shifts
+from counterfoil.sources import labelled_split
+from counterfoil.sources.known_folders import placed
+from counterfoil.sources.pins import SourcePin, loadable_pin
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
+from counterfoil.store.receipts import remake_hint
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from counterfoil.dataset import SoundDataset
+    from counterfoil.recipe import Recipe, RecipeClass, Shift
+    from counterfoil.store import Receipt
+
+TEMPLATE = "review.html.j2"
+SIDE = 160
+_SHEET = 16  # characters: which page of a dataset answers are of
+# Pictures have at most 8 kB each, and none tells how large its image was.
+_MOST_BYTES = 8_000
+# Noise compresses badly: such pictures are made worse, then smaller, until they fit.
+_WAYS = ((SIDE, 75), (SIDE, 50), (SIDE, 25), (SIDE // 2, 50), (SIDE // 2, 10))
+_LONGEST = 160
+_CAPTIONS_BEGIN = ("a photo of ", "a photo ")
+_SOURCE = "the input dataset"
 # In the private folder, for the page is not part of the dataset.
 PAGE = f"{PRIVATE}/review.html"
 MOST_SHIFTS = 100
 _MOST_NAMED = 12
+
+
+def page_of_review(
+    recipe: Recipe, directory: str, content: str, grids: Sequence[Grid], pictures: Mapping[ShownPicture, str]
+) -> str:
+    """The page as text: equal datasets and settings give equal bytes. `pictures` are data URIs."""
+    ids = {picture: _id(recipe, content, picture) for picture in pictures}
+    asked = {cls.id: asked_of_class(cls) for cls in recipe.classes}
+    shifts = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
+    shown: list[dict[str, Any]] = [
+        {
+            "task": grid.task,
+            "label": grid.label,
+            "asked": (asked if grid.task == "class" else shifts)[grid.label],
+            "shown": [ids[picture] for picture in grid.pictures],
+        }
+        for grid in grids
+    ]
+    environment = template_environment(TEMPLATE)
+    return environment.get_template(TEMPLATE).render(
+        name=recipe.name,
+        directory=directory,
+        data={
+            **FORM,
+            "content": content,
+            "sheet": sha256_json([content, [[grid["task"], grid["label"], grid["shown"]] for grid in shown]])[:_SHEET],
+            "grids": shown,
+            "pictures": {ids[picture]: uri for picture, uri in sorted(pictures.items(), key=lambda each: ids[each[0]])},
+        },
+        most_name=MOST_NAME,
+        tasks=sorted({grid.task for grid in grids}),
+        version=__version__,
+    )
+
+
+def _id(recipe: Recipe, content: str, picture: ShownPicture) -> str:
+    if isinstance(picture, AcceptedImage):
+        return image_id(content, picture)
+    return control_id(content, recipe.classes[picture.label].id, picture.number)
+
+
+def thumbnails(
+    directory: Path, receipts: Sequence[Receipt], images: Sequence[AcceptedImage]
+) -> Mapping[AcceptedImage, str]:
+    """A picture of each image. RunFailure for one that is not there or does not open."""
+    by_receipt: dict[int, dict[str, AcceptedImage]] = {}
+    for image in images:
+        by_receipt.setdefault(image.at, {})[image.key] = image
+    found: dict[AcceptedImage, str] = {}
+    for at, own in sorted(by_receipt.items()):
+        receipt = receipts[at]
+        file = receipt.file("data")
+        assert file is not None  # its rows were read
+        for key, encoded in encoded_images(directory / file.path, set(own)):
+            found[own[key]] = thumbnail(reduced(encoded, f"{file.path}: {key}", SIDE))
+        missing = [key for key, image in own.items() if image not in found]
+        if missing:
+            raise RunFailure(f"{directory / file.path} has no row {missing[0]}", remake_hint(directory, receipt.path))
+    return found
+
+
+def thumbnail(image: Image) -> str:
+    """One picture, at most 160 pixels a side."""
+    encoded = b""
+    for side, quality in _WAYS:
+        small = image.copy()
+        small.thumbnail((side, side))
+        with io.BytesIO() as file:
+            small.save(file, "WEBP", quality=quality, method=4)
+            encoded = file.getvalue()
+        if len(encoded) <= _MOST_BYTES:
+            break
+    return f"data:image/webp;base64,{base64.b64encode(encoded).decode()}"
+
+
+def asked_of_class(cls: RecipeClass) -> str:
+    """“Select every image that shows a coat”."""
+    return f"Select every image that shows {_with_article(_short(cls.name))}"
+
+
+def asked_of_shift(shift: Shift) -> str:
+    """“Select every image that shows this: in the snow”."""
+    return f"Select every image that shows this: {shift_words(shift)}"
+
+
+def shift_words(shift: Shift) -> str:
+    """A shift's caption without “a photo”; its name where it has none."""
+    caption = " ".join((shift.caption or "").split())
+    for beginning in _CAPTIONS_BEGIN:
+        if caption.lower().startswith(beginning):
+            caption = caption[len(beginning) :]
+            break
+    return _short(caption or spoken(shift.name))
+
+
+def _with_article(name: str) -> str:
+    """A name with “a” or “an”; names that look like a plural (“trousers”), or begin with no letter, stand alone."""
+    plural = name.endswith("s") and not name.endswith(("ss", "us", "is"))
+    if plural or not name[:1].isalpha():
+        return name
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+@dataclass(frozen=True)
+class RealImages:
+    """Real images by label, in the order in which they are shown; `missing` says why there are none."""
+
+    by_label: Mapping[int, Sequence[Image]] = field(default_factory=dict)
+    missing: str | None = None
+
+
+def real_images(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None = None) -> RealImages:
+    """At most so many real images of each label (`wanted`), decoded.
+
+    `source` tells where a folder lies that the recipe, being portable, does not place. Without it, an input dataset
+    that cannot be had, or is not the pinned one, is told in `missing`; with it, that is a UserError.
+    """
+    try:
+        return RealImages(_opened(dataset, wanted, seed, source))
+    except CounterfoilError as error:
+        if source is not None:
+            raise
+        return RealImages(missing=error.problems[0])
+    except Exception as error:
+        told = skipped_reason(_SOURCE, error)
+        if source is not None:
+            raise told from error
+        return RealImages(missing=told.problems[0])
+
+
+def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None) -> dict[int, list[Image]]:
+    recipe, recorded = dataset.recipe, dataset.lock.inputs.get("source")
+    lies = placed(recipe.source, recorded)
+    if source is not None:
+        lies = lies.model_copy(update={"dataset": str(named_path(source).resolve())})
+    pin = loadable_pin(lies, recorded)
+    _refuse_other(pin, SourcePin.of(recorded))
+    images = labelled_split(lies, lies.validation_split, recipe.classes, pin, units=False)
+    chosen: dict[str, int] = {}
+    for label, most in wanted.items():
+        keys = [images.keys[row] for row in np.flatnonzero(images.labels == label).tolist()]
+        chosen |= dict.fromkeys(sorted(keys, key=lambda key: rank(seed, "real", key))[:most], label)
+    found: dict[int, list[Image]] = {}
+    for key, encoded in images.images(frozenset(chosen)):
+        image = images.decoded(encoded)
+        if image is not None:
+            image.thumbnail((SIDE, SIDE))  # at once: photographs may be large
+            found.setdefault(chosen[key], []).append(image)
+    return found
+
+
+def _refuse_other(pin: SourcePin, known: SourcePin | None) -> None:
+    """UserError for an input dataset that is not the one that the lock pins, as far as that tells."""
+    if known is None:
+        return
+    for name in ("revision", "content"):
+        there, here = getattr(known, name), getattr(pin, name)
+        if there is not None and there != here:
+            raise UserError(
+                f"the input dataset is not the one that the dataset was built from ({name} {str(there)[:12]}, here"
+                f" {str(here)[:12]})",
+                "A folder that was moved: --source PATH.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

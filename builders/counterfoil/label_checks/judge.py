@@ -1,25 +1,78 @@
-"""How many labels are false, from how often a judge disagrees with them and how often it errs: Rogan and Gladen 1978.
+"""What a second judge says of a dataset's labels: how many are false, by how often it disagrees and how often it errs.
 
-A judge disagrees with the label c of an image where the label is false and it sees so, and where the label is true and
-it errs. With q the share of disagreement, f that among images that truly are of c, and s that among images of other
-classes, q = p·s + (1 - p)·f, so that the share of false labels is p = (q - f) / (s - f), cut to 0 … 1.
+By Rogan and Gladen 1978: a judge disagrees with the label c of an image where the label is false and it sees so, and
+where the label is true and it errs. With q the share of disagreement, f that among images that truly are of c, and s
+that among images of other classes, q = p·s + (1 - p)·f, so that the share of false labels is p = (q - f) / (s - f), cut
+to 0 … 1.
 
 f and s are counted on validation images, so it is taken for granted that **the judge errs here as it does there**.
 Where that does not hold, p is no bound either way: under a strong shift a judge may err more, which is counted as false
 labels (p is too high); one that was trained on the source shares its shortcuts, and takes for the class what only bears
 the source's marks (p is too low).
+
+A lock, where the answers to validation images are pinned, may come from anybody: what is read has the recipe's classes,
+and whole numbers up to those that are written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from counterfoil.report.labels import CheckedShare
+from counterfoil.recipe.layering import without_folders
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.stats import lang_reiczigel_interval, mover, rogan_gladen, wilson_interval
 
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe
+
+# By true class id, how many images were answered as which class id.
+ValidationAnswers = Mapping[str, Mapping[str, int]]
+
+VALIDATION = "validation"
+# What is no class of the recipe's. No class id has brackets.
+OTHER = "(other)"
+MOST_A_CLASS = 200
 # An average over classes speaks of a shift where classes with an estimate hold this share of its images.
 LEAST_COVERED = 0.8
+# (shift, class id) → accepted images that the judge answered to, and those of them whose label it did not answer.
+JudgedCounts = Mapping[tuple[str, str], tuple[int, int]]
+
+
+def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
+    """Judges' pins by name, each without what it answered to validation images: what says which judge it is."""
+    return {
+        name: {key: value for key, value in pin.items() if key != VALIDATION} if isinstance(pin, Mapping) else pin
+        for name, pin in pins.items()
+    }
+
+
+def counted(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """Counts of (true class id, answered class id or `OTHER`)."""
+    found: dict[str, dict[str, int]] = {}
+    for true, answered in answers:
+        own = found.setdefault(true, {})
+        own[answered] = own.get(answered, 0) + 1
+    return found
+
+
+def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | None:
+    """The counts in a judge's pin; None where there are none. ValueError for what no build pins."""
+    if not isinstance(pin, Mapping):
+        raise ValueError("it pins no judge")
+    counts = pin.get(VALIDATION)
+    if counts is None:
+        return None
+    known = set(class_ids)
+    if not isinstance(counts, Mapping) or not counts or not set(counts) <= known:
+        raise ValueError("the judge's answers to validation images are not by class id")
+    for own in counts.values():
+        if not isinstance(own, Mapping) or not set(own) <= known | {OTHER}:
+            raise ValueError("the judge's answers to validation images are not class ids")
+        if not all(type(n) is int and n > 0 for n in own.values()) or not 0 < sum(own.values()) <= MOST_A_CLASS:
+            raise ValueError(f"the judge's answers to validation images are not counts of 1 to {MOST_A_CLASS} images")
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +193,78 @@ def _with_interval(value: float, low: float, high: float, if_never_erring: float
         high = max(high, if_never_erring)
     value, low, high = (min(1.0, max(0.0, one)) for one in (value, low, high))
     return CheckedShare(value, min(low, value), max(high, value))
+
+
+def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedCounts) -> LabelChecks:
+    """The checks of every shift of a built dataset, the base first; empty ones where its recipe names no second judge.
+
+    `inputs` are those of its lock. ValueError where these do not pin the judge as a build does.
+    """
+    shifts = recipe.all_shifts()
+    names, judge = [shift.name for shift in shifts], recipe.screen.judge
+    own = recipe.generator.kind == "corrupt"
+    if judge is None:
+        return LabelChecks(None, None, tuple(map(ShiftChecks, names)), own=own)
+    pins = inputs.get("judges")
+    pin = pins.get(without_folders(judge)) if isinstance(pins, Mapping) else None
+    validation = validation_of(pin, [cls.id for cls in recipe.classes])
+    picked = {shift.name for shift in shifts for rule in shift.keep if judge in rule.judges()}
+    return replace(judged_checks(without_folders(judge), counts, validation, names, picked), own=own)
+
+
+def judged_checks(
+    judge: str,
+    counts: JudgedCounts,
+    validation: ValidationAnswers | None,
+    shifts: Sequence[str],
+    picked: Collection[str] = (),
+) -> LabelChecks:
+    """The checks of `shifts`, in this order, by what the judge said; a shift of no image has none.
+
+    Without `validation` its disagreement is told plainly, and no label error is estimated. So it is under the shifts
+    that are `picked`: their images are there because this judge disagrees.
+    """
+    total = None if validation is None else sum(sum(own.values()) for own in validation.values())
+    judged: dict[str, dict[str, tuple[int, int]]] = {}
+    for (shift, class_id), pair in counts.items():
+        if pair[0]:
+            judged.setdefault(shift, {})[class_id] = pair
+    errors = {} if validation is None else _errors(validation)
+    found = (_of_shift(name, judged.get(name, {}), errors, name in picked) for name in shifts)
+    return LabelChecks(judge, total, tuple(found))
+
+
+def _errors(validation: ValidationAnswers) -> dict[str, tuple[int, int, int, int]]:
+    """By class id: its validation images, those not answered as it, all others, and those not answered as it."""
+    total = sum(sum(own.values()) for own in validation.values())
+    answered: dict[str, int] = {}
+    for own in validation.values():
+        for class_id, n in own.items():
+            answered[class_id] = answered.get(class_id, 0) + n
+    found = {}
+    for class_id, own in validation.items():
+        images, right = sum(own.values()), own.get(class_id, 0)
+        others = total - images
+        found[class_id] = (images, images - right, others, others - (answered.get(class_id, 0) - right))
+    return found
+
+
+def _of_shift(
+    shift: str, classes: Mapping[str, tuple[int, int]], errors: Mapping[str, tuple[int, int, int, int]], picked: bool
+) -> ShiftChecks:
+    if not classes:
+        return ShiftChecks(shift, picked=picked)
+    errors = {} if picked else errors
+    of = {name: JudgedClass(*pair, *errors.get(name, (0, 0, 0, 0))) for name, pair in classes.items()}
+    images, disagreed = (sum(getattr(one, part) for one in of.values()) for part in ("images", "disagreed"))
+    return ShiftChecks(
+        shift,
+        JudgedLabels(images, disagreed, share_of(disagreed, images), label_error_of_shift(list(of.values()))),
+        classes={
+            name: JudgedLabels(
+                one.images, one.disagreed, share_of(one.disagreed, one.images), label_error_of_class(one)
+            )
+            for name, one in of.items()
+        },
+        picked=picked,
+    )

@@ -1,0 +1,665 @@
+"""Heads judged: λ chosen on the discover half, arms beside their controls on the confirm half and on test, a verdict.
+
+Accuracies before and after are of the same rows, their differences paired; rows of one unit (a garment, a patient) are
+drawn together. All but the rows themselves are pure functions on arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import UserError
+from counterfoil.mending.arms import CLASS_NAME, CONTEXTS, CONTROL_WORDS, RANDOM, RETRAINED, Arm, Context
+from counterfoil.mending.document import (
+    CLASS,
+    CONFIRM,
+    CONTEXT,
+    HELDOUT,
+    HELPS,
+    IN_CONTEXTS,
+    SAME_LAMBDA,
+    SEED,
+    TEST,
+    TEST_FAILED,
+    ArmResult,
+    GainDifference,
+    Helped,
+    LambdaPoint,
+    SetMeasured,
+)
+from counterfoil.models.classifiers.head import LinearHead
+from counterfoil.models.mended import LARGEST_LAMBDA
+from counterfoil.report.words import between, points
+from counterfoil.stats import Estimate, mean_over_units, seeded, sign_test
+
+# Chegini 2023 reports .5 and shows values around it in Figure 5.
+GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
+# Half a point of accuracy.
+MOST_LOSS = 0.005
+# The accuracy of fewer rows is one row's chance.
+FEWEST_ROWS = 5
+_ROUNDING = 1e-9
+# At this level, two-sided, one head is said to gain more than another on held-out failures.
+LEVEL = 0.05
+# Of fewer units that two heads decide differently not even unanimous ones reach that level: 2 / 2^5 is more.
+FEWEST_UNITS = 6
+# What controls are compared on; the verdict is about held-out failures and about test.
+COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED)
+BY_TEST = (
+    "The confirm half confirmed the failures that these images show, so that it does not judge them; the failures of"
+    " the test do."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenLambda:
+    """The place in the grid that was chosen. worst: (g,), what was compared. allowed: (g,) bool, within the bound.
+
+    Where no λ is within the bound, the place is that of the least loss, and nothing is allowed.
+    """
+
+    place: int
+    worst: NDArray[np.float64]
+    allowed: NDArray[np.bool_]
+
+
+def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
+    """The values in order, each once, with 0, which is the control. UserError for a negative one, NaN, and one that
+    mended.json may not tell."""
+    given = list(values)
+    wrong = [value for value in given if not 0 <= value <= LARGEST_LAMBDA]
+    if wrong or not given:
+        found = ", ".join(f"{value:g}" for value in wrong) or "nothing"
+        such_as = ", ".join(f"{value:g}" for value in GRID)
+        raise UserError(f"λ: found {found}, expected numbers from 0 to {LARGEST_LAMBDA:g}, such as {such_as}")
+    return tuple(sorted({0.0, *(abs(float(value)) for value in given)}))
+
+
+def choose_lambda(
+    grid: tuple[float, ...],
+    context_accuracy: NDArray[np.float64],
+    overall: NDArray[np.float64],
+    *,
+    context_rows: NDArray[np.int64],
+    before: float,
+    most_loss: float = MOST_LOSS,
+    fewest: int = FEWEST_ROWS,
+) -> ChosenLambda:
+    """The λ with the largest accuracy of its worst context, among those that lose little overall.
+
+    All on the discover half: context_accuracy (g, c) and overall (g,) for each of g values, context_rows (c,) of each
+    context, `before` the accuracy of the model as it was. Little is `most_loss`, against `before` and against λ = 0,
+    which `grid` holds. Which is the worst context: `worst_accuracy`. Of equals that of the
+    largest mean over the same contexts, for a worst one that no λ helps decides nothing; then the smallest λ.
+    """
+    values = np.asarray(grid)
+    if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
+        raise ValueError("a grid with 0, and accuracies for each of its values")
+    worst = worst_accuracy(context_accuracy, overall, context_rows, fewest)
+    floor = max(before, float(overall[grid.index(0.0)])) - most_loss
+    allowed = overall >= floor - _ROUNDING
+    compared = np.where(allowed, worst, -np.inf) if allowed.any() else overall
+    best = np.flatnonzero(compared >= compared.max() - _ROUNDING)
+    many = context_rows >= fewest
+    if many.any():
+        mean = context_accuracy[:, many].mean(axis=1)[best]
+        best = best[mean >= mean.max() - _ROUNDING]
+    return ChosenLambda(int(best[np.argmin(values[best])]), worst, allowed)
+
+
+def worst_accuracy(
+    context_accuracy: NDArray[np.float64],
+    overall: NDArray[np.float64],
+    context_rows: NDArray[np.int64],
+    fewest: int = FEWEST_ROWS,
+) -> NDArray[np.float64]:
+    """(g,) the accuracy of each of g heads in its worst context; arrays as `choose_lambda` takes them.
+
+    Contexts of fewer than `fewest` rows are no worst one; where all are so few, their rows are counted together, and
+    without any row it is the overall accuracy.
+    """
+    many = context_rows >= fewest
+    if many.any():
+        return context_accuracy[:, many].min(axis=1)
+    if context_rows.sum() > 0:
+        some = context_rows > 0
+        return context_accuracy[:, some] @ context_rows[some] / context_rows.sum()
+    return overall.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredGain:
+    """One set of rows: how many, of how many units, accuracies before and after, and the gain with its interval.
+
+    changed: rows that became right and rows that became wrong. p: McNemar's exact, two-sided, on rows, which is for
+    rows that are units; the interval holds for any. All None of no rows.
+    """
+
+    rows: int
+    units: int
+    before: float | None
+    after: float | None
+    gain: Estimate | None
+    changed: tuple[int, int]
+    p: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsCompared:
+    """How much more one head gains than another: the difference with its interval, and the units behind it.
+
+    ahead, behind: units of which the one head gets more, or fewer, rows right than the other.
+    """
+
+    difference: Estimate
+    ahead: int
+    behind: int
+
+    @property
+    def p(self) -> float:
+        """The exact sign test of units, two-sided."""
+        return sign_test(self.ahead, self.behind)
+
+    @property
+    def side(self) -> int:
+        """1 where it surely gains more, -1 where it surely gains less, by the interval and the sign test; else 0.
+
+        An interval of few units is too narrow: three that agree would be enough for it.
+        """
+        one = self.difference
+        if self.p > LEVEL:
+            return 0
+        if one.low is not None and one.low > 0 and self.ahead > self.behind:
+            return 1
+        return -1 if one.high is not None and one.high < 0 and self.ahead < self.behind else 0
+
+    @property
+    def too_few(self) -> bool:
+        """Whether so few units are decided differently that no sign test could tell."""
+        return self.ahead + self.behind < FEWEST_UNITS
+
+
+@dataclass(frozen=True, slots=True)
+class MendVerdict:
+    """Whether an arm helped: in a word, and in sentences."""
+
+    outcome: Helped
+    text: str
+
+
+def measure(
+    before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int, salt: str
+) -> MeasuredGain:
+    """n rows that were answered rightly `before` (n,) and `after` (n,), of units (n,), equal where rows share one.
+
+    The draws depend on `seed`, `salt` and the rows.
+    """
+    if not len(before):
+        return MeasuredGain(0, 0, None, None, None, (0, 0), None)
+    gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
+    gain = difference_of_gains(after, before, units, seed=seed, salt=salt)
+    return MeasuredGain(
+        rows=len(before),
+        units=len(np.unique(units)),
+        before=float(before.mean()),
+        after=float(after.mean()),
+        gain=gain,
+        changed=(gained, lost),
+        p=sign_test(gained, lost),
+    )
+
+
+def difference_of_gains(
+    right_a: NDArray[np.bool_ | np.floating],
+    right_b: NDArray[np.bool_ | np.floating],
+    units: NDArray[np.int64],
+    *,
+    seed: int,
+    salt: str,
+) -> Estimate:
+    """How much more one head gains than another on the same n rows, from the same model: (n,) right answers of both.
+
+    What the model answered before falls out of the difference. Either may be a share in [0, 1], of several heads of
+    one kind. Units are drawn together (`mean_over_units`). ValueError of no rows.
+    """
+    if not len(units):
+        raise ValueError("a gain of no row has no value")
+    return mean_over_units(right_a.astype(np.float64) - right_b.astype(np.float64), units, seeded(seed, salt))
+
+
+def compare_heads(
+    right_a: NDArray[np.bool_ | np.floating],
+    right_b: NDArray[np.bool_ | np.floating],
+    units: NDArray[np.int64],
+    *,
+    seed: int,
+    salt: str,
+) -> HeadsCompared:
+    """As `difference_of_gains`, with the units that are decided differently."""
+    found = difference_of_gains(right_a, right_b, units, seed=seed, salt=salt)
+    of_unit = np.unique(units, return_inverse=True)[1].ravel()
+    net = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
+    return HeadsCompared(found, int((net > 0).sum()), int((net < 0).sum()))
+
+
+def verdict(
+    against: Mapping[str, HeadsCompared],
+    test: Estimate | None,
+    *,
+    controls: Sequence[Collection[str]] = (),
+    everywhere: HeadsCompared | None = None,
+    test_is: str = "test accuracy",
+    notes: Sequence[str] = (),
+    rows_are: tuple[str, str] = ("failures held out", "the confirm half"),
+    most_loss: float = MOST_LOSS,
+) -> MendVerdict:
+    """Whether mending helped, with one or more plain sentences.
+
+    against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
+    without drawn images"). controls: of each control of as many images, what it is called at each λ that it has there;
+    the others are heads retrained alone. On failures, which are all wrong, a head can only gain, and what moves it
+    further gains more: so it helps in part only where it gains more than the retrained heads and than some control at
+    every λ of that one. test: the change of accuracy on test, None where there is no such row; test_is: what that
+    accuracy is called. everywhere: the difference to the head retrained alone on all rows, failures and not.
+    notes: sentences that belong to the comparison, told before that of test. rows_are: what failures and all rows are.
+    """
+    failures, every = rows_are
+    equal = {name for names in controls for name in names}
+    beaten = [name for name, one in against.items() if one.side > 0]
+    behind = [name for name, one in against.items() if one.side < 0]
+    few = [name for name, one in against.items() if not one.side and one.too_few]
+    open_ones = [name for name, one in against.items() if not one.side and not one.too_few]
+    told = {name: f"{name} ({_difference(one)})" for name, one in against.items()}
+    sentences = []
+    loses = everywhere is not None and everywhere.side < 0
+    elsewhere = f" on {failures} and loses elsewhere" if loses else ""
+    retrained = all(name in beaten for name in against if name not in equal)
+    outcome: Helped = "not shown to help"
+    if not against:
+        outcome = "not known"
+        sentences.append("Nothing says whether this helped: there is no control to compare with.")
+    elif len(beaten) == len(against) and equal:
+        outcome = HELPS
+        sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {_listed(beaten, told)}.")
+    elif retrained and any(all(name in beaten for name in names) for names in controls if names):
+        outcome = "helps in part"
+        sentences.append(f"It helps in part{elsewhere}: on {failures} it gains more than {_listed(beaten, told)}.")
+    elif beaten:
+        but = "but not more than the head retrained alone"
+        if retrained:
+            but = (
+                "but not more than as many other images at the same λ"
+                if equal
+                else "as any head does that is moved further"
+            )
+        sentences.append(f"It is not shown to help: on {failures} it gains more than {_listed(beaten, told)}, {but}.")
+    else:
+        sentences.append(f"It is not shown to help: on {failures} it gains more than none of the controls.")
+    if loses:
+        assert everywhere is not None
+        sentences.append(
+            f"Of all rows of {every} it gets fewer right than the head retrained alone: {_difference(everywhere)}."
+        )
+    if behind:
+        sentences.append(f"It gains less than {_listed(behind, told)}.")
+    if open_ones:
+        sentences.append(f"No difference is shown to {_listed(open_ones, told)}.")
+    if few:
+        sentences.append(
+            f"Too few {failures} are decided differently, fewer than {FEWEST_UNITS}, to tell it from"
+            f" {_listed(few, told)}."
+        )
+    lost = test is not None and test.high is not None and test.high < 0
+    if outcome in (HELPS, "helps in part") and (loses or lost):
+        outcome = "loses elsewhere"
+    return MendVerdict(outcome, " ".join([*sentences, *notes, *_of_test(test, test_is, most_loss)]))
+
+
+def _difference(one: HeadsCompared) -> str:
+    """The difference with its interval, and with the sign test where that is what forbids to believe the interval."""
+    words = f"{points(one.difference.value, signed=True)}{_interval(one.difference)}"
+    low, high = one.difference.low, one.difference.high
+    excluded = low is not None and high is not None and not low <= 0 <= high
+    if one.side or not excluded:
+        return words
+    units = f"{one.ahead + one.behind} unit{'' if one.ahead + one.behind == 1 else 's'}"
+    return f"{words}; sign test of {units}: p = {one.p:.2g}"
+
+
+def _of_test(test: Estimate | None, test_is: str, most_loss: float) -> list[str]:
+    if test is None:
+        return []
+    change = f"{points(test.value, signed=True)} points{_interval(test)}"
+    name = test_is[0].upper() + test_is[1:]
+    if test.high is not None and test.high < 0:
+        return [f"Elsewhere it loses: {test_is} changes by {change}."]
+    if test.value < -most_loss:
+        return [f"{name} falls by more than {points(most_loss)}: {change}."]
+    if test.low is not None and test.low > 0:
+        return [f"{name} rises: {change}."]
+    if test.low is not None and test.low > -most_loss:
+        return [f"{name} stays: {change}."]
+    return [f"No change of {test_is} is shown: {change}."]
+
+
+def _interval(estimate: Estimate) -> str:
+    told = between(estimate)
+    return f", {told}" if told else ""
+
+
+def _listed(names: list[str], told: Mapping[str, str]) -> str:
+    words = [told[name] for name in names]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """n rows to judge heads on. features: (n, d) float32. labels: (n,). units: (n,), equal where rows share one."""
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    units: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class JudgingRows:
+    """The rows that judge heads of one model. audited (n,), with `discover` and `confirm` rows, which `failed` and in
+    which `context` each is (-1: in none); test (m,), None where the confirm half has to do. right answers: `allowed`.
+
+    context: dealt among the contexts of all arms, so that tables are of the same rows. among: dealt among those of some
+    places alone, by which an arm's λ is chosen, whatever other arms there are.
+    """
+
+    audited: JudgedRows
+    discover: NDArray[np.int64]
+    confirm: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    context: NDArray[np.int64]
+    among: Callable[[Sequence[int]], NDArray[np.int64]]
+    contexts: Sequence[Context]
+    class_ids: Sequence[str]
+    test: JudgedRows | None
+    allowed: NDArray[np.bool_]
+    before: RightAnswers
+    seed: int
+
+    def answers(self, head: LinearHead) -> RightAnswers:
+        """What a head gets right of all rows."""
+        return answers_of(head, self.audited, self.test, self.allowed)
+
+    def sets(self, judged_by: str = CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
+        """(name, whether of test, rows) of each set, as tables have them; judged by test, without the confirm half."""
+        confirm, failed = self.confirm, self.failed
+        yield TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
+        if self.test is not None and self.before.test is not None:
+            yield TEST_FAILED, True, np.flatnonzero(~self.before.test)
+        yield SEED, False, self.discover[failed[self.discover]]
+        if judged_by == TEST:
+            return
+        yield HELDOUT, False, confirm[failed[confirm]]
+        yield CONFIRM, False, confirm
+        yield IN_CONTEXTS, False, confirm[self.context[confirm] >= 0]
+        for place, context in enumerate(self.contexts):
+            yield f"{CONTEXT}{context.name}", False, confirm[self.context[confirm] == place]
+        for label, class_id in enumerate(self.class_ids):
+            yield f"{CLASS}{class_id}", False, confirm[self.audited.labels[confirm] == label]
+
+
+@dataclass(frozen=True)
+class RightAnswers:
+    """Which rows a head gets right: audited (n,), test (m,) or None."""
+
+    audited: NDArray[np.bool_]
+    test: NDArray[np.bool_] | None
+
+    def of(self, on_test: bool, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Of some rows."""
+        if not on_test:
+            return self.audited[rows]
+        assert self.test is not None
+        return self.test[rows]
+
+
+def answers_of(
+    head: LinearHead, audited: JudgedRows, test: JudgedRows | None, allowed: NDArray[np.bool_]
+) -> RightAnswers:
+    """What a head gets right; allowed: (classes, outputs)."""
+
+    def right(rows: JudgedRows) -> NDArray[np.bool_]:
+        return allowed[rows.labels, head.logits(rows.features).argmax(axis=1)]
+
+    return RightAnswers(right(audited), None if test is None else right(test))
+
+
+def chosen_on_discover(
+    grid: tuple[float, ...], answers: Sequence[RightAnswers], judges: JudgingRows, own: Sequence[int]
+) -> ChosenLambda:
+    """The λ of an arm; answers: one each of the grid. own: places of the contexts that it is chosen by.
+
+    Where retraining alone loses more than the bound, that loss is not λ's: it is chosen against λ = 0 alone, and none
+    is told to be within the bound.
+    """
+    rows = judges.discover
+    accuracy, overall, counts = _by_context(answers, judges, own)
+    before = float(judges.before.audited[rows].mean())
+    chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before)
+    if chosen.allowed.any():
+        return chosen
+    against_none = choose_lambda(grid, accuracy, overall, context_rows=counts, before=float(overall[grid.index(0.0)]))
+    return ChosenLambda(against_none.place, against_none.worst, chosen.allowed)
+
+
+def _by_context(
+    answers: Sequence[RightAnswers], judges: JudgingRows, own: Sequence[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """On the discover half, of each of g heads: accuracy in each of c contexts (g, c) and overall (g,); rows (c,)."""
+    rows = judges.discover
+    context = judges.among(own)[rows]
+    places = [rows[context == place] for place in own]
+    accuracy = np.zeros((len(answers), len(places)))
+    for at, one in enumerate(answers):
+        accuracy[at] = [one.audited[inside].mean() if len(inside) else 1.0 for inside in places]
+    overall = np.asarray([one.audited[rows].mean() for one in answers])
+    return accuracy, overall, np.asarray([len(inside) for inside in places], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class HeadToLeave:
+    """An arm whose head may be left: whether its λ is within the bound, and the places of its contexts."""
+
+    name: str
+    within_bound: bool
+    answers: RightAnswers
+    own: Sequence[int]
+
+
+def best_arm(candidates: Sequence[HeadToLeave], judges: JudgingRows) -> str | None:
+    """The arm of the best worst context on the discover half, those within the bound first; of equals the first.
+
+    All are compared in the contexts of all of them: the worst of a few easy ones is no better than that of many.
+    """
+    if not candidates:
+        return None
+    union = sorted({place for one in candidates for place in one.own})
+    accuracy, overall, counts = _by_context([one.answers for one in candidates], judges, union)
+    worst = worst_accuracy(accuracy, overall, counts)
+    scores = [(one.within_bound, round(float(value), 9)) for one, value in zip(candidates, worst, strict=True)]
+    return candidates[scores.index(max(scores))].name
+
+
+def curve_of(
+    grid: tuple[float, ...],
+    answers: Sequence[RightAnswers],
+    chosen: ChosenLambda,
+    judges: JudgingRows,
+    judged_by: str = CONFIRM,
+) -> tuple[LambdaPoint, ...]:
+    """Each λ with what it does, on the half that chooses and on those that do not."""
+    rows = {name: (on_test, own) for name, on_test, own in judges.sets(judged_by)}
+
+    def share(one: RightAnswers, name: str) -> float | None:
+        if name not in rows:
+            return None
+        on_test, own = rows[name]
+        return float(one.of(on_test, own).mean()) if len(own) else None
+
+    return tuple(
+        LambdaPoint(
+            value=value,
+            worst_context=float(chosen.worst[at]),
+            discover=float(one.audited[judges.discover].mean()),
+            heldout=share(one, HELDOUT),
+            in_contexts=share(one, IN_CONTEXTS),
+            confirm=share(one, CONFIRM),
+            test=share(one, TEST),
+            allowed=bool(chosen.allowed[at]),
+        )
+        for at, (value, one) in enumerate(zip(grid, answers, strict=True))
+    )
+
+
+def measured_sets(after: RightAnswers, judges: JudgingRows, judged_by: str = CONFIRM) -> tuple[SetMeasured, ...]:
+    """Every set of rows, before and after; of one that is empty there are counts alone."""
+    found = []
+    for name, on_test, rows in judges.sets(judged_by):
+        units = judges.test.units if on_test and judges.test is not None else judges.audited.units
+        one = measure(
+            judges.before.of(on_test, rows), after.of(on_test, rows), units[rows], seed=judges.seed, salt=name
+        )
+        gain = one.gain or Estimate(0.0)
+        told = one.gain is not None
+        found.append(
+            SetMeasured(
+                set=name, rows=one.rows, units=one.units, before=one.before, after=one.after,
+                gain=gain.value if told else None, low=gain.low, high=gain.high, gained=one.changed[0],
+                lost=one.changed[1], p=one.p,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Control:
+    """A head that an arm is compared with: its λ, None of one without, and what it gets right."""
+
+    lam: float | None
+    answers: RightAnswers
+
+
+def compared_with(
+    after: RightAnswers, controls: Mapping[str, Control], judges: JudgingRows, judged_by: str = CONFIRM
+) -> tuple[GainDifference, ...]:
+    """How much more a head gains than each control, on the same rows: by control, then set."""
+    found = []
+    for against, other in controls.items():
+        for name, on_test, rows in judges.sets(judged_by):
+            if name not in COMPARED or not len(rows):
+                continue
+            units = judges.test.units if on_test and judges.test is not None else judges.audited.units
+            one = compare_heads(
+                after.of(on_test, rows),
+                other.answers.of(on_test, rows),
+                units[rows],
+                seed=judges.seed,
+                salt=f"{name} {against}",
+            )
+            told = one.difference
+            found.append(
+                GainDifference(
+                    against=against, set=name, rows=len(rows), difference=told.value, low=told.low, high=told.high,
+                    lam=other.lam, ahead=one.ahead, behind=one.behind, p=one.p,
+                )
+            )  # fmt: skip
+    return tuple(found)
+
+
+def controls_of(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
+    """What an arm is compared with: kind of control → name of its arm."""
+    own = {one.what or "": one.name for one in arms if one.of == arm.name}
+    return {RETRAINED: RETRAINED} | own
+
+
+def control_words(against: str, lam: float | None = None) -> str:
+    """How a control is called, with the λ that was chosen for it where it has one."""
+    what = against.removesuffix(SAME_LAMBDA)
+    words = CONTROL_WORDS.get(what, what)
+    if what != against:
+        return f"{words}{SAME_LAMBDA}"
+    return words if lam is None else f"{words} at λ = {lam:g}"
+
+
+def verdict_of(
+    comparisons: Sequence[GainDifference], arm: ArmResult, *, has_test: bool, missing: str = ""
+) -> MendVerdict:
+    """Whether an arm helped: on held-out failures against its controls, on all confirm rows, and on test.
+
+    What the confirm half chose is judged by the failures of test, and by all its rows. A control whose λ is 0 is the
+    head retrained alone, which is said and counted once. has_test: whether the rows of test are a split of their own;
+    else they are the confirm half. missing: what `missing_controls` says.
+    """
+    by_test = arm.judged_by == TEST
+    failures, every = (TEST_FAILED, TEST) if by_test else (HELDOUT, CONFIRM)
+    heldout = [one for one in comparisons if one.set == failures]
+    if not heldout:
+        half = "The model fails on no row of the test" if by_test else "No failure is held out on the confirm half"
+        return MendVerdict("not known", f"{half}, so nothing says whether this helped.")
+    nothing = [one.against for one in heldout if one.lam == 0]
+    against: dict[str, HeadsCompared] = {}
+    controls: dict[str, list[str]] = {}
+    for one in heldout:
+        if one.lam != 0:
+            words = control_words(one.against, one.lam)
+            against[words] = _heads(one)
+            if one.against != RETRAINED:
+                controls.setdefault(one.against.removesuffix(SAME_LAMBDA), []).append(words)
+    everywhere = next((_heads(one) for one in comparisons if (one.against, one.set) == (RETRAINED, every)), None)
+    notes = [BY_TEST] if by_test else []
+    if nothing:
+        notes.append(
+            f"λ = 0 was chosen for {' and for '.join(map(control_words, nothing))}, so that by the λ of"
+            f" {'its' if len(nothing) == 1 else 'their'} own {'this is' if len(nothing) == 1 else 'these are'} the head"
+            " retrained alone, and no second comparison."
+        )
+    if missing:
+        notes.append(missing)
+    test = arm.of_set(TEST)
+    on_test = None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
+    test_is = "test accuracy" if has_test else "accuracy on the confirm half, for there is no test split,"
+    return verdict(
+        against,
+        on_test,
+        controls=list(controls.values()),
+        everywhere=everywhere,
+        test_is=test_is,
+        notes=notes,
+        rows_are=("failures of the test", "the test") if by_test else ("failures held out", "the confirm half"),
+    )
+
+
+def _heads(one: GainDifference) -> HeadsCompared:
+    return HeadsCompared(Estimate(one.difference, one.low, one.high), one.ahead, one.behind)
+
+
+def missing_controls(arm: Arm, kinds: Collection[str]) -> str:
+    """A sentence for the equal-number controls that an arm lacks, nothing where it has them; kinds: those it has."""
+    alone = "Only the head retrained alone is beside it; whether"
+    if arm.debug is None:
+        what = (
+            "weighing as many other training rows"
+            if arm.weights is not None
+            else "as many other rows, or other groups,"
+        )
+        return f"{alone} {what} would do the same is not known."
+    wanted = [CLASS_NAME, *([RANDOM] if arm.debug.group == CONTEXTS else [])]
+    lacking = [what for what in wanted if what not in kinds]
+    if not kinds:
+        return f"{alone} as many other images would do the same is not known."
+    if not lacking:
+        return ""
+    return (
+        f"Whether {' or '.join(CONTROL_WORDS[what] for what in lacking)} would do the same is not known: it has none."
+    )
