@@ -166,8 +166,8 @@ def _command(words: Sequence[str], raised: _Raised) -> int:
 
 
 def _in_words(error: BaseException) -> bool:
-    """Whether the command line has words for an error; see `counterfoil.cli.errors_shown`."""
-    from counterfoil.cli.errors_shown import _MACHINE_HINTS
+    """Whether the command line has words for an error; see `counterfoil.cli.terminal`."""
+    from counterfoil.cli.terminal import _MACHINE_HINTS
     from counterfoil.errors import CounterfoilError
 
     return isinstance(error, CounterfoilError) or (isinstance(error, OSError) and error.errno in _MACHINE_HINTS)

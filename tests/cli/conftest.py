@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
 import typer
 
-import counterfoil.cli.progress as progress
+import counterfoil.cli.terminal as terminal
 
 
 @pytest.fixture(autouse=True)
 def next_lines_parse(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = progress.next_command
+    printed = terminal.note  # by which `next_command` prints
 
-    def parsed(program: str, name: str, *words: str) -> None:
+    def parsed(text: str) -> None:
         from counterfoil.cli.main import app
 
+        if not text.startswith("Next: "):
+            return printed(text)
+        program, name, *words = shlex.split(text.removeprefix("Next: "))
         group: Any = typer.main.get_command(app)
         with group.make_context(program, [name, *words], resilient_parsing=False) as context:
             _, command, rest = group.resolve_command(context, [name, *words])
             assert program == "counterfoil" and command is not None, name
             command.make_context(name, list(rest), parent=context)
-        printed(program, name, *words)
+        return printed(text)
 
-    monkeypatch.setattr(progress, "next_command", parsed)
+    monkeypatch.setattr(terminal, "note", parsed)

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from counterfoil.cli.errors_shown import show_error
+from counterfoil.cli.terminal import show_error
 from counterfoil.errors import RunFailure, UserError
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import counterfoil.cli
 import warm
-from counterfoil.cli.main import COMMANDS, app
+from counterfoil.cli.main import app
 from counterfoil.recipe import bundled_recipes, load_recipe, load_recipe_text
 
 
@@ -98,7 +98,7 @@ def test_a_users_mistake_exits_2_with_a_message_on_stderr(words: tuple[str, ...]
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands().commands)
 def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     text = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
     assert max(map(len, text.splitlines())) <= 80
@@ -115,7 +115,7 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
 
 def test_next_lines_are_written_in_one_place_as_a_shell_takes_them() -> None:
     folder = Path(counterfoil.cli.__file__).parent
-    assert [file.name for file in folder.glob("*.py") if "Next:" in file.read_text()] == ["progress.py"]
+    assert [file.name for file in folder.glob("*.py") if "Next:" in file.read_text()] == ["terminal.py"]
 
 
 def test_check_reads_the_settings_of_a_method() -> None:

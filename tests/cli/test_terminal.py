@@ -9,9 +9,7 @@ import pytest
 from rich.table import Table
 
 import counterfoil.cli
-from counterfoil.cli.options import open_page
-from counterfoil.cli.progress import note
-from counterfoil.cli.terminal import say, terminal
+from counterfoil.cli.terminal import note, open_page, say, terminal
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202edraw\r"
 
@@ -60,4 +58,4 @@ def test_commands_say_everything_through_it() -> None:
     assert not [name for name, text in sources.items() if re.search(r"\bConsole\(", text)]
     # Documents, whose form escapes what it holds, are piped as they are.
     echo = [name for name, text in sources.items() if "typer.echo(" in text]
-    assert sorted(echo) == ["calibrate.py", "main.py", "options.py", "show.py"]
+    assert sorted(echo) == ["calibrate.py", "main.py", "recipes.py"]

@@ -6,22 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from colour_world import SIZE, save_colour_model
-from counterfoil.cli.evaluate import register, spread_models
+from counterfoil.cli.main import app
+from counterfoil.cli.options import spread
 from counterfoil.errors import UserError
-
-app = typer.Typer()
-
-
-@app.callback()
-def _root() -> None:
-    pass
-
-
-register(app)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +25,7 @@ register(app)
     ],
 )
 def test_models_follow_one_flag_or_several(given: str) -> None:
-    words = spread_models(given.split())
+    words = spread(given.split(), {"--models": "--models", "-m": "--models"})
     models = [words[place + 1] for place, word in enumerate(words) if word in ("--models", "-m")]
     rest = [word for place, word in enumerate(words) if word[:2] != "--" and words[place - 1] != "--models"]
     assert models == ["a", "b", "c"]

@@ -8,27 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 if sys.platform == "win32":
     pytest.skip("needs POSIX signals", allow_module_level=True)
 
-from counterfoil.cli.evaluate import register
+from counterfoil.cli.main import app
 from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from ray_clusters import running_cluster
-
-app = typer.Typer()
-
-
-@app.callback()
-def _root() -> None:
-    pass
-
-
-register(app)
 
 
 @pytest.fixture(scope="module")

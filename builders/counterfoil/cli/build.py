@@ -1,110 +1,411 @@
-"""`counterfoil build`: make the dataset of a recipe, or one of a dataset again, or go on where a run stopped."""
+"""`counterfoil tokens` and `build`: learn class tokens; make a dataset, or one of a dataset again, or resume either."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.build_summary import build_as_json, part_as_json, print_part, print_summary
-from counterfoil.cli.options import AddressOption, CollectOption, EngineOption, JsonOption, SetOption, print_json
+from counterfoil.cli.options import AddressOption, CollectOption, EngineOption, JsonOption, RecipeArgument, SetOption
+from counterfoil.cli.progress import BuildDisplay, TokenLines
+from counterfoil.cli.terminal import next_command, note, print_json, say, terminal
 from counterfoil.errors import UserError
+from counterfoil.progress import listening
+from counterfoil.report.words import counted
 
-Recipe = Annotated[
-    str | None,
-    typer.Argument(metavar="RECIPE", help="A bundled name, a YAML file, or a dataset directory; not with --from."),
-]
-From = Annotated[
-    str | None,
-    typer.Option("--from", metavar="DATASET", help="Make this dataset again from what it tells of itself: a directory,"
-    " or USER/NAME\\[@REVISION]. With --out the same directory, repair it."),
-]  # fmt: skip
-Out = Annotated[Path, typer.Option("--out", "-o", help="Directory of the dataset; new, empty, or one to resume.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")]
-Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes a device; default one a CPU core, one on each GPU.")
-]
-Mixed = Annotated[
-    bool,
-    typer.Option("--allow-mixed", help="Resume under other versions or another device; the card says so."),
-]
-Shards = Annotated[
-    str | None,
-    typer.Option(
-        "--shards",
-        metavar="K/N",
-        help="Make the K-th of N parts and do not close: the same command with another K on each machine of a cluster."
-        " Then build once without it.",
-    ),
-]
+if TYPE_CHECKING:
+    from counterfoil.building import BuildResult, PartResult
+    from counterfoil.engines import EngineChoice
+    from counterfoil.regeneration.comparison import Comparison, RowDifferences
+    from counterfoil.regeneration.regenerate_dataset import Regeneration
+    from counterfoil.screen import FewImages, ScreenDoubts
+    from counterfoil.tokens.learn_tokens import TokenResult
+
+_WIDTH = 120
+MOST_LISTED = 10
 
 
-def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini")
-    def build(
-        out: Out,
-        recipe: Recipe = None,
-        source: From = None,
-        overrides: SetOption = None,
-        device: Device = "auto",
-        workers: Workers = None,
-        allow_mixed: Mixed = False,
-        shards: Shards = None,
-        engine: EngineOption = "local",
-        address: AddressOption = None,
-        collect: CollectOption = False,
-        json: JsonOption = False,
-    ) -> None:
-        """Render, screen and store a recipe's dataset, with its card; run again to resume.
+app = typer.Typer()
 
-        With --from, a dataset is made again without its input dataset, and compared: exit code 1 if files differ
-        though the stack is the same.
-        """
-        from counterfoil.cli.progress import BuildDisplay, note
+
+@app.command(epilog="Example: counterfoil tokens wardrobe-star --set 'tokens={path: null, learn: {}}' --out mine")
+def tokens(
+    recipe: RecipeArgument,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the tokens. Default: NAME-tokens.")] = None,
+    import_from: Annotated[
+        Path | None,
+        typer.Option("--import", metavar="PATH", help="Zip or folder of {label}.bin tensors (ImageNet*), not learned."),
+    ] = None,
+    overrides: SetOption = None,
+    device: Annotated[
+        str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")
+    ] = "auto",
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, help="Processes a device; default one a CPU core, one on each GPU."),
+    ] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    collect: CollectOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Learn a recipe's class tokens (textual inversion), or import released ones; run again to resume."""
+    from counterfoil.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides or ())
+    folder = out or Path(f"{loaded.name}-tokens")
+    note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
+    if import_from is not None:
+        if (device, workers, engine, address, collect) != ("auto", None, "local", None, False):
+            raise UserError(
+                "--device, --workers, --engine, --address and --collect go with learning, not with --import:"
+                " nothing is computed"
+            )
+        from counterfoil.tokens.import_tokens import import_tokens
+
+        result = import_tokens(loaded, import_from, folder)
+    else:
         from counterfoil.engines import EngineChoice
-        from counterfoil.plan.parts import PlanPart
-        from counterfoil.recipe import load_recipe
-        from counterfoil.recipe.names import license_note
+        from counterfoil.tokens.learn_tokens import learn_tokens
 
-        if (recipe is None) == (source is None):
-            raise UserError(
-                "build: found neither RECIPE nor --from" if recipe is None else "RECIPE and --from exclude each other",
-                "Name a recipe to build, or --from DATASET to make a dataset again.",
-            )
-        part = None if shards is None else PlanPart.given(shards)
-        if part is not None and source is not None:
-            raise UserError(
-                "build: --shards and --from exclude each other",
-                "Parts are made of a recipe; a dataset directory is one too: counterfoil build DATASET --shards K/N.",
-            )
         choice = EngineChoice(engine, address, collect)
-        if source is not None:
-            from counterfoil.cli.regeneration import make_again
+        with listening(TokenLines().draw):
+            result = learn_tokens(loaded, folder, device=device, workers=workers, engine=choice)
+    if json:
+        print_json(_tokens_as_json(result))
+    else:
+        _print_tokens(result, recipe)
 
-            made = make_again(source, out, overrides or (), device, workers, allow_mixed, choice, json)
-            raise typer.Exit(made)
-        assert recipe is not None
-        loaded = load_recipe(recipe, overrides or ())
-        if told := license_note(loaded.license):
-            note(told)
-        note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
-        from counterfoil.building import PartResult, build
 
-        with BuildDisplay():
-            if shards is None:
-                result = build(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice)
-            else:
-                result = build(
-                    recipe, out, overrides=overrides or (), device=device, workers=workers, allow_mixed=allow_mixed,
-                    engine=choice, shards=shards,
-                )  # fmt: skip
-        if isinstance(result, PartResult):
-            if json:
-                print_json(part_as_json(result))
-            else:
-                print_part(result)
-        elif json:
-            print_json(build_as_json(result))
+def _tokens_as_json(result: TokenResult) -> dict[str, Any]:
+    return {
+        "folder": str(result.folder),
+        "classes": len(result.losses),
+        "learned_now": list(result.learned),
+        "losses": dict(result.losses),
+        "manifest_sha256": result.manifest_sha256,
+    }
+
+
+def _print_tokens(result: TokenResult, recipe: str) -> None:
+
+    losses = [loss for loss in result.losses.values() if loss is not None]
+    mean = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
+    say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {len(result.learned)} of them made now.")
+    shown = result.folder if result.folder.is_absolute() else f"./{result.folder}"
+    built = f"{result.folder}-built"
+    next_command("counterfoil", "build", recipe, "--set", f"tokens={{path: {shown}}}", "--out", built)
+
+
+@app.command(epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini")
+def build(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the dataset; new, empty, or one to resume.")],
+    recipe: Annotated[
+        str | None,
+        typer.Argument(metavar="RECIPE", help="A bundled name, a YAML file, or a dataset directory; not with --from."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="DATASET",
+            help="Make this dataset again from what it tells of itself: a directory,"
+            " or USER/NAME\\[@REVISION]. With --out the same directory, repair it.",
+        ),
+    ] = None,
+    overrides: SetOption = None,
+    device: Annotated[
+        str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")
+    ] = "auto",
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, help="Processes a device; default one a CPU core, one on each GPU."),
+    ] = None,
+    allow_mixed: Annotated[
+        bool,
+        typer.Option("--allow-mixed", help="Resume under other versions or another device; the card says so."),
+    ] = False,
+    shards: Annotated[
+        str | None,
+        typer.Option(
+            "--shards",
+            metavar="K/N",
+            help="Make the K-th of N parts and do not close: the same command with another K on each machine of a "
+            "cluster. Then build once without it.",
+        ),
+    ] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    collect: CollectOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Render, screen and store a recipe's dataset, with its card; run again to resume.
+
+    With --from, a dataset is made again without its input dataset, and compared: exit code 1 if files differ
+    though the stack is the same.
+    """
+    from counterfoil.engines import EngineChoice
+    from counterfoil.plan.parts import PlanPart
+    from counterfoil.recipe import load_recipe
+    from counterfoil.recipe.licenses import license_note
+
+    if (recipe is None) == (source is None):
+        raise UserError(
+            "build: found neither RECIPE nor --from" if recipe is None else "RECIPE and --from exclude each other",
+            "Name a recipe to build, or --from DATASET to make a dataset again.",
+        )
+    part = None if shards is None else PlanPart.given(shards)
+    if part is not None and source is not None:
+        raise UserError(
+            "build: --shards and --from exclude each other",
+            "Parts are made of a recipe; a dataset directory is one too: counterfoil build DATASET --shards K/N.",
+        )
+    choice = EngineChoice(engine, address, collect)
+    if source is not None:
+        made = make_again(source, out, overrides or (), device, workers, allow_mixed, choice, json)
+        raise typer.Exit(made)
+    assert recipe is not None
+    loaded = load_recipe(recipe, overrides or ())
+    if told := license_note(loaded.license):
+        note(told)
+    note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
+    from counterfoil.building import PartResult, build
+
+    with BuildDisplay():
+        if shards is None:
+            result = build(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice)
         else:
-            print_summary(result)
+            result = build(
+                recipe, out, overrides=overrides or (), device=device, workers=workers, allow_mixed=allow_mixed,
+                engine=choice, shards=shards,
+            )  # fmt: skip
+    if isinstance(result, PartResult):
+        if json:
+            print_json(part_as_json(result))
+        else:
+            print_part(result)
+    elif json:
+        print_json(build_as_json(result))
+    else:
+        print_summary(result)
+
+
+def build_as_json(result: BuildResult) -> dict[str, Any]:
+    return {
+        "directory": str(result.directory),
+        "candidates": result.candidates,
+        "accepted": result.accepted,
+        "shards": result.shards,
+        "shards_made": result.shards_made,
+        "images_made": result.images_made,
+        "seconds": round(result.seconds, 3),
+        "manifest_sha256": result.manifest_sha256,
+        "counts": result.counts,
+        **({"notes": list(result.notes)} if result.notes else {}),
+        **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
+    }
+
+
+def part_as_json(result: PartResult) -> dict[str, Any]:
+    return {
+        "directory": str(result.directory),
+        "part": str(result.part),
+        "shards": result.shards,
+        "shards_made": result.shards_made,
+        "images_made": result.images_made,
+        "seconds": round(result.seconds, 3),
+        "all_shards": result.all_shards,
+        "all_done": result.all_done,
+        "closed": result.closed,
+        **({"notes": list(result.notes)} if result.notes else {}),
+    }
+
+
+def print_part(result: PartResult) -> None:
+    """What a part has made, how much of the whole is done, and how the dataset is closed."""
+
+    console = terminal(_WIDTH)
+    rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
+    if not result.shards:
+        made = f"Part {result.part} is empty: the plan has {counted(result.all_shards, 'shard')}"
+    elif not result.shards_made:
+        made = f"Part {result.part}: nothing was left to do, its {counted(result.shards, 'shard')} are done"
+    else:
+        made = f"Part {result.part}: {result.shards_made} of its {counted(result.shards, 'shard')} made now{rate}"
+    console.print(f"{made}.", highlight=False)
+    done = f"{result.all_done} of {counted(result.all_shards, 'shard')} of the whole are done"
+    closed = "is closed already" if result.closed else "is not closed"
+    console.print(f"{done}; the dataset in {result.directory} {closed}.", highlight=False)
+    for sentence in result.notes:
+        note(sentence)
+    if not result.closed:
+        note("When all parts have ended, the same command without --shards makes what is missing, and closes.")
+
+
+def warnings_as_json(
+    directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
+) -> dict[str, Any]:
+    """What a machine should know of open shifts, of percentiles over too few images, and of what CLIP does not know."""
+    return {
+        "open_shifts": list(open_shifts),
+        "next": f"counterfoil {'calibrate' if open_shifts else 'evaluate'} {directory}",
+        "few_validation_images": [
+            {"class_id": few.class_id, "percentile": few.percentile, "n": few.n, "needs": few.needs}
+            for few in few_images
+        ],
+        "screen_doubts": doubts_as_json(doubts),
+    }
+
+
+def doubts_as_json(doubts: ScreenDoubts | None) -> dict[str, Any] | None:
+    """The warning in words, and its numbers."""
+    return None if doubts is None else {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
+
+
+def print_warnings(
+    directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
+) -> None:
+    """The same for people, on stderr; at most a few lines."""
+
+    if doubts is not None:
+        note(f"Warning: {doubts.headline} {doubts.meaning} The card tells more.")
+    if few_images:
+        note("Percentiles over fewer validation images than they need, little more than the least of them:")
+        for few in few_images[:MOST_LISTED]:
+            note(f"  {few}")
+        if len(few_images) > MOST_LISTED:
+            note(f"  … and {len(few_images) - MOST_LISTED} more (the card and thresholds.json tell)")
+    if open_shifts:
+        shown = ", ".join(open_shifts[:MOST_LISTED]) + (" …" if len(open_shifts) > MOST_LISTED else "")
+        note(f"Waiting for a threshold, so nothing of them is kept yet: {shown}")
+        note("A page shows their pictures: move the sliders, look, download cut.yaml.")
+        next_command("counterfoil", "calibrate", str(directory))
+
+
+def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
+    """A table of candidates, accepted, yield and reasons, a row a shift; "waits" where nothing is decided."""
+    from rich import box
+    from rich.table import Table
+
+    from counterfoil.keep import ACCEPTED, OPEN
+
+    reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("shift")
+    for name in ("candidates", "accepted", "yield", *reasons):
+        table.add_column(name, justify="right")
+    for shift, counts in by_shift.items():
+        total, kept = sum(counts.values()), counts.get(ACCEPTED, 0)
+        rest = [str(counts.get(reason, 0)) for reason in reasons]
+        share = "waits" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
+        table.add_row(shift, str(total), str(kept), share, *rest)
+    terminal(_WIDTH).print(table)
+
+
+def print_summary(result: BuildResult) -> None:
+    console = terminal(_WIDTH)
+    print_counts(result.counts)
+    rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
+    made = (
+        f"{result.shards_made} of {counted(result.shards, 'shard')} made now"
+        if result.shards_made
+        else "nothing was left to do"
+    )
+    console.print(f"{result.accepted} of {result.candidates} candidates accepted; {made}{rate}.", highlight=False)
+    console.print(
+        f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).", highlight=False
+    )
+    print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
+    for sentence in result.notes:
+        terminal(stderr=True).print(sentence, markup=False, highlight=False)
+    if not result.open_shifts:
+        next_evaluation(result.directory)
+
+
+def next_evaluation(directory: Path) -> None:
+    """What evaluates a dataset: a line that runs where its recipe names models, else one to complete."""
+    from counterfoil.recipe import load_own_recipe
+    from counterfoil.recipe.names import ELSEWHERE
+
+    words = ("counterfoil", "evaluate", str(directory))
+    if any(not name.startswith(ELSEWHERE) for name in load_own_recipe(directory).evaluate.models):
+        next_command(*words)
+    else:
+        note(f"Then score a model of yours: {shlex.join(words)} --models local-dir:FOLDER")
+
+
+def make_again(
+    source: str,
+    out: Path,
+    overrides: Sequence[str],
+    device: str,
+    workers: int | None,
+    allow_mixed: bool,
+    engine: EngineChoice,
+    json: bool,
+) -> int:
+    """Regenerate, print, and give the exit code: 1 when files differ though the stack is the same."""
+    note(f"{source} → {out}: loading libraries and checking what it is made from")
+    from counterfoil.regeneration.regenerate_dataset import regenerate
+
+    with BuildDisplay():
+        made = regenerate(
+            source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed, engine=engine
+        )
+    if json:
+        print_json(
+            build_as_json(made) | {"repaired": made.repaired, "comparison": _comparison_as_json(made.comparison)}
+        )
+    else:
+        print_summary(made)
+        for line in _lines(made):
+            print(line)
+    return 1 if made.comparison is not None and made.comparison.unexplained else 0
+
+
+def _comparison_as_json(comparison: Comparison | None) -> dict[str, Any] | None:
+    return None if comparison is None else {"identical": comparison.identical, **asdict(comparison)}
+
+
+def _lines(made: Regeneration) -> list[str]:
+    found = made.comparison
+    if found is None:
+        return ["It was compared with nothing: the original has no sound manifest.json."]
+    lines = []
+    if found.identical:
+        lines.append(f"Identical to the original: all {found.shard_files} shard files and what stands beside them.")
+    else:
+        lines.append(f"{len(found.differing)} of {found.shard_files} shard files differ from the original's.")
+        lines += _listed(found.differing)
+        if found.others:
+            lines += ["Other files that differ:", *_listed(found.others)]
+    if found.stack:
+        lines += ["The stack differs, which may change bytes:", *_listed(found.stack)]
+    if found.unexplained:
+        lines += ["The stack does not explain these:", *_listed(found.unexplained)]
+    if found.rows is not None:
+        lines += _row_lines(found.rows)
+    if found.left_out:
+        lines += ["Not compared:", *_listed(found.left_out)]
+    return lines
+
+
+def _row_lines(rows: RowDifferences) -> list[str]:
+    others = rows.rows - rows.same_bytes - rows.same_pixels
+    lines = [
+        f"Of {rows.rows} images compared in these shards {rows.same_bytes} are the same bytes, {rows.same_pixels} the"
+        f" same pixels in other bytes, {others} differ."
+    ]
+    if rows.least_psnr is not None:
+        lines.append(f"Their PSNR: least {rows.least_psnr:.1f} dB, median {rows.median_psnr:.1f} dB.")
+    lines.append(f"{rows.decisions} candidates of these shards were decided otherwise.")
+    return lines + _listed([f"{c.key}: {c.there or 'absent'} there, {c.here or 'absent'} here" for c in rows.changed])
+
+
+def _listed(names: Sequence[str]) -> list[str]:
+    more = [f"  … and {len(names) - MOST_LISTED} more"] if len(names) > MOST_LISTED else []
+    return [*(f"  {name}" for name in names[:MOST_LISTED]), *more]

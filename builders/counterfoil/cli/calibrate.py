@@ -9,91 +9,97 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.options import JsonOption, OpenOption, open_page, print_json
-from counterfoil.cli.terminal import say
+from counterfoil.cli.build import (
+    doubts_as_json,
+    next_evaluation,
+    print_counts,
+    print_warnings,
+    warnings_as_json,
+)
+from counterfoil.cli.options import JsonOption, OpenOption
+from counterfoil.cli.terminal import next_command, note, open_page, print_doubts, print_json, say
+from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
     from counterfoil.calibration import Calibration
     from counterfoil.calibration.recut_dataset import CutLosses, RecutResult
 
-Directory = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
-Apply = Annotated[
-    Path | None,
-    typer.Option("--apply", metavar="FILE", help="Cut the dataset again by the thresholds of this YAML file."),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", help="The page (default: DATASET/.counterfoil/calibrate.html); with --apply, a new"
-    " directory for the re-cut dataset."),
-]  # fmt: skip
-InPlace = Annotated[
-    bool,
-    typer.Option("--in-place", help="With --apply: the re-cut dataset takes the place of the old one. What is lost by"
-    " that is told and asked about first."),
-]  # fmt: skip
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --in-place: do not ask.")]
-Shifts = Annotated[
-    list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable; not with --apply.")
-]
-Source = Annotated[
-    str | None,
-    typer.Option("--source", metavar="PATH", help="Where the input dataset lies, if it is a folder and --apply asks for"
-    " a new object percentile."),
-]  # fmt: skip
-Device = Annotated[
-    str, typer.Option("--device", help="Where CLIP runs, should --apply ask for a new object percentile.")
-]
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil calibrate photos-star --open")
-    def calibrate(
-        dataset: Directory,
-        apply: Apply = None,
-        out: Out = None,
-        in_place: InPlace = False,
-        yes: Yes = False,
-        shifts: Shifts = None,
-        source: Source = None,
-        device: Device = "auto",
-        opened: OpenOption = False,
-        json: JsonOption = False,
-    ) -> None:
-        """Write a page to choose thresholds on, and print them as YAML; or --apply such YAML without rendering."""
-        from counterfoil.cli.progress import note
-        from counterfoil.errors import UserError
+@app.command(epilog="Example: counterfoil calibrate photos-star --open")
+def calibrate(
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")],
+    apply: Annotated[
+        Path | None,
+        typer.Option("--apply", metavar="FILE", help="Cut the dataset again by the thresholds of this YAML file."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The page (default: DATASET/.counterfoil/calibrate.html); with --apply, a new"
+            " directory for the re-cut dataset.",
+        ),
+    ] = None,
+    in_place: Annotated[
+        bool,
+        typer.Option(
+            "--in-place",
+            help="With --apply: the re-cut dataset takes the place of the old one. What is lost by"
+            " that is told and asked about first.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --in-place: do not ask.")] = False,
+    shifts: Annotated[
+        list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable; not with --apply.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="PATH",
+            help="Where the input dataset lies, if it is a folder and --apply asks for a new object percentile.",
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="Where CLIP runs, should --apply ask for a new object percentile.")
+    ] = "auto",
+    opened: OpenOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a page to choose thresholds on, and print them as YAML; or --apply such YAML without rendering."""
 
-        if apply is None:
-            if source is not None or device != "auto":
-                raise UserError("--source and --device go with --apply: the page needs no model and no input dataset")
-            if in_place or yes:
-                raise UserError("--in-place and --yes go with --apply: the page changes nothing")
-            from counterfoil.calibration import calibrate as run
+    if apply is None:
+        if source is not None or device != "auto":
+            raise UserError("--source and --device go with --apply: the page needs no model and no input dataset")
+        if in_place or yes:
+            raise UserError("--in-place and --yes go with --apply: the page changes nothing")
+        from counterfoil.calibration import calibrate as run
 
-            made = run(dataset, out, shifts or None)
-            _show(made, json)
-            open_page(made.page, opened)
-            return
-        if opened:
-            raise UserError("--open goes with the page, not with --apply")
-        if shifts:
-            raise UserError("--shift goes with the page, not with --apply: the file says which shifts it cuts")
-        if in_place == (out is not None):
-            raise UserError(
-                "--apply FILE needs one of --out NEW, a new directory for the re-cut dataset, and --in-place, which"
-                f" changes {dataset} itself; found {'both' if in_place else 'neither'}"
-            )
-        note(f"{dataset}: cutting again by {apply}")
-        from counterfoil.calibration.recut_dataset import recut
+        made = run(dataset, out, shifts or None)
+        _show(made, json)
+        open_page(made.page, opened)
+        return
+    if opened:
+        raise UserError("--open goes with the page, not with --apply")
+    if shifts:
+        raise UserError("--shift goes with the page, not with --apply: the file says which shifts it cuts")
+    if in_place == (out is not None):
+        raise UserError(
+            "--apply FILE needs one of --out NEW, a new directory for the re-cut dataset, and --in-place, which"
+            f" changes {dataset} itself; found {'both' if in_place else 'neither'}"
+        )
+    note(f"{dataset}: cutting again by {apply}")
+    from counterfoil.calibration.recut_dataset import recut
 
-        ask = partial(_ask, dataset, yes)
-        _show_cut(recut(dataset, apply, out, in_place=in_place, source=source, device=device, before=ask), json)
+    ask = partial(_ask, dataset, yes)
+    _show_cut(recut(dataset, apply, out, in_place=in_place, source=source, device=device, before=ask), json)
 
 
 def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
     """Say what an in-place cut loses, and go on where a person says so. UserError where nobody can."""
-    from counterfoil.cli.progress import note
-    from counterfoil.errors import UserError
 
     note(f"This changes {dataset} in a way that cannot be undone:")
     for line in losses.lines():
@@ -111,8 +117,6 @@ def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
 
 
 def _show(made: Calibration, json: bool) -> None:
-    from counterfoil.cli.build_summary import print_doubts
-    from counterfoil.cli.progress import next_command, note
 
     if made.screen_doubts is not None:
         print_doubts(made.screen_doubts.lines())
@@ -131,8 +135,6 @@ def _show(made: Calibration, json: bool) -> None:
 
 
 def _show_cut(result: RecutResult, json: bool) -> None:
-    from counterfoil.cli.build_summary import next_evaluation, print_counts, print_warnings
-    from counterfoil.cli.progress import note
 
     if json:
         print_json(_cut_as_json(result))
@@ -150,7 +152,6 @@ def _show_cut(result: RecutResult, json: bool) -> None:
 
 
 def _as_json(made: Calibration) -> dict[str, Any]:
-    from counterfoil.cli.build_summary import doubts_as_json
 
     return {
         "directory": str(made.directory),
@@ -174,7 +175,6 @@ def _as_json(made: Calibration) -> dict[str, Any]:
 
 
 def _cut_as_json(result: RecutResult) -> dict[str, Any]:
-    from counterfoil.cli.build_summary import warnings_as_json
 
     return {
         "directory": str(result.directory),

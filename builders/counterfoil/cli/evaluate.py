@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from counterfoil.cli.lists import spread
-from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, OpenOption, open_page, print_json
-from counterfoil.cli.terminal import say, terminal
+from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, ManyValues, OpenOption
+from counterfoil.cli.progress import StageProgress
+from counterfoil.cli.terminal import open_page, print_json, print_table, say, terminal
+from counterfoil.errors import UserError
+from counterfoil.report.words import counted, listed
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
+
+app = typer.Typer()
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
 MOST_ROWS = 40  # of a table below the drops; the tables' files hold every one
@@ -25,190 +29,158 @@ _FILES = (
     "predictions", "entries", "card",
 )  # fmt: skip
 
-_MODELS_FLAGS = ("--models", "-m")
 
+@app.command(
+    cls=ManyValues,
+    epilog="Example: counterfoil evaluate out/wardrobe-mini --models lab:resnet10t models.txt --into-card",
+)
+def evaluate(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")],
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--models",
+            "-m",
+            metavar="NAME...",
+            help="timm names, hf-hub:…, local-dir:…, lab:…, transformers:NAME or FOLDER, open_clip:ARCH/TAG "
+            "(zero-shot), predictions:FILE (.csv or .parquet); several after one flag. A .txt file (or @FILE) lists "
+            "one name a line, # begins a comment. Default: the recipe's.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")] = "auto",
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images a batch; changes no result.")] = 64,
+    min_images: Annotated[
+        int | None,
+        typer.Option(
+            "--min-images", min=1, help="Leave out classes with fewer accepted images. Default: the recipe's."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")] = 0,
+    into_card: Annotated[
+        bool,
+        typer.Option(
+            "--into-card", help="Also store the results in the dataset (evaluation/) and show them on its card."
+        ),
+    ] = False,
+    repo: Annotated[
+        str | None,
+        typer.Option(
+            "--repo",
+            metavar="USER/NAME",
+            help="The dataset's name on the Hub, for evaluation-result entries. Default: the recipe's publish.repo.",
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option("--recipe", help="Images that no build made: the recipe whose classes their labels are."),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            "--groups", metavar="COLUMN", help="Images that no build made: the column of groups, or `configs`."
+        ),
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option("--base", metavar="GROUP", help="The group that the others are compared with.")
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--beside", metavar="NAME=IMAGES", help="Other images beside the dataset: a natural test set."),
+    ] = None,
+    distances: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--distances",
+            metavar="FEATURES",
+            help="Also compare the images with the source's (KID, FID), in the features of `clip` (the recipe's own) "
+            "or of a classifier. Give it again for another.",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="IMAGES", help="Other images than the source's to measure distances to."),
+    ] = None,
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--compare",
+            metavar="MENDED ORIGINAL",
+            help="Compare two models image by image: a mended one and its original. Scored too where --models lacks "
+            "them.",
+        ),
+    ] = None,
+    reference: Annotated[
+        bool | None,
+        typer.Option(
+            "--reference/--no-reference",
+            help="Score the source's validation images too, at most 50 a class: is the base like them? Default: where "
+            "the source is on this machine; --reference also fetches it.",
+            show_default=False,
+        ),
+    ] = None,
+    write_keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-keys",
+            metavar="FILE",
+            help="Score nothing: write a CSV of the images (key, path, label, class), for answers that another program "
+            "gives and `--models predictions:FILE` takes.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, help="Processes; default one a GPU, or on a CPU one a core for 2,000 images."),
+    ] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    opened: OpenOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
+    from counterfoil.engines import EngineChoice
+    from counterfoil.evaluation.evaluate_dataset import evaluate
 
-class _ManyModels(TyperCommand):
-    """Takes `--models a b c` as `--models a --models b --models c`; an option or `--` ends the list."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, spread_models(args))
-
-
-def spread_models(args: list[str]) -> list[str]:
-    """Arguments with the flag repeated before every model that follows it."""
-    return spread(args, dict.fromkeys(_MODELS_FLAGS, "--models"))
-
-
-Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")]
-Models = Annotated[
-    list[str] | None,
-    typer.Option(
-        *_MODELS_FLAGS,
-        metavar="NAME...",
-        help="timm names, hf-hub:…, local-dir:…, lab:…, transformers:NAME or FOLDER, open_clip:ARCH/TAG (zero-shot), "
-        "predictions:FILE (.csv or .parquet); several after one flag. A .txt file (or @FILE) lists one name a line, # "
-        "begins a comment. Default: the recipe's.",
-    ),
-]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")]
-Workers = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, help="Processes; default one a GPU, or on a CPU one a core for 2,000 images."),
-]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a batch; changes no result.")]
-Minimum = Annotated[
-    int | None,
-    typer.Option("--min-images", min=1, help="Leave out classes with fewer accepted images. Default: the recipe's."),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")]
-IntoCard = Annotated[
-    bool,
-    typer.Option("--into-card", help="Also store the results in the dataset (evaluation/) and show them on its card."),
-]
-Repo = Annotated[
-    str | None,
-    typer.Option(
-        "--repo",
-        metavar="USER/NAME",
-        help="The dataset's name on the Hub, for evaluation-result entries. Default: the recipe's publish.repo.",
-    ),
-]
-RecipeOption = Annotated[
-    str | None,
-    typer.Option("--recipe", help="Images that no build made: the recipe whose classes their labels are."),
-]
-Groups = Annotated[
-    str | None,
-    typer.Option("--groups", metavar="COLUMN", help="Images that no build made: the column of groups, or `configs`."),
-]
-Base = Annotated[
-    str | None, typer.Option("--base", metavar="GROUP", help="The group that the others are compared with.")
-]
-Beside = Annotated[
-    list[str] | None,
-    typer.Option("--beside", metavar="NAME=IMAGES", help="Other images beside the dataset: a natural test set."),
-]
-
-DistancesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--distances",
-        metavar="FEATURES",
-        help="Also compare the images with the source's (KID, FID), in the features of `clip` (the recipe's own) or of "
-        "a classifier. Give it again for another.",
-    ),
-]
-Compare = Annotated[
-    tuple[str, str] | None,
-    typer.Option(
-        "--compare",
-        metavar="MENDED ORIGINAL",
-        help="Compare two models image by image: a mended one and its original. Scored too where --models lacks them.",
-    ),
-]
-Against = Annotated[
-    str | None,
-    typer.Option("--against", metavar="IMAGES", help="Other images than the source's to measure distances to."),
-]
-
-ReferenceOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--reference/--no-reference",
-        help="Score the source's validation images too, at most 50 a class: is the base like them? Default: where the "
-        "source is on this machine; --reference also fetches it.",
-        show_default=False,
-    ),
-]
-
-WriteKeys = Annotated[
-    Path | None,
-    typer.Option(
-        "--write-keys",
-        metavar="FILE",
-        help="Score nothing: write a CSV of the images (key, path, label, class), for answers that another program "
-        "gives and `--models predictions:FILE` takes.",
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    @app.command(
-        cls=_ManyModels,
-        epilog="Example: counterfoil evaluate out/wardrobe-mini --models lab:resnet10t models.txt --into-card",
-    )
-    def evaluate(
-        dataset: Dataset,
-        models: Models = None,
-        out: Out = None,
-        device: Device = "auto",
-        batch_size: BatchSize = 64,
-        min_images: Minimum = None,
-        seed: Seed = 0,
-        into_card: IntoCard = False,
-        repo: Repo = None,
-        recipe: RecipeOption = None,
-        groups: Groups = None,
-        base: Base = None,
-        beside: Beside = None,
-        distances: DistancesOption = None,
-        against: Against = None,
-        compare: Compare = None,
-        reference: ReferenceOption = None,
-        write_keys: WriteKeys = None,
-        workers: Workers = None,
-        engine: EngineOption = "local",
-        address: AddressOption = None,
-        opened: OpenOption = False,
-        json: JsonOption = False,
-    ) -> None:
-        """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
-        from counterfoil.cli.progress import StageProgress
-        from counterfoil.engines import EngineChoice
-        from counterfoil.evaluation.evaluate_dataset import evaluate
-
-        if write_keys is not None:
-            _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
-            return
-        with StageProgress():
-            evaluation = evaluate(
-                dataset,
-                models or None,
-                out=out,
-                device=device,
-                batch_size=batch_size,
-                min_images_per_class=min_images,
-                seed=seed,
-                into_card=into_card,
-                repo=repo,
-                recipe=recipe,
-                groups=groups,
-                base=base,
-                beside=_named_places(beside or []),
-                distances=distances,
-                against=against,
-                compare=compare,
-                reference=reference,
-                workers=workers,
-                engine=EngineChoice(engine, address),
-            )
-        if json:
-            print_json(evaluation.to_json())
-        else:
-            _print_table(evaluation)
-        if "report" in evaluation.files:
-            open_page(Path(evaluation.files["report"]), opened)
-        for one in evaluation.distances:
-            if one.skipped is not None:
-                say(f"No distances in the features of {one.features}: {one.skipped}", err=True)
-        if into_card and "entries" not in evaluation.files:
-            say(
-                "No evaluation-result entries for the Hub: the dataset's name there is not known."
-                " Give it with --repo USER/NAME, or as publish.repo in the recipe.",
-                err=True,
-            )
+    if write_keys is not None:
+        _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
+        return
+    with StageProgress():
+        evaluation = evaluate(
+            dataset,
+            models or None,
+            out=out,
+            device=device,
+            batch_size=batch_size,
+            min_images_per_class=min_images,
+            seed=seed,
+            into_card=into_card,
+            repo=repo,
+            recipe=recipe,
+            groups=groups,
+            base=base,
+            beside=_named_places(beside or []),
+            distances=distances,
+            against=against,
+            compare=compare,
+            reference=reference,
+            workers=workers,
+            engine=EngineChoice(engine, address),
+        )
+    if json:
+        print_json(evaluation.to_json())
+    else:
+        _print_table(evaluation)
+    if "report" in evaluation.files:
+        open_page(Path(evaluation.files["report"]), opened)
+    for one in evaluation.distances:
+        if one.skipped is not None:
+            say(f"No distances in the features of {one.features}: {one.skipped}", err=True)
+    if into_card and "entries" not in evaluation.files:
+        say(
+            "No evaluation-result entries for the Hub: the dataset's name there is not known."
+            " Give it with --repo USER/NAME, or as publish.repo in the recipe.",
+            err=True,
+        )
 
 
 def _write_keys(
@@ -220,7 +192,6 @@ def _write_keys(
     models: list[str] | None,
     beside: list[str] | None,
 ) -> None:
-    from counterfoil.errors import UserError
     from counterfoil.evaluation.keys_table import write_keys
 
     if models or beside:
@@ -231,16 +202,13 @@ def _write_keys(
 
 
 def _print_table(evaluation: Evaluation) -> None:
-    from dataclasses import replace
 
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
-    from counterfoil.cli.tables import print_table
     from counterfoil.evaluation.input_sizes import spoken_sizes
     from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings, spoken_ties
     from counterfoil.report.tables import measure_tables
-    from counterfoil.report.words import counted, listed
     from counterfoil.sources.labelled_images import on_a_line
 
     results = evaluation.results
@@ -281,7 +249,6 @@ def _print_table(evaluation: Evaluation) -> None:
 
 def _print_sections(evaluation: Evaluation) -> None:
     """The comparison, the mined shifts, transfer, distances and labels, each where it was measured."""
-    from counterfoil.cli.tables import print_table
     from counterfoil.report.comparison import comparison_table, verdict
     from counterfoil.report.distances import about_bias, distances_table
     from counterfoil.report.findings import findings_table
@@ -313,7 +280,6 @@ def _print_sections(evaluation: Evaluation) -> None:
 
 def _named_places(words: list[str]) -> dict[str, str]:
     """NAME=PLACE, each name once."""
-    from counterfoil.errors import UserError
 
     found: dict[str, str] = {}
     problems = []

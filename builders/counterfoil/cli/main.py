@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from counterfoil import __version__
-from counterfoil.cli.errors_shown import show_error, show_interrupted
-from counterfoil.cli.help_panels import arranged
+from counterfoil.cli import build, calibrate, evaluate, mend, mine, open, publish, recipes, review, verify
+from counterfoil.cli.options import arranged
+from counterfoil.cli.terminal import show_error, show_interrupted
 from counterfoil.progress import listening
-
-# In the order of `counterfoil --help`. Each names a module of this folder with `register(app)`; the modules
-# import what is heavy inside their commands, so that --help stays fast.
-COMMANDS = (
-    "init", "recipes", "show", "check", "tokens", "build", "calibrate", "review", "verify", "evaluate", "mine", "mend",
-    "open", "publish",
-)  # fmt: skip
 
 
 class _Commands(TyperGroup):
@@ -58,8 +51,9 @@ def _root(
     pass
 
 
-for _name in COMMANDS:
-    import_module(f"counterfoil.cli.{_name}").register(app)
+# In the order of `counterfoil --help`. These modules import what is heavy inside their commands, so that it stays fast.
+for _module in (recipes, build, calibrate, review, verify, evaluate, mine, mend, open, publish):
+    app.add_typer(_module.app)
 
 
 def main() -> None:

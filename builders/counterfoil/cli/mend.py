@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from counterfoil.cli.lists import spread
-from counterfoil.cli.options import JsonOption, OpenOption, SetOption, open_page, print_json
-from counterfoil.cli.terminal import say, terminal
+from counterfoil.cli.options import JsonOption, ManyValues, OpenOption, SetOption
+from counterfoil.cli.progress import StageProgress
+from counterfoil.cli.terminal import note, open_page, print_json, say, terminal
+from counterfoil.errors import UserError
+from counterfoil.report.words import counted, points
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,138 +21,121 @@ if TYPE_CHECKING:
     from counterfoil.mending.document import ArmResult, Collective, SetMeasured
     from counterfoil.mending.mend_models import MendResult
 
+app = typer.Typer()
+
 PIPED_WIDTH = 140
 MOST_ROWS = 24  # of contexts and of classes each; mend.csv has all
-_LISTS = {"--model": "--model", "-m": "--model", "--with": "--with", "--own": "--own"}
 
 
-class _Lists(TyperCommand):
-    """Takes `--model a b --with c d` as options that are repeated."""
+@app.command(
+    cls=ManyValues,
+    epilog="Example: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
+)
+def mend(
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", metavar="MODEL...", help="Models to mend, as evaluate takes them. Needed."),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", metavar="RECIPE", help="The recipe whose source it is mended on, as mine takes it. Needed."
+        ),
+    ] = None,
+    using: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="DATASET[:GROUP]...",
+            help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet "
+            "of mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE. Needed.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the model and of what is told. Needed.")
+    ] = None,
+    audited: Annotated[
+        list[str] | None,
+        typer.Option("--audited", metavar="SPLIT|DATASET", help="Audited rows, as mine --on. Default: the recipe's."),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            "--test",
+            metavar="SPLIT",
+            help="The test. Default: a split neither learned from nor audited, else confirm rows.",
+        ),
+    ] = None,
+    lambdas: Annotated[
+        str | None,
+        typer.Option(
+            "--lambda", metavar="NUMBERS", help="Weights of drawn images to try. Default: 0,0.1,0.25,0.5,1,2."
+        ),
+    ] = None,
+    fit: Annotated[
+        str, typer.Option("--fit", metavar="lbfgs|sgd", help="To the minimum, or 1,000 steps as Chegini 2023, Table 4.")
+    ] = "lbfgs",
+    per_class: Annotated[
+        int | None,
+        typer.Option(
+            "--per-class", metavar="N", help="Training images a class, at most.", show_default="30, or 30,000 in all"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which training images and which of equal numbers.")] = 0,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            "--save",
+            metavar="WITH",
+            help="Whose head is left: one of --with, best (on the discover half, in the contexts of all of --with), "
+            "none.",
+            show_default="best, if it helps",
+        ),
+    ] = None,
+    own: Annotated[
+        list[str] | None,
+        typer.Option("--own", metavar="MODEL=DATASET...", help="Of several models, the dataset of one's own failures."),
+    ] = None,
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Also fit heads with fewer contexts and fewer images.")
+    ] = False,
+    overrides: SetOption = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    opened: OpenOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Fit a model's head again with images of its failures; judge it beside controls, and leave it as a folder."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, spread(args, _LISTS))
+    needed = {"--model": models, "--on": on, "--with": using, "--out": out}
+    missing = [option for option, value in needed.items() if not value]
+    if missing:
+        raise UserError(
+            [f"{option} is missing" for option in missing],
+            "As in: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
+        )
+    assert models and on and using and out
+    asked, owned = _numbers(lambdas), _owned(own or ())
+    from counterfoil.mending.judging import GRID
+    from counterfoil.mending.mend_models import mend
 
-
-Models = Annotated[
-    list[str] | None,
-    typer.Option("--model", "-m", metavar="MODEL...", help="Models to mend, as evaluate takes them. Needed."),
-]
-On = Annotated[
-    str | None,
-    typer.Option("--on", metavar="RECIPE", help="The recipe whose source it is mended on, as mine takes it. Needed."),
-]
-Using = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        metavar="DATASET[:GROUP]...",
-        help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet of "
-        "mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE. Needed.",
-    ),
-]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the model and of what is told. Needed.")]
-Audited = Annotated[
-    list[str] | None,
-    typer.Option("--audited", metavar="SPLIT|DATASET", help="Audited rows, as mine --on. Default: the recipe's."),
-]
-Test = Annotated[
-    str | None,
-    typer.Option(
-        "--test",
-        metavar="SPLIT",
-        help="The test. Default: a split neither learned from nor audited, else confirm rows.",
-    ),
-]
-Lambdas = Annotated[
-    str | None,
-    typer.Option("--lambda", metavar="NUMBERS", help="Weights of drawn images to try. Default: 0,0.1,0.25,0.5,1,2."),
-]
-Fit = Annotated[
-    str, typer.Option("--fit", metavar="lbfgs|sgd", help="To the minimum, or 1,000 steps as Chegini 2023, Table 4.")
-]
-PerClass = Annotated[
-    int | None,
-    typer.Option(
-        "--per-class", metavar="N", help="Training images a class, at most.", show_default="30, or 30,000 in all"
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Which training images and which of equal numbers.")]
-Save = Annotated[
-    str | None,
-    typer.Option(
-        "--save",
-        metavar="WITH",
-        help="Whose head is left: one of --with, best (on the discover half, in the contexts of all of --with), none.",
-        show_default="best, if it helps",
-    ),
-]
-Own = Annotated[
-    list[str] | None,
-    typer.Option("--own", metavar="MODEL=DATASET...", help="Of several models, the dataset of one's own failures."),
-]
-Effects = Annotated[bool, typer.Option("--effects", help="Also fit heads with fewer contexts and fewer images.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
-
-
-def register(app: typer.Typer) -> None:
-    @app.command(
-        cls=_Lists,
-        epilog="Example: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
-    )
-    def mend(
-        models: Models = None,
-        on: On = None,
-        using: Using = None,
-        out: Out = None,
-        audited: Audited = None,
-        test: Test = None,
-        lambdas: Lambdas = None,
-        fit: Fit = "lbfgs",
-        per_class: PerClass = None,
-        seed: Seed = 0,
-        save: Save = None,
-        own: Own = None,
-        effects: Effects = False,
-        overrides: SetOption = None,
-        device: Device = "auto",
-        opened: OpenOption = False,
-        json: JsonOption = False,
-    ) -> None:
-        """Fit a model's head again with images of its failures; judge it beside controls, and leave it as a folder."""
-        from counterfoil.cli.progress import StageProgress, note
-        from counterfoil.errors import UserError
-
-        needed = {"--model": models, "--on": on, "--with": using, "--out": out}
-        missing = [option for option, value in needed.items() if not value]
-        if missing:
-            raise UserError(
-                [f"{option} is missing" for option in missing],
-                "As in: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
-            )
-        assert models and on and using and out
-        asked, owned = _numbers(lambdas), _owned(own or ())
-        from counterfoil.mending.judging import GRID
-        from counterfoil.mending.mend_models import mend
-
-        note(f"{', '.join(models)} → {out}: loading libraries and opening images")
-        with StageProgress():
-            result = mend(
-                models, on, using, out, overrides=overrides or (), audited=audited, test=test,
-                fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
-                per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
-                lambdas=GRID if asked is None else asked,
-            )  # fmt: skip
-        if json:
-            files = {name: str(path) for name, path in {**result.files, **result.models}.items()}
-            print_json(result.mended.to_json() | {"files": files})
-        else:
-            _print(result)
-        open_page(result.files["report"], opened)
+    note(f"{', '.join(models)} → {out}: loading libraries and opening images")
+    with StageProgress():
+        result = mend(
+            models, on, using, out, overrides=overrides or (), audited=audited, test=test,
+            fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
+            per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
+            lambdas=GRID if asked is None else asked,
+        )  # fmt: skip
+    if json:
+        files = {name: str(path) for name, path in {**result.files, **result.models}.items()}
+        print_json(result.mended.to_json() | {"files": files})
+    else:
+        _print(result)
+    open_page(result.files["report"], opened)
 
 
 def _numbers(text: str | None) -> list[float] | None:
     """The values of --lambda. UserError for what is no number."""
-    from counterfoil.errors import UserError
 
     if text is None:
         return None
@@ -165,7 +149,6 @@ def _numbers(text: str | None) -> list[float] | None:
 
 
 def _owned(written: Sequence[str]) -> dict[str, str]:
-    from counterfoil.errors import UserError
 
     found = {}
     for text in written:
@@ -179,9 +162,7 @@ def _owned(written: Sequence[str]) -> dict[str, str]:
 def _print(result: MendResult) -> None:
     from rich.markup import escape
 
-    from counterfoil.cli.progress import note
     from counterfoil.mending.document import CLASS, CONTEXT, FEWEST_LISTED, HELDOUT, SEED, SET_NOTES, TITLES
-    from counterfoil.report.words import counted, points
 
     console, mended = terminal(PIPED_WIDTH), result.mended
     for model in mended.models:
@@ -237,8 +218,6 @@ def _print(result: MendResult) -> None:
 def _print_collective(collective: Collective) -> None:
     from rich.markup import escape
 
-    from counterfoil.report.words import points
-
     console = terminal(PIPED_WIDTH)
     table = _table("failures in common (%)", "model", "failures", *map(escape, collective.models))
     for name, count, row in zip(collective.models, collective.failures, collective.overlap, strict=True):
@@ -275,7 +254,6 @@ def _head(arm: ArmResult) -> str:
 
 def _gain(one: SetMeasured | None) -> str:
     """The accuracy, and below it what was gained with its interval."""
-    from counterfoil.report.words import points
 
     if one is None or one.after is None:
         return points(None)

@@ -9,145 +9,143 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.options import JsonOption, OpenOption, RecipeArgument, SetOption, open_page, print_json
-from counterfoil.cli.terminal import say, terminal
+from counterfoil.cli.options import JsonOption, OpenOption, RecipeArgument, SetOption
+from counterfoil.cli.progress import StageProgress
+from counterfoil.cli.terminal import next_command, note, open_page, print_doubts, print_json, say, terminal
+from counterfoil.errors import UserError
+from counterfoil.report.words import counted, opening
 
 if TYPE_CHECKING:
     from counterfoil.mining.mined_files import MineResult
+
+app = typer.Typer()
 
 PIPED_WIDTH = 140
 MOST_REASONS = 12  # the report tells every class
 MOST_CLASSES = 12
 
 
-def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil mine wardrobe-star --target lab:resnet10t --on audit --out mined")
-    def mine(
-        recipe: RecipeArgument,
-        out: Annotated[
-            Path | None,
-            typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe. Needed."),
-        ] = None,
-        method: Annotated[
-            str | None, typer.Option("--method", help="How hypotheses are found. Default: the recipe's.")
-        ] = None,
-        target: Annotated[
-            str | None,
-            typer.Option(
-                "--target",
-                "-t",
-                metavar="MODEL",
-                help="The classifier to audit, as evaluate --models takes them; predictions:FILE for one that is not "
-                "here.",
-            ),
-        ] = None,
-        on: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--on",
-                metavar="SPLIT|DATASET",
-                help="What to audit it on: a split of the recipe's source that it has not learned from (repeatable), "
-                "or a built dataset. Default: the recipe's.",
-            ),
-        ] = None,
-        confirm: Annotated[
-            str | None,
-            typer.Option(
-                "--confirm",
-                metavar="rows|rendered|both",
-                help="What hypotheses are tested on: rows of the confirm half, images rendered for them (mine.rendered "
-                "each), or both. Default: the recipe's.",
-            ),
-        ] = None,
-        overrides: SetOption = None,
-        device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")] = "auto",
-        workers: Annotated[
-            int | None, typer.Option("--workers", min=1, help="Processes that fit, and that render.")
-        ] = None,
-        pool: Annotated[
-            str | None,
-            typer.Option(
-                "--pool",
-                metavar="SPLIT|FOLDER|DATASET",
-                help="Also choose the hardest rows of a pool, as a recipe of their own (pool.yaml): a split of the "
-                "recipe's source, a folder, or a dataset of the Hub.",
-            ),
-        ] = None,
-        pool_rows: Annotated[
-            int | None,
-            typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool a class, at most. Default: 50."),
-        ] = None,
-        pool_labels: Annotated[
-            str | None,
-            typer.Option(
-                "--pool-labels",
-                metavar="COLUMN|predicted",
-                help="What tells the pool's classes: a column, or the target's answers. Default: its column of labels.",
-            ),
-        ] = None,
-        weights: Annotated[
-            bool,
-            typer.Option(
-                "--weights", help="Also weigh the train split's rows (weights.parquet): 2 where hard, else 1."
-            ),
-        ] = False,
-        tries: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--try",
-                metavar="WORDS",
-                help="In the folder of an earlier run by bugs, in place of RECIPE: test a description of yours "
-                "(repeatable), of the class that --class names.",
-            ),
-        ] = None,
-        class_name: Annotated[
-            str | None, typer.Option("--class", metavar="CLASS", help="The class of --try: a name or id.")
-        ] = None,
-        again: Annotated[
-            str | None,
-            typer.Option(
-                "--again",
-                metavar="RECIPE2",
-                help="In the folder of an earlier run by bugs, in place of RECIPE: test what it confirmed once more, "
-                "drawn by another recipe; with --on, on images of that recipe's source.",
-            ),
-        ] = None,
-        opened: OpenOption = False,
-        json: JsonOption = False,
-    ) -> None:
-        """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
-        from counterfoil.cli.build_summary import print_doubts
-        from counterfoil.cli.progress import StageProgress, note
-        from counterfoil.errors import UserError
+@app.command(epilog="Example: counterfoil mine wardrobe-star --target lab:resnet10t --on audit --out mined")
+def mine(
+    recipe: RecipeArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe. Needed."),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", help="How hypotheses are found. Default: the recipe's.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="MODEL",
+            help="The classifier to audit, as evaluate --models takes them; predictions:FILE for one that is not here.",
+        ),
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            metavar="SPLIT|DATASET",
+            help="What to audit it on: a split of the recipe's source that it has not learned from (repeatable), "
+            "or a built dataset. Default: the recipe's.",
+        ),
+    ] = None,
+    confirm: Annotated[
+        str | None,
+        typer.Option(
+            "--confirm",
+            metavar="rows|rendered|both",
+            help="What hypotheses are tested on: rows of the confirm half, images rendered for them (mine.rendered "
+            "each), or both. Default: the recipe's.",
+        ),
+    ] = None,
+    overrides: SetOption = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes that fit, and that render.")
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            "--pool",
+            metavar="SPLIT|FOLDER|DATASET",
+            help="Also choose the hardest rows of a pool, as a recipe of their own (pool.yaml): a split of the "
+            "recipe's source, a folder, or a dataset of the Hub.",
+        ),
+    ] = None,
+    pool_rows: Annotated[
+        int | None,
+        typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool a class, at most. Default: 50."),
+    ] = None,
+    pool_labels: Annotated[
+        str | None,
+        typer.Option(
+            "--pool-labels",
+            metavar="COLUMN|predicted",
+            help="What tells the pool's classes: a column, or the target's answers. Default: its column of labels.",
+        ),
+    ] = None,
+    weights: Annotated[
+        bool,
+        typer.Option("--weights", help="Also weigh the train split's rows (weights.parquet): 2 where hard, else 1."),
+    ] = False,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            metavar="WORDS",
+            help="In the folder of an earlier run by bugs, in place of RECIPE: test a description of yours "
+            "(repeatable), of the class that --class names.",
+        ),
+    ] = None,
+    class_name: Annotated[
+        str | None, typer.Option("--class", metavar="CLASS", help="The class of --try: a name or id.")
+    ] = None,
+    again: Annotated[
+        str | None,
+        typer.Option(
+            "--again",
+            metavar="RECIPE2",
+            help="In the folder of an earlier run by bugs, in place of RECIPE: test what it confirmed once more, "
+            "drawn by another recipe; with --on, on images of that recipe's source.",
+        ),
+    ] = None,
+    opened: OpenOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
 
-        if tries or class_name is not None or again is not None:
-            others = {
-                "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
-                "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
-                **({} if again else {"--set": overrides, "--on": on}),
-            }  # fmt: skip
-            work = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
-        else:
-            if out is None:
-                raise UserError("--out is missing", "Name a folder: --out mined")
-            from counterfoil.mining.mine_recipe import mine
+    if tries or class_name is not None or again is not None:
+        others = {
+            "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
+            "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
+            **({} if again else {"--set": overrides, "--on": on}),
+        }  # fmt: skip
+        work = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
+    else:
+        if out is None:
+            raise UserError("--out is missing", "Name a folder: --out mined")
+        from counterfoil.mining.mine_recipe import mine
 
-            work = partial(
-                mine, recipe, out, overrides=overrides or (), method=method, target=target, on=on, confirm=confirm,
-                device=device, workers=workers, pool=pool, pool_rows=pool_rows, pool_labels=pool_labels,
-                weights=weights,
-            )  # fmt: skip
-        note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
-        with StageProgress():
-            result = work()
-        print_doubts(result.findings.doubts)
-        if json:
-            files = {name: str(path) for name, path in result.files.items()}
-            more = {} if result.pool is None else {"pool": result.pool.to_json()}
-            print_json(result.findings.to_json() | {"files": files} | more)
-        else:
-            _print(result)
-        open_page(result.files["report"], opened)
+        work = partial(
+            mine, recipe, out, overrides=overrides or (), method=method, target=target, on=on, confirm=confirm,
+            device=device, workers=workers, pool=pool, pool_rows=pool_rows, pool_labels=pool_labels,
+            weights=weights,
+        )  # fmt: skip
+    note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
+    with StageProgress():
+        result = work()
+    print_doubts(result.findings.doubts)
+    if json:
+        files = {name: str(path) for name, path in result.files.items()}
+        more = {} if result.pool is None else {"pool": result.pool.to_json()}
+        print_json(result.findings.to_json() | {"files": files} | more)
+    else:
+        _print(result)
+    open_page(result.files["report"], opened)
 
 
 def _further(
@@ -162,7 +160,6 @@ def _further(
     workers: int | None,
 ) -> Callable[[], MineResult]:
     """The work of --try or --again. UserError for options that go with neither, all at once."""
-    from counterfoil.errors import UserError
     from counterfoil.mining.bugs.trying import mine_again, try_descriptions
 
     asked = "--try" if again is None else "--again"
@@ -182,9 +179,7 @@ def _print(result: MineResult) -> None:
     """A headline, one table, and what a reader must know of either."""
     from rich.markup import escape
 
-    from counterfoil.cli.progress import next_command
     from counterfoil.mining.report import by_weight, classes_table, headline, table
-    from counterfoil.report.words import counted, opening
 
     findings = result.findings
     head, sentence = headline(findings)

@@ -7,31 +7,33 @@ from typing import Annotated
 
 import typer
 
-from counterfoil.cli.options import JsonOption, print_json, show_in_browser
-from counterfoil.cli.terminal import say
+from counterfoil.cli.options import JsonOption
+from counterfoil.cli.terminal import note, print_json, say, show_in_browser
 
-Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A dataset's directory, or a folder that evaluate, mine or mend wrote.")
-]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address alone.")]
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil open out/wardrobe-mini")
-    def open(directory: Directory, no_browser: NoBrowser = False, json: JsonOption = False) -> None:
-        """Serve the pages of a directory on this machine alone: look, choose thresholds, answer reviews, save."""
-        from counterfoil.cli.progress import note
-        from counterfoil.opening.server import open_directory
+@app.command(epilog="Example: counterfoil open out/wardrobe-mini")
+def open(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A dataset's directory, or a folder that evaluate, mine or mend wrote."),
+    ],
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address alone.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Serve the pages of a directory on this machine alone: look, choose thresholds, answer reviews, save."""
+    from counterfoil.opening.server import open_directory
 
-        with open_directory(directory) as server:
-            if json:
-                print_json({"address": server.address})
-            else:
-                say(server.address)
-            note("Whoever has this address, on this machine, can read these pages and save. Ctrl-C ends it.")
-            if not no_browser:
-                show_in_browser(server.address)
-            try:
-                server.serve_forever()
-            except KeyboardInterrupt:
-                note("Ended.")
+    with open_directory(directory) as server:
+        if json:
+            print_json({"address": server.address})
+        else:
+            say(server.address)
+        note("Whoever has this address, on this machine, can read these pages and save. Ctrl-C ends it.")
+        if not no_browser:
+            show_in_browser(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            note("Ended.")

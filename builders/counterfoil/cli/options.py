@@ -1,14 +1,12 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, lists after one flag, and the headings of `--help`."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 RecipeArgument = Annotated[
     str,
@@ -39,35 +37,83 @@ CollectOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+_MODELS, _OUTPUT, _HUB, _MACHINES, _DATA = "Models", "Output", "Hub", "Many machines", "The data"
+
+# Command → heading → options by their first name; `--json` is output everywhere, and these are of many machines.
+_EVERYWHERE = {
+    _OUTPUT: ("--json",),
+    _MACHINES: ("--workers", "--shards", "--engine", "--address", "--collect", "--batch-size"),
+}
+_PANELS: dict[str, dict[str, tuple[str, ...]]] = {
+    "init": {
+        _DATA: ("--config", "--image-column", "--label-column", "--train-split", "--validation-split"),
+        _MODELS: ("--device",),
+        _OUTPUT: ("--name",),
+    },
+    "calibrate": {
+        _DATA: ("--source",),
+        _MODELS: ("--device",),
+        _OUTPUT: ("--yes",),
+    },
+    "review": {_DATA: ("--shift", "--seed", "--source", "--controls")},
+    "evaluate": {
+        _DATA: ("--recipe", "--groups", "--base", "--beside", "--write-keys"),
+        "Comparisons": ("--compare", "--distances", "--against", "--reference"),
+        _OUTPUT: ("--min-images", "--seed"),
+        _HUB: ("--repo",),
+    },
+    "mine": {
+        _MODELS: ("--confirm", "--device", "--set"),
+        "More to learn from": ("--pool", "--pool-rows", "--pool-labels", "--weights"),
+        "In the folder of an earlier run": ("--try", "--class", "--again"),
+    },
+    "mend": {
+        _DATA: ("--audited", "--test", "--own"),
+        "How heads are fitted": ("--lambda", "--fit", "--per-class", "--seed", "--effects"),
+        _MODELS: ("--device", "--set"),
+        _OUTPUT: ("--save",),
+    },
+    "publish": {_HUB: ("--revision", "--create-pr", "--files-per-commit")},
+}
 
 
-def open_page(page: Path, wanted: bool) -> None:
-    """Open a page that was written, where somebody wants that; a line on stderr where no browser is here."""
-    from counterfoil.cli.progress import note
+def spread(args: list[str], flags: Mapping[str, str]) -> list[str]:
+    """Arguments with a flag repeated before every value that follows it; flags: as written → as it is repeated."""
+    given: list[str] = []
+    listing: str | None = None
+    for place, word in enumerate(args):
+        flag, _, value = word.partition("=")
+        if flag in flags and value:
+            listing = flags[flag]
+            given += [listing, value]
+            continue
+        if word == "--":
+            # After a list, `--` only ends it; elsewhere it keeps its usual meaning.
+            return given + (args[place + 1 :] if listing else args[place:])
+        if word.startswith("-"):
+            listing = flags.get(word)
+            if listing is None or place + 1 == len(args) or args[place + 1].startswith("-"):
+                given.append(word)
+        elif listing:
+            given += [listing, word]
+        else:
+            given.append(word)
+    return given
 
-    if wanted and not show_in_browser(page.resolve().as_uri()):
-        note(f"There is no browser here to open {page} in.")
+
+def arranged(name: str, command: Any) -> Any:
+    """The command, with its options under their headings."""
+    headings = [*_PANELS.get(name, {}).items(), *_EVERYWHERE.items()]
+    for parameter in command.params:
+        given = next((heading for heading, flags in headings if not {*parameter.opts}.isdisjoint(flags)), None)
+        if given is not None:
+            parameter.rich_help_panel = given
+    return command
 
 
-def show_in_browser(address: str) -> bool:
-    """Open an address in the browser; False where there is none."""
-    import webbrowser
+class ManyValues(TyperCommand):
+    """Takes `--models a b` as `--models a --models b`: every option whose metavar ends in dots."""
 
-    # Without a screen a browser of text may be found, which would take the terminal.
-    screenless = sys.platform.startswith("linux") and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    return bool(not screenless or os.environ.get("BROWSER")) and webbrowser.open(address)
-
-
-def print_json(value: Any) -> None:
-    """Print a value to stdout as JSON."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    # Names of files may hold half a character, which no terminal and no file takes; JSON spells it.
-    typer.echo(text if text.isascii() or _is_text(text) else json.dumps(value, indent=2))
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        many = [each for each in self.params if isinstance(each.metavar, str) and each.metavar.endswith("...")]
+        return super().parse_args(ctx, spread(args, {flag: each.opts[0] for each in many for flag in each.opts}))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.cli.terminal import plain, terminal
+from counterfoil.cli.terminal import note, print_doubts, terminal
 from counterfoil.progress import Stage, listening
 
 if TYPE_CHECKING:
@@ -21,18 +20,6 @@ _PLAIN_EVERY = 10.0  # seconds between plain lines
 _BAR, _MOST_NAME, _COUNT_AND_TIME, _NARROW = 40, 44, 29, 100
 _RATE_WINDOW = 30.0  # seconds over which the speed is measured
 _RATE_STEP = 0.1  # seconds between two marks of it: a thousand workers tell of hundreds of batches a second
-
-
-def note(text: str) -> None:
-    """One plain line on stderr."""
-    print(plain(text), file=sys.stderr, flush=True)
-
-
-def next_command(*words: str) -> None:
-    """What to run next, on stderr: one line that a shell takes as it is printed."""
-    import shlex
-
-    note(f"Next: {shlex.join(words)}")
 
 
 class BuildDisplay:
@@ -67,7 +54,6 @@ class BuildDisplay:
     def draw(self, told: Any) -> None:
         """What comes before the images, and the images; what it does not know it leaves."""
         from counterfoil.building import BuildProgress
-        from counterfoil.cli.build_summary import print_doubts
         from counterfoil.screen import ScreenDoubts
 
         match told:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.options import JsonOption, print_json
-from counterfoil.cli.terminal import terminal
+from counterfoil.cli.options import JsonOption
+from counterfoil.cli.terminal import next_command, note, print_json, terminal
+from counterfoil.errors import UserError
 from counterfoil.progress import listening
 
 if TYPE_CHECKING:
@@ -19,84 +20,76 @@ if TYPE_CHECKING:
     from counterfoil.publishing import Publication, PublishedModel
     from counterfoil.publishing.sending import Preview
 
+app = typer.Typer()
+
 MOST_KEPT = 5
 
-Dataset = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A finished dataset directory, or the folder of a --model.")
-]
-Repository = Annotated[
-    str | None, typer.Argument(metavar="USER/NAME", help="The repository. Default: the recipe's publish.repo.")
-]
-Public = Annotated[
-    bool | None, typer.Option("--public/--private", help="Who sees it. Default: private, or what the recipe says.")
-]
-Revision = Annotated[str | None, typer.Option("--revision", help="Branch to publish to; made where there is none.")]
-Tag = Annotated[str | None, typer.Option("--tag", help="Tag of the new version, such as v1.0.")]
-CreatePr = Annotated[bool, typer.Option("--create-pr", help="Leave it as an open pull request.")]
-FilesPerCommit = Annotated[
-    int | None,
-    typer.Option("--files-per-commit", min=1, help="More files than this go through a pull request. Default: 100."),
-]
-Model = Annotated[bool, typer.Option("--model", help="Publish a timm model's folder, such as DIR/model of mend.")]
-License = Annotated[
-    str | None, typer.Option("--license", help="Licence of the --model. Default: its card's, or its base model's.")
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+@app.command(epilog="Example: counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0")
+def publish(
+    dataset: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A finished dataset directory, or the folder of a --model.")
+    ],
+    repo: Annotated[
+        str | None, typer.Argument(metavar="USER/NAME", help="The repository. Default: the recipe's publish.repo.")
+    ] = None,
+    public: Annotated[
+        bool | None, typer.Option("--public/--private", help="Who sees it. Default: private, or what the recipe says.")
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option("--revision", help="Branch to publish to; made where there is none.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Tag of the new version, such as v1.0.")] = None,
+    create_pr: Annotated[bool, typer.Option("--create-pr", help="Leave it as an open pull request.")] = False,
+    files_per_commit: Annotated[
+        int | None,
+        typer.Option("--files-per-commit", min=1, help="More files than this go through a pull request. Default: 100."),
+    ] = None,
+    model: Annotated[
+        bool, typer.Option("--model", help="Publish a timm model's folder, such as DIR/model of mend.")
+    ] = False,
+    license: Annotated[
+        str | None, typer.Option("--license", help="Licence of the --model. Default: its card's, or its base model's.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Publish a dataset, or a --model: verified first, one commit, compared and read back; run again to resume."""
 
-def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0")
-    def publish(
-        dataset: Dataset,
-        repo: Repository = None,
-        public: Public = None,
-        revision: Revision = None,
-        tag: Tag = None,
-        create_pr: CreatePr = False,
-        files_per_commit: FilesPerCommit = None,
-        model: Model = False,
-        license: License = None,
-        yes: Yes = False,
-        json: JsonOption = False,
-    ) -> None:
-        """Publish a dataset, or a --model: verified first, one commit, compared and read back; run again to resume."""
-        from counterfoil.cli.progress import note
+    _refuse_unfit(model, repo, create_pr, files_per_commit, license)
+    note(f"{dataset}: loading libraries and verifying")
+    if model:
+        assert repo is not None
+        _publish_model(dataset, repo, public, revision, tag, license, yes, json)
+        return
+    from counterfoil.publishing import publish
+    from counterfoil.publishing.publish_dataset import FILES_PER_COMMIT
 
-        _refuse_unfit(model, repo, create_pr, files_per_commit, license)
-        note(f"{dataset}: loading libraries and verifying")
-        if model:
-            assert repo is not None
-            _publish_model(dataset, repo, public, revision, tag, license, yes, json)
-            return
-        from counterfoil.publishing import publish
-        from counterfoil.publishing.sending import FILES_PER_COMMIT
-
-        with _Bar() as bar:
-            done = publish(
-                dataset,
-                repo,
-                public=public,
-                revision=revision,
-                tag=tag,
-                create_pr=create_pr,
-                files_per_commit=files_per_commit or FILES_PER_COMMIT,
-                confirm=lambda ahead: bar.paused(lambda: _confirmed(ahead, yes)),
-                tell=note,
-            )
-        if done is None:
-            note("Nothing was sent.")
-            raise typer.Exit(1)
-        if json:
-            print_json(_as_json(done))
-        else:
-            _print_done(done)
+    with _Bar() as bar:
+        done = publish(
+            dataset,
+            repo,
+            public=public,
+            revision=revision,
+            tag=tag,
+            create_pr=create_pr,
+            files_per_commit=files_per_commit or FILES_PER_COMMIT,
+            confirm=lambda ahead: bar.paused(lambda: _confirmed(ahead, yes)),
+            tell=note,
+        )
+    if done is None:
+        note("Nothing was sent.")
+        raise typer.Exit(1)
+    if json:
+        print_json(_as_json(done))
+    else:
+        _print_done(done)
 
 
 def _refuse_unfit(
     model: bool, repo: str | None, create_pr: bool, files_per_commit: int | None, license: str | None
 ) -> None:
     """UserError for options of a dataset with a model, and the other way round."""
-    from counterfoil.errors import UserError
 
     problems = []
     if model and repo is None:
@@ -119,7 +112,6 @@ def _publish_model(
     yes: bool,
     json: bool,
 ) -> None:
-    from counterfoil.cli.progress import note
     from counterfoil.publishing import publish_model
 
     with _Bar() as bar:
@@ -144,8 +136,6 @@ def _publish_model(
 
 def _confirmed(ahead: Preview, yes: bool) -> bool:
     """Show what is going to happen; ask, unless told not to."""
-    from counterfoil.cli.progress import note
-    from counterfoil.errors import UserError
 
     for line in preview_lines(ahead):
         note(line)
@@ -283,7 +273,6 @@ def _model_as_json(done: PublishedModel) -> dict[str, Any]:
 
 
 def _print_model(done: PublishedModel) -> None:
-    from counterfoil.cli.progress import note
 
     console = terminal(120)
     where = f"{done.branch}, commit {done.commit[:12]}"
@@ -296,7 +285,6 @@ def _print_model(done: PublishedModel) -> None:
 
 
 def _print_done(done: Publication) -> None:
-    from counterfoil.cli.progress import next_command
 
     console = terminal(120)
     where = f"pull request {done.pull_request}" if done.pull_request else f"{done.branch}, commit {done.commit[:12]}"

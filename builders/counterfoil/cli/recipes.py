@@ -1,28 +1,386 @@
-"""`counterfoil recipes`: list the bundled recipes."""
+"""`counterfoil init`, `recipes`, `show`, `check`: recipes proposed, listed, printed, and validated with their cost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
-from counterfoil.cli.options import JsonOption, print_json
-from counterfoil.cli.terminal import terminal
+from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption
+from counterfoil.cli.progress import StageProgress
+from counterfoil.cli.terminal import fit, note, print_json, say, terminal
+from counterfoil.errors import UserError
+from counterfoil.report.words import counted
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Cost, JudgedQuota, Plan, RenderedBudget
+    from counterfoil.recipe import Recipe, ThresholdSpec
+    from counterfoil.starting.init_recipe import InitResult
+    from counterfoil.starting.lacking import Lack
+
+MOST_CLASSES = 30  # the file lists them all
+_CANNOT = "The recipe is valid, and cannot be built here before this is mended."
+MOST_LINES = 100  # a person reads no more
+_WIDTH = 120
+_START_UP = "libraries, models, thresholds and the card; a guide, twice that on a busy machine, nothing fetched"
 
 
-def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil recipes --json")
-    def recipes(json: JsonOption = False) -> None:
-        """List the bundled recipes."""
-        from counterfoil.recipe import bundled_recipes, load_recipe
+app = typer.Typer()
 
-        found = {name: load_recipe(path) for name, path in bundled_recipes().items()}
-        if json:
-            print_json([{"name": name, "description": recipe.description} for name, recipe in found.items()])
-            return
-        from rich.table import Table
 
-        table = Table(box=None, padding=(0, 2, 1, 0), show_header=False)
-        table.add_column(no_wrap=True, style="bold")
-        table.add_column()
-        for name, recipe in found.items():
-            table.add_row(name, recipe.description)
-        terminal().print(table)
+@app.command(epilog="Example: counterfoil init ./photos --out photos.yaml")
+def init(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder of class folders (in folders of splits or not), of Parquet files or as `datasets` saves it; "
+            "or USER/NAME\\[@REVISION] of the Hub.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The recipe's file.")] = Path("recipe.yaml"),
+    name: Annotated[
+        str | None, typer.Option("--name", help="What the built dataset is called. Default: after SOURCE.")
+    ] = None,
+    config: Annotated[str | None, typer.Option("--config", help="Config of a dataset that has several.")] = None,
+    image_column: Annotated[
+        str | None, typer.Option("--image-column", help="Column of images. Default: the only one.")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option("--label-column", help="Column of labels. Default: the only one.")
+    ] = None,
+    train_split: Annotated[
+        str | None, typer.Option("--train-split", help="Split to learn from. Default: found by name.")
+    ] = None,
+    validation_split: Annotated[
+        str | None,
+        typer.Option("--validation-split", help="Split that thresholds are taken from. Default: found by name."),
+    ] = None,
+    generator: Annotated[
+        str | None,
+        typer.Option(
+            "--generator", metavar="MODEL", help="What draws: lab:sd (dry run), a Hub id or a diffusers folder."
+        ),
+    ] = None,
+    clip: Annotated[
+        str | None,
+        typer.Option(
+            "--clip", metavar="MODEL", help="What screens: open_clip's ARCH/TAG, lab:clip, hf-hub:… or a folder."
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="The device that models are proposed for: auto, cpu, cuda …")
+    ] = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Read your own images and write a recipe for them: classes, shifts, models and thresholds, with comments."""
+    from counterfoil.starting.init_recipe import init
+
+    note(f"{fit(source)}: reading")
+    with StageProgress():
+        result = init(
+            source, out, name=name, config=config, image_column=image_column, label_column=label_column,
+            train_split=train_split, validation_split=validation_split, generator=generator, clip=clip,
+            device=device, force=force,
+        )  # fmt: skip
+    if json:
+        print_json(_init_as_json(result))
+    else:
+        _print_init(result)
+
+
+def _init_as_json(result: InitResult) -> dict[str, Any]:
+    recipe = result.recipe
+    return {
+        "recipe": str(result.path),
+        "name": recipe.name,
+        "splits": dict(result.rows),
+        "train_split": recipe.source.train_split,
+        "validation_split": recipe.source.validation_split,
+        "image_column": recipe.source.image_column,
+        "label_column": recipe.source.label_column,
+        "classes": [{"id": each.id, "name": each.name, "images": result.images[each.name]} for each in recipe.classes],
+        "shifts": [shift.name for shift in recipe.all_shifts()],
+        "generator": recipe.generator.model or recipe.generator.kind,
+        "clip": "/".join(filter(None, (recipe.screen.model, recipe.screen.weights))),
+        "models": result.models,
+        "notes": list(result.notes),
+        "next": list(result.commands),
+    }
+
+
+def _print_init(result: InitResult) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    recipe = result.recipe
+    splits = list(dict.fromkeys((recipe.source.train_split, recipe.source.validation_split)))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("class")
+    for split in splits:
+        table.add_column(escape(fit(split)), justify="right")
+    for each in recipe.classes[:MOST_CLASSES]:
+        images = result.images[each.name]
+        table.add_row(escape(fit(each.name)), *("?" if images is None else f"{images[split]:,}" for split in splits))
+    console = terminal(_WIDTH)
+    console.print(table)
+    if len(recipe.classes) > MOST_CLASSES:
+        console.print(f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them all\n")
+    for said in (*result.notes, result.models):
+        console.print(f"- {escape(fit(said))}")
+    console.print(f"\n[bold]{escape(fit(str(result.path)))}[/bold] is written. Read it, change it, then:")
+    for command in result.commands:
+        console.print(f"  {escape(fit(command))}", soft_wrap=True)
+
+
+@app.command(epilog="Example: counterfoil recipes --json")
+def recipes(json: JsonOption = False) -> None:
+    """List the bundled recipes."""
+    from counterfoil.recipe import bundled_recipes, load_recipe
+
+    found = {name: load_recipe(path) for name, path in bundled_recipes().items()}
+    if json:
+        print_json([{"name": name, "description": recipe.description} for name, recipe in found.items()])
+        return
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 1, 0), show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for name, recipe in found.items():
+        table.add_row(name, recipe.description)
+    terminal().print(table)
+
+
+@app.command(epilog="Example: counterfoil show wardrobe-mini --set samples.candidates=5")
+def show(recipe: RecipeArgument, overrides: SetOption = None, json: JsonOption = False) -> None:
+    """Print one recipe, resolved: a YAML file that needs no other."""
+    from counterfoil.recipe import dump_recipe, load_recipe
+
+    resolved = load_recipe(recipe, overrides or ())
+    if json:
+        print_json(resolved.model_dump(mode="json", exclude_none=True))
+    else:
+        typer.echo(dump_recipe(resolved), nl=False)
+
+
+@app.command(epilog="Example: counterfoil check wardrobe-star --set samples.candidates=100 --rate 12")
+def check(
+    recipe: RecipeArgument,
+    overrides: SetOption = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=1e-6, help="Images a second, for the estimate.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Validate a recipe; print its plan, an estimate of files, bytes and time, and what it lacks on this machine.
+
+    No model is loaded or fetched. Exit code 2 where it cannot be built here.
+    """
+    from counterfoil.models.edit_settings import inverts
+    from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
+    from counterfoil.recipe import load_recipe
+    from counterfoil.recipe.licenses import license_note
+    from counterfoil.recipe.method_settings import method_settings
+    from counterfoil.starting.lacking import lacking
+
+    loaded = _with_labels(load_recipe(recipe, overrides or ()))
+    if loaded.mine is not None:
+        method_settings(loaded.mine)
+    plan = make_plan(loaded)
+    cost = estimate(plan, rate, inverts(plan.recipe.generator))
+    budget = rendered_budget(plan.recipe, rate)
+    quotas = judged_quotas(plan.recipe)
+    lacks = lacking(loaded)
+    missing = [lack for lack in lacks if lack.weight == "missing"]
+    if told := license_note(loaded.license):
+        note(told)
+    if json:
+        lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
+        print_json(_check_as_json(plan, cost, budget, quotas) | {"buildable": not missing, "lacks": lists})
+    else:
+        _print_tables(plan, cost, budget, quotas)
+        _print_lacks(lacks)
+    if missing:
+        raise UserError([f"{lack.key}: {lack.text}" for lack in missing], _CANNOT)
+
+
+def _with_labels(recipe: Recipe) -> Recipe:
+    """The recipe with the labels of its classes: asked of its source where it leaves them out, and of a folder of one's
+    own, whose order may be another. A build asks the others too; reading them here would load libraries for seconds."""
+    from counterfoil.recipe.layering import is_local
+    from counterfoil.starting.lacking import lacking_classes
+
+    if recipe.names_every_label and not is_local(recipe.source.dataset):
+        return recipe
+    if (lack := lacking_classes(recipe)) is not None:
+        raise UserError(f"{lack.key}: {lack.text}", _CANNOT)
+    from counterfoil.sources.resolved_classes import resolve_classes
+
+    return resolve_classes(recipe, fetch=False)
+
+
+def _check_as_json(
+    plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]
+) -> dict[str, Any]:
+    mined = {} if budget is None else {"mine": asdict(budget)}
+    judged = {"judged": [asdict(one) for one in quotas]} if quotas else {}
+    return {
+        "name": plan.recipe.name,
+        "hashes": {"plan": plan.hash, "screen": plan.recipe.screen_hash},
+        "cells": plan.n_cells,
+        "samples": plan.n_samples,
+        "shards": plan.n_shards,
+        "groups": list(plan.groups),
+        "files": cost.files,
+        "bytes": cost.bytes,
+        "seconds": cost.seconds,
+        "start_up_seconds": cost.start_up_seconds,
+        "total_seconds": cost.total_seconds,
+        "images_per_second": cost.images_per_second,
+        "assumptions": list(cost.assumptions),
+        "shifts": [
+            {
+                "shift": shift.name,
+                "group": shift.group,
+                "kind": shift.kind,
+                "cells": len(shift.class_labels),
+                "samples": plan.n_samples_of(shift),
+                "prompt": shift.prompt,
+                "embedding": shift.embedding is not None,
+                "caption": shift.caption,
+                "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
+                "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
+            }
+            for shift in plan.recipe.all_shifts()
+        ],
+        **mined,
+        **judged,
+    }
+
+
+def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]) -> None:
+    from rich import box
+    from rich.filesize import decimal
+    from rich.markup import escape
+    from rich.table import Table
+
+    from counterfoil.recipe import drawn_from
+
+    totals = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    totals.add_column(style="bold")
+    totals.add_column(justify="right")
+    totals.add_column(style="dim")
+    totals.add_row("cells", f"{plan.n_cells:,}", counted(len(plan.recipe.classes), "class", "classes"))
+    totals.add_row("samples", f"{plan.n_samples:,}", _per_cell(plan))
+    totals.add_row(
+        "shards", f"{plan.n_shards:,}", f"in {counted(len(plan.groups), 'group')}, {counted(cost.files, 'file')}"
+    )
+    totals.add_row("size", decimal(cost.bytes), escape("; ".join(cost.assumptions[:2])))
+    totals.add_row("start-up", _about(cost.start_up_seconds), _START_UP)
+    totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))
+    totals.add_row("time", _duration(cost.total_seconds), "start-up and rendering")
+    if budget is not None:
+        one = f"{budget.hypothesis_images:,} images a hypothesis, its base included"
+        timed = "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"
+        totals.add_row(
+            "to mine", f"{budget.images:,}", f"images to render at most, for {budget.hypotheses:,} hypotheses"
+        )
+        totals.add_row("", _duration(budget.seconds), one + timed)
+        if budget.finding_images:
+            most = f"{budget.finding_images * budget.hypotheses:,} where every hypothesis is confirmed"
+            totals.add_row(
+                "to estimate",
+                f"{budget.finding_images:,}",
+                f"images more at most for each that is confirmed, to tell its rates; {most}",
+            )
+            totals.add_row("", _duration(budget.finding_seconds), "a finding")
+
+    shifts = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shifts.add_column("shift", no_wrap=True)
+    shifts.add_column("kind", no_wrap=True)
+    for name in ("cells", "samples", "object ≥", "shift ≥"):
+        shifts.add_column(name, justify="right", no_wrap=True)
+    shifts.add_column("made by" if plan.recipe.generator.kind == "corrupt" else "prompt", no_wrap=True)
+    every = plan.recipe.all_shifts()
+    for shift in every[:MOST_LINES]:
+        cells = len(shift.class_labels)
+        name = shift.name if shift.group == shift.name else f"{shift.name} in {shift.group}"
+        shifts.add_row(
+            escape(name),
+            shift.kind or "",
+            f"{cells:,}",
+            f"{plan.n_samples_of(shift):,}",
+            _threshold(None if plan.recipe.screen.model is None else shift.object_threshold),
+            _threshold(shift.threshold),
+            escape(drawn_from(shift)),
+        )
+    console = terminal(_WIDTH)
+    console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")
+    console.print(totals)
+    if quotas:
+        from counterfoil.plan import spoken_quotas
+
+        console.print(f"\n[bold]Wrong answers[/bold]: {escape(spoken_quotas(quotas))}")
+    console.print(shifts)
+    for line in _by_class(plan.recipe)[:MOST_LINES]:
+        console.print(f"[bold]Object thresholds by class[/bold]: {escape(line)}", soft_wrap=True)
+    if len(every) > MOST_LINES:
+        console.print(f"and {len(every) - MOST_LINES:,} more shifts; --json lists them all")
+
+
+def _print_lacks(lacks: Sequence[Lack]) -> None:
+    """A line each, of what is not missing: that is an error."""
+    for lack in lacks:
+        if lack.weight != "missing":
+            say(fit(lack.line))
+
+
+def _per_cell(plan: Plan) -> str:
+    """How many samples a cell has, as `samples` says, and that some shifts say otherwise."""
+    samples = plan.recipe.samples
+    wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
+    others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
+    own = f"; {others} shift{'s have' if others > 1 else ' has'} its own number" if others else ""
+    return f"at most {samples.most_candidates:,} a cell{wanted}{own.replace('have its', 'have their')}"
+
+
+def _threshold(threshold: ThresholdSpec | None) -> str:
+    if threshold is None:
+        return "-"
+    own = len(getattr(threshold, "classes", None) or ())
+    text = f"{threshold.value:g}" if threshold.value is not None else f"p{threshold.percentile:g}"
+    return f"{text}, {own} by class" if own else text
+
+
+def _by_class(recipe: Recipe) -> list[str]:
+    """The object thresholds that classes have of their own, each line once with the shifts that it is of."""
+    names, found = {cls.id: cls.name for cls in recipe.classes}, {}
+    for shift in recipe.all_shifts():
+        ids = [recipe.classes[label].id for label in shift.class_labels]
+        own = [(one, value) for one in ids if (value := shift.object_threshold.of_class(one)) is not None]
+        if own:
+            found.setdefault(tuple(own), []).append(shift.name)
+    every = [shift.name for shift in recipe.all_shifts()]
+    return [
+        ", ".join(f"{names[one]} ({one}) {value:g}" for one, value in own[:MOST_LINES])
+        + (f" and {len(own) - MOST_LINES:,} more" if len(own) > MOST_LINES else "")
+        + ("" if of == every else f" in {', '.join(of[:5])}{' …' if len(of) > 5 else ''}")
+        for own, of in found.items()
+    ]
+
+
+def _about(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"about {_duration(seconds)}"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -2,109 +2,91 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
-from counterfoil.cli.lists import spread
-from counterfoil.cli.options import JsonOption, OpenOption, open_page, print_json
-from counterfoil.cli.terminal import say, terminal
-from counterfoil.report.words import counted
+from counterfoil.cli.options import JsonOption, ManyValues, OpenOption
+from counterfoil.cli.terminal import next_command, note, open_page, print_json, say, terminal
+from counterfoil.errors import UserError
+from counterfoil.report.words import counted, number, points
 
 if TYPE_CHECKING:
     from counterfoil.reviewing import Review, ReviewPage
 
+app = typer.Typer()
+
 _MOST_ROWS = 60  # review/selection.json holds every one
 
 
-class _ManyAnswers(TyperCommand):
-    """Takes `--answers a b` as `--answers a --answers b`."""
+@app.command(
+    cls=ManyValues,
+    epilog="Example: counterfoil review photos-cut --answers anna.json ben.json",
+)
+def review(
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")],
+    answers: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--answers",
+            metavar="FILE...",
+            help="Count these answers, a file of each person and page, and store what they say in the dataset; those "
+            "that were stored before are replaced.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PAGE", help="The page (default: DATASET/.counterfoil/review.html)."),
+    ] = None,
+    images: Annotated[
+        int | None,
+        typer.Option("--images", metavar="N", help="Images a shift (default: 40, fewer where a page of 12 MB ends)."),
+    ] = None,
+    task: Annotated[
+        Literal["class", "shift", "both"],
+        typer.Option("--task", help="Ask whether images show their class, their shift."),
+    ] = "both",
+    shifts: Annotated[
+        list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Chooses and orders the images.")] = 0,
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="PATH", help="Where the input dataset lies, if it is a folder.")
+    ] = None,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            "--controls/--no-controls", help="Mix in real images of the classes, from the source's validation split."
+        ),
+    ] = True,
+    opened: OpenOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a page on which people select images, or count their --answers: how often each image is selected."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, spread(args, {"--answers": "--answers"}))
+    if answers:
+        given = {"--out": out, "--images": images, "--shift": shifts, "--source": source, "--seed": seed or None}
+        given |= {"--task": None if task == "both" else task, "--no-controls": None if controls else True}
+        given["--open"] = opened or None
+        if with_page := [name for name, value in given.items() if value is not None]:
+            raise UserError(f"{', '.join(with_page)} go with the page, and --answers counts what was answered to one")
+        from counterfoil.reviewing import review_answers
 
+        _show_answers(review_answers(dataset, answers), json)
+        return
+    from counterfoil.reviewing import review as run
 
-Directory = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
-Answers = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--answers",
-        metavar="FILE...",
-        help="Count these answers, a file of each person and page, and store what they say in the dataset; those that"
-        " were stored before are replaced.",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="PAGE", help="The page (default: DATASET/.counterfoil/review.html)."),
-]
-Images = Annotated[
-    int | None,
-    typer.Option("--images", metavar="N", help="Images a shift (default: 40, fewer where a page of 12 MB ends)."),
-]
-Which = Annotated[
-    Literal["class", "shift", "both"], typer.Option("--task", help="Ask whether images show their class, their shift.")
-]
-Shifts = Annotated[list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable.")]
-Seed = Annotated[int, typer.Option("--seed", help="Chooses and orders the images.")]
-Source = Annotated[
-    str | None, typer.Option("--source", metavar="PATH", help="Where the input dataset lies, if it is a folder.")
-]
-Controls = Annotated[
-    bool,
-    typer.Option(
-        "--controls/--no-controls", help="Mix in real images of the classes, from the source's validation split."
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    @app.command(
-        cls=_ManyAnswers,
-        epilog="Example: counterfoil review photos-cut --answers anna.json ben.json",
+    tasks: tuple[Literal["class", "shift"], ...] = ("class", "shift") if task == "both" else (task,)
+    made = run(
+        dataset, out, images=images, tasks=tasks, shifts=shifts or None, seed=seed, source=source, controls=controls
     )
-    def review(
-        dataset: Directory,
-        answers: Answers = None,
-        out: Out = None,
-        images: Images = None,
-        task: Which = "both",
-        shifts: Shifts = None,
-        seed: Seed = 0,
-        source: Source = None,
-        controls: Controls = True,
-        opened: OpenOption = False,
-        json: JsonOption = False,
-    ) -> None:
-        """Write a page on which people select images, or count their --answers: how often each image is selected."""
-        from counterfoil.errors import UserError
-
-        if answers:
-            given = {"--out": out, "--images": images, "--shift": shifts, "--source": source, "--seed": seed or None}
-            given |= {"--task": None if task == "both" else task, "--no-controls": None if controls else True}
-            given["--open"] = opened or None
-            if with_page := [name for name, value in given.items() if value is not None]:
-                raise UserError(
-                    f"{', '.join(with_page)} go with the page, and --answers counts what was answered to one"
-                )
-            from counterfoil.reviewing import review_answers
-
-            _show_answers(review_answers(dataset, answers), json)
-            return
-        from counterfoil.reviewing import review as run
-
-        tasks: tuple[Literal["class", "shift"], ...] = ("class", "shift") if task == "both" else (task,)
-        made = run(
-            dataset, out, images=images, tasks=tasks, shifts=shifts or None, seed=seed, source=source, controls=controls
-        )
-        _show_page(made, json)
-        open_page(Path(made.page), opened)
+    _show_page(made, json)
+    open_page(Path(made.page), opened)
 
 
 def _show_page(made: ReviewPage, json: bool) -> None:
-    from counterfoil.cli.progress import next_command, note
 
     if json:
         print_json(_page_as_json(made))
@@ -127,7 +109,6 @@ def _show_page(made: ReviewPage, json: bool) -> None:
 
 
 def _show_answers(result: Review, json: bool) -> None:
-    from counterfoil.cli.progress import note
 
     if json:
         print_json(result.to_json())
@@ -157,8 +138,6 @@ def _show_answers(result: Review, json: bool) -> None:
 def _print_table(result: Review) -> None:
     from rich.table import Table
 
-    from counterfoil.report.words import number, points
-
     table = Table(
         "shift", title="Selection frequency in percent, with 95 % intervals over images", title_justify="left"
     )
@@ -181,6 +160,5 @@ def _print_table(result: Review) -> None:
 
 
 def _page_as_json(made: ReviewPage) -> dict[str, Any]:
-    from dataclasses import asdict
 
     return {**asdict(made), "directory": str(made.directory), "page": str(made.page)}

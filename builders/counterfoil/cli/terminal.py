@@ -1,14 +1,43 @@
-"""What goes to a person's terminal: names and words of strangers move no cursor, ring no bell and change no title."""
+"""What goes to a person's terminal: lines, tables, JSON, errors. Strangers' words move no cursor and ring no bell.
+
+An error is a short message on stderr and an exit code, never a traceback; COUNTERFOIL_DEBUG=1 adds that.
+"""
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from counterfoil.errors import CounterfoilError, RunFailure
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+    from counterfoil.report.tables import Table
+
+MOST_PROBLEMS = 100
+LONGEST_PROBLEM = 2000
+
+INTERRUPTED = 130  # what shells report for Ctrl-C
+
+# Faults of the machine that any command can meet while it reads or writes.
+_MACHINE_HINTS = {
+    errno.ENOSPC: "The disk is full: make room, then run the same command again.",
+    errno.EDQUOT: "The disk quota is used up: make room, then run the same command again.",
+    errno.EACCES: "Give yourself permission for that path, or choose another.",
+    errno.EPERM: "Give yourself permission for that path, or choose another.",
+    errno.EROFS: "That file system is read-only: choose another path.",
+}
 
 
 def plain(text: str) -> str:
@@ -21,6 +50,23 @@ def plain(text: str) -> str:
 def say(text: str, *, err: bool = False) -> None:
     """A line that is never wrapped or styled."""
     typer.echo(plain(text), err=err)
+
+
+def note(text: str) -> None:
+    """One plain line on stderr."""
+    print(plain(text), file=sys.stderr, flush=True)
+
+
+def print_doubts(lines: Sequence[str]) -> None:
+    """What speaks against CLIP (`ScreenDoubts.lines`), before what rests on it: on stderr, a line each."""
+
+    for at, line in enumerate(lines):
+        note(line if at else f"Warning: {line}")
+
+
+def next_command(*words: str) -> None:
+    """What to run next, on stderr: one line that a shell takes as it is printed."""
+    note(f"Next: {shlex.join(words)}")
 
 
 def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
@@ -36,3 +82,114 @@ def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
 
     found = Terminal(stderr=stderr)
     return found if found.is_terminal or stderr else Terminal(width=piped_width)
+
+
+def open_page(page: Path, wanted: bool) -> None:
+    """Open a page that was written, where somebody wants that; a line on stderr where no browser is here."""
+    if wanted and not show_in_browser(page.resolve().as_uri()):
+        note(f"There is no browser here to open {page} in.")
+
+
+def show_in_browser(address: str) -> bool:
+    """Open an address in the browser; False where there is none."""
+    import webbrowser
+
+    # Without a screen a browser of text may be found, which would take the terminal.
+    screenless = sys.platform.startswith("linux") and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return bool(not screenless or os.environ.get("BROWSER")) and webbrowser.open(address)
+
+
+def print_json(value: Any) -> None:
+    """Print a value to stdout as JSON."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # Names of files may hold half a character, which no terminal and no file takes; JSON spells it.
+    typer.echo(text if text.isascii() or _is_text(text) else json.dumps(value, indent=2))
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def print_table(console: Console, shown: Table, most: int, where: str) -> None:
+    """The first `most` rows, the small print of a cell below its text; what is cut off stands in the file `where`."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table as Rich
+
+    shown = shown.first(most, "rows", where)
+    table = Rich(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=escape(shown.caption), title_justify="left")
+    for column in shown.columns:
+        label = escape(column.label) + (f"\n[dim]{column.note}[/dim]" if column.note else "")
+        table.add_column(label, justify="right" if column.kind == "number" else "left", overflow="fold")
+    for row in shown.rows:
+        cells = [escape(cell.text) + (f"\n[dim]{escape(cell.below)}[/dim]" if cell.below else "") for cell in row.cells]
+        table.add_row(*cells, style="dim" if row.style else None)
+    console.print(table)
+    if shown.more:
+        console.print(escape(shown.more))
+
+
+def show_error(error: BaseException) -> int:
+    """Print an error to stderr; the exit code to end with."""
+    if os.environ.get("COUNTERFOIL_DEBUG") == "1":
+        traceback.print_exception(error)
+    if isinstance(error, OSError) and error.errno in _MACHINE_HINTS:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        error = RunFailure(f"{where}{error.strerror}", hint=_MACHINE_HINTS[error.errno])
+    if not isinstance(error, CounterfoilError):
+        error = _of_a_library(error) or error
+    if isinstance(error, CounterfoilError):
+        _show_problems(error)
+        return error.exit_code
+    text = fit(" ".join(str(error).split()))
+    _line(f"internal error: {type(error).__name__}: {text}", colour="red")
+    _line("Please report it; run with COUNTERFOIL_DEBUG=1 for the traceback.")
+    return 1
+
+
+def _of_a_library(error: BaseException) -> CounterfoilError | None:
+    """What reached nobody who could say what was being done, and is no fault of the program: no network, no memory."""
+    from counterfoil.models.loading_errors import meaning
+
+    try:
+        return meaning("what this command needs", error)
+    except ImportError:  # an installation that is not whole is told as what it met first
+        return None
+
+
+def show_interrupted() -> int:
+    """Say calmly that Ctrl-C ended the command; the exit code to end with."""
+    _line("\nInterrupted. What was finished is kept; run the same command again to go on.")
+    return INTERRUPTED
+
+
+def _show_problems(error: CounterfoilError) -> None:
+    if len(error.problems) == 1:
+        _line(f"error: {fit(error.problems[0])}", colour="red")
+    else:
+        _line(f"error: {len(error.problems)} problems", colour="red")
+        for problem in error.problems[:MOST_PROBLEMS]:
+            _line(f"  - {fit(problem)}")
+        if len(error.problems) > MOST_PROBLEMS:
+            _line(f"  … and {len(error.problems) - MOST_PROBLEMS} more")
+    if error.hint:
+        _line(fit(error.hint))
+
+
+def fit(text: str) -> str:
+    """A text as a terminal may be shown it: of bounded length, and without what would move its cursor or ring its bell.
+
+    Problems quote what they found, in files that may come from anybody.
+    """
+    if len(text) > LONGEST_PROBLEM:
+        text = f"{text[: LONGEST_PROBLEM // 2]} […] {text[-LONGEST_PROBLEM // 4 :]}"
+    return plain(text)
+
+
+def _line(text: str, colour: str | None = None) -> None:
+    typer.secho(text, fg=colour, err=True)
+    sys.stderr.flush()

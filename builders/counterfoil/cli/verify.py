@@ -6,51 +6,48 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.errors_shown import fit
-from counterfoil.cli.options import JsonOption, SetOption, print_json
-from counterfoil.cli.terminal import say
+from counterfoil.cli.options import JsonOption, SetOption
+from counterfoil.cli.progress import StageProgress
+from counterfoil.cli.terminal import fit, note, print_json, say
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.verification import Problem, Rerendered, Verification
 
+app = typer.Typer()
+
 MOST_LISTED = 50  # damaged files shown for each repair; --json has all
 
-Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")]
-Rerender = Annotated[
-    int, typer.Option("--rerender", min=0, metavar="N", help="Render N random rows again and compare the images.")
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Which rows: the same for the same seed.")]
-Device = Annotated[str, typer.Option("--device", help="Where --rerender renders: auto, cpu, cuda, cuda:1 …")]
 
+@app.command(epilog="Example: counterfoil verify wardrobe-mini --rerender 5")
+def verify(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")],
+    rerender: Annotated[
+        int, typer.Option("--rerender", min=0, metavar="N", help="Render N random rows again and compare the images.")
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which rows: the same for the same seed.")] = 0,
+    device: Annotated[
+        str, typer.Option("--device", help="Where --rerender renders: auto, cpu, cuda, cuda:1 …")
+    ] = "auto",
+    overrides: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check every file, row and image of a dataset; exit 0 when it is whole, 1 when it is damaged.
 
-def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil verify wardrobe-mini --rerender 5")
-    def verify(
-        dataset: Dataset,
-        rerender: Rerender = 0,
-        seed: Seed = 0,
-        device: Device = "auto",
-        overrides: SetOption = None,
-        json: JsonOption = False,
-    ) -> None:
-        """Check every file, row and image of a dataset; exit 0 when it is whole, 1 when it is damaged.
+    --set generator.model=local-dir:PATH tells --rerender where a generator lies that is a folder.
+    """
+    from counterfoil.verification import verify
 
-        --set generator.model=local-dir:PATH tells --rerender where a generator lies that is a folder.
-        """
-        from counterfoil.cli.progress import StageProgress, note
-        from counterfoil.verification import verify
-
-        with StageProgress():
-            verification = verify(dataset, rerender=rerender, seed=seed, device=device, overrides=overrides or ())
-        if json:
-            print_json(verification.to_json())
-        else:
-            _print_summary(verification)
-        for line in verification.notes:
-            note(f"Note: {line}")
-        if not verification.whole:
-            raise typer.Exit(1)
+    with StageProgress():
+        verification = verify(dataset, rerender=rerender, seed=seed, device=device, overrides=overrides or ())
+    if json:
+        print_json(verification.to_json())
+    else:
+        _print_summary(verification)
+    for line in verification.notes:
+        note(f"Note: {line}")
+    if not verification.whole:
+        raise typer.Exit(1)
 
 
 def _print_summary(found: Verification) -> None:
