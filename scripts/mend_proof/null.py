@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mending.arms import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Arm, Context
-from counterfoil.mending.document import HELDOUT
+from counterfoil.mending.document import HELDOUT, LEVEL
 from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
 from counterfoil.mending.judging import (
     GRID,
-    LEVEL,
     JudgedRows,
     JudgingRows,
     answers_of,
@@ -89,7 +88,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
         beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
         comparisons = compared_with(arm.chosen, _controls(arm, beside, GRID), judges)
         missing = "" if len(kinds) > 1 else missing_controls(arm.arm, ())
-        words = verdict_of(comparisons, arm.result, has_test=True, missing=missing).text
+        words = verdict_of(comparisons, arm.result, has_test=True, missing=missing)[1]
         found[told] = next(begins for begins in SAID if words.startswith(begins))
         if told == "with controls":
             heldout = [one for one in comparisons if one.set == HELDOUT and one.lam != 0]

@@ -14,7 +14,6 @@ from counterfoil.mending.fitting import KeptHeads, Lesson
 from counterfoil.mending.judging import (
     FEWEST_ROWS,
     MOST_LOSS,
-    HeadToLeave,
     JudgedRows,
     JudgingRows,
     RightAnswers,
@@ -167,11 +166,11 @@ def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
     half = np.arange(ROWS) % 2 == 0
     easy = RightAnswers(context != 2, None)
     hard = RightAnswers((context == -1) | half, None)
-    candidates = [HeadToLeave("easy", True, easy, [0]), HeadToLeave("hard", True, hard, [2])]
+    candidates = [("easy", True, easy, [0]), ("hard", True, hard, [2])]
     assert best_arm(candidates, world.judges) == "hard"
     # Beside itself alone each would be told 1 and about a half.
-    for one, score in zip(candidates, (1.0, 0.5), strict=True):
-        found = chosen_on_discover((0.0,), [one.answers], world.judges, one.own)
+    for (_, _, answers, own), score in zip(candidates, (1.0, 0.5), strict=True):
+        found = chosen_on_discover((0.0,), [answers], world.judges, own)
         assert found.worst[0] == pytest.approx(score, abs=0.2)
-    outside = [candidates[0], replace(candidates[1], within_bound=False)]
+    outside = [candidates[0], ("hard", False, hard, [2])]
     assert best_arm(outside, world.judges) == "easy" and best_arm([], world.judges) is None

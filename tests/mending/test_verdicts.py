@@ -72,24 +72,24 @@ def test_the_control_that_is_missing_is_named(arm: Arm, kinds: list[str], says: 
 
 def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
     """On failures any head that is moved further gains, whatever moved it."""
-    words = verdict_of([difference(RETRAINED, 1)], ARM, has_test=True, missing=NOT_KNOWN).text
+    words = verdict_of([difference(RETRAINED, 1)], ARM, has_test=True, missing=NOT_KNOWN)[1]
     assert words.startswith("It is not shown to help: on failures held out it gains more than the head retrained")
     assert NOT_KNOWN in words
-    assert "confirm half" in verdict_of([difference(RETRAINED, 1)], ARM, has_test=False).text
+    assert "confirm half" in verdict_of([difference(RETRAINED, 1)], ARM, has_test=False)[1]
 
 
 def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
     told = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.0)]
     same = f"{CLASS_NAME}{SAME_LAMBDA}"
-    words = verdict_of([*told, difference(same, 1, lam=0.5)], ARM, has_test=True).text
+    words = verdict_of([*told, difference(same, 1, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It helps: ") and "class names at λ = 0" not in words
     assert "λ = 0 was chosen for as many images of class names" in words
     # At the arm's own λ that control gains as much: then it is not shown to help at all.
-    words = verdict_of([*told, difference(same, 0, lam=0.5)], ARM, has_test=True).text
+    words = verdict_of([*told, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It is not shown to help: ")
     assert "No difference is shown to as many images of class names at the same λ" in words
     own = [difference(CLASS_NAME, 1, lam=2.0), difference(same, 1, lam=0.5)]
-    other = verdict_of([difference(RETRAINED, 1), *own], ARM, has_test=True).text
+    other = verdict_of([difference(RETRAINED, 1), *own], ARM, has_test=True)[1]
     assert "as many images of class names at λ = 2 (" in other and "λ = 0 was chosen" not in other
 
 
@@ -114,9 +114,8 @@ def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
         difference(f"{CLASS_NAME}{SAME_LAMBDA}", same, lam=0.5),
         difference(RANDOM, other, lam=0.5),  # the λ that was chosen for it is the arm's
     ]
-    found = verdict_of(told, ARM, has_test=True)
-    words = found.text
-    assert words.startswith(begins) and begins.lower().startswith(f"it {found.outcome}".replace("it not", "it is not"))
+    outcome, words = verdict_of(told, ARM, has_test=True)
+    assert words.startswith(begins) and begins.lower().startswith(f"it {outcome}".replace("it not", "it is not"))
     shown = bool(retrained) and begins.startswith("It is not")
     assert ("but not more than as many other images at the same λ" in words) == shown
 
@@ -125,12 +124,12 @@ def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
     told = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
     arm = replace(ARM, judged_by=TEST)
     on_test = [replace(one, set=TEST_FAILED) for one in told]
-    words = verdict_of(on_test, arm, has_test=True).text
+    words = verdict_of(on_test, arm, has_test=True)[1]
     assert words.startswith("It helps: on failures of the test it gains more than") and "held out" not in words
-    assert BY_TEST in words and BY_TEST not in verdict_of(told, ARM, has_test=True).text
-    assert verdict_of(told, arm, has_test=True).text.startswith("The model fails on no row of the test")
+    assert BY_TEST in words and BY_TEST not in verdict_of(told, ARM, has_test=True)[1]
+    assert verdict_of(told, arm, has_test=True)[1].startswith("The model fails on no row of the test")
     loses = difference(RETRAINED, -1, on=TEST)
-    words = verdict_of([*on_test, loses], arm, has_test=True).text
+    words = verdict_of([*on_test, loses], arm, has_test=True)[1]
     assert "It helps on failures of the test and loses elsewhere" in words and "Of all rows of the test it" in words
 
 
@@ -142,10 +141,9 @@ def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(side: int, lo
         difference(CLASS_NAME, helps, lam=0.5),
         difference(RETRAINED, side, on=CONFIRM),
     ]
-    found = verdict_of(told, ARM, has_test=True)
-    words = found.text
-    assert words.startswith("It helps") == bool(helps) and (found.outcome == HELPS) == (bool(helps) and not loses)
-    assert ("keep your model" in HEADLINES[found.outcome]) == (found.outcome != HELPS)
+    outcome, words = verdict_of(told, ARM, has_test=True)
+    assert words.startswith("It helps") == bool(helps) and (outcome == HELPS) == (bool(helps) and not loses)
+    assert ("keep your model" in HEADLINES[outcome]) == (outcome != HELPS)
     if helps:
         assert words.startswith("It helps on failures held out and loses elsewhere: ") == loses
     assert ("it gets fewer right than the head retrained alone" in words) == loses

@@ -54,6 +54,10 @@ HEADLINES: Mapping[Helped | None, str] = {
 SAME_LAMBDA = " at the same λ"
 # Arms that learn from rows of the discover half, and from no training row.
 BALANCED_ROLES = ("rival", "bound")
+# At this level, two-sided, one head is said to gain more than another on held-out failures.
+LEVEL = 0.05
+# Of fewer units that two heads decide differently not even unanimous ones reach that level: 2 / 2^5 is more.
+FEWEST_UNITS = 6
 COLUMNS = (
     "model", "arm", "role", "against", "lambda", "images", "set", "rows", "units", "before", "after", "gain", "low",
     "high", "gained", "lost", "p",
@@ -104,6 +108,23 @@ class GainDifference:
     ahead: Count
     behind: Count
     p: float
+
+    @property
+    def side(self) -> int:
+        """1 where it surely gains more, -1 where it surely gains less, by the interval and the sign test; else 0.
+
+        An interval of few units is too narrow: three that agree would be enough for it.
+        """
+        if self.p > LEVEL:
+            return 0
+        if self.low is not None and self.low > 0 and self.ahead > self.behind:
+            return 1
+        return -1 if self.high is not None and self.high < 0 and self.ahead < self.behind else 0
+
+    @property
+    def too_few(self) -> bool:
+        """Whether so few units are decided differently that no sign test could tell."""
+        return self.ahead + self.behind < FEWEST_UNITS
 
 
 @dataclass(frozen=True, slots=True)

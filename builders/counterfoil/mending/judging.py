@@ -18,6 +18,7 @@ from counterfoil.mending.document import (
     CLASS,
     CONFIRM,
     CONTEXT,
+    FEWEST_UNITS,
     HELDOUT,
     HELPS,
     IN_CONTEXTS,
@@ -33,7 +34,7 @@ from counterfoil.mending.document import (
 )
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.models.mended import LARGEST_LAMBDA
-from counterfoil.report.words import between, points
+from counterfoil.report.words import between, counted, listed, opening, points
 from counterfoil.stats import Estimate, mean_over_units, seeded, sign_test
 
 # Chegini 2023 reports .5 and shows values around it in Figure 5.
@@ -43,10 +44,6 @@ MOST_LOSS = 0.005
 # The accuracy of fewer rows is one row's chance.
 FEWEST_ROWS = 5
 _ROUNDING = 1e-9
-# At this level, two-sided, one head is said to gain more than another on held-out failures.
-LEVEL = 0.05
-# Of fewer units that two heads decide differently not even unanimous ones reach that level: 2 / 2^5 is more.
-FEWEST_UNITS = 6
 # What controls are compared on; the verdict is about held-out failures and about test.
 COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED)
 BY_TEST = (
@@ -131,86 +128,20 @@ def worst_accuracy(
     return overall.astype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredGain:
-    """One set of rows: how many, of how many units, accuracies before and after, and the gain with its interval.
-
-    changed: rows that became right and rows that became wrong. p: McNemar's exact, two-sided, on rows, which is for
-    rows that are units; the interval holds for any. All None of no rows.
-    """
-
-    rows: int
-    units: int
-    before: float | None
-    after: float | None
-    gain: Estimate | None
-    changed: tuple[int, int]
-    p: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class HeadsCompared:
-    """How much more one head gains than another: the difference with its interval, and the units behind it.
-
-    ahead, behind: units of which the one head gets more, or fewer, rows right than the other.
-    """
-
-    difference: Estimate
-    ahead: int
-    behind: int
-
-    @property
-    def p(self) -> float:
-        """The exact sign test of units, two-sided."""
-        return sign_test(self.ahead, self.behind)
-
-    @property
-    def side(self) -> int:
-        """1 where it surely gains more, -1 where it surely gains less, by the interval and the sign test; else 0.
-
-        An interval of few units is too narrow: three that agree would be enough for it.
-        """
-        one = self.difference
-        if self.p > LEVEL:
-            return 0
-        if one.low is not None and one.low > 0 and self.ahead > self.behind:
-            return 1
-        return -1 if one.high is not None and one.high < 0 and self.ahead < self.behind else 0
-
-    @property
-    def too_few(self) -> bool:
-        """Whether so few units are decided differently that no sign test could tell."""
-        return self.ahead + self.behind < FEWEST_UNITS
-
-
-@dataclass(frozen=True, slots=True)
-class MendVerdict:
-    """Whether an arm helped: in a word, and in sentences."""
-
-    outcome: Helped
-    text: str
-
-
 def measure(
-    before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int, salt: str
-) -> MeasuredGain:
-    """n rows that were answered rightly `before` (n,) and `after` (n,), of units (n,), equal where rows share one.
-
-    The draws depend on `seed`, `salt` and the rows.
+    name: str, before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int
+) -> SetMeasured:
+    """A set of n rows that were answered rightly `before` (n,) and `after` (n,), of units (n,), equal where rows share
+    one. The draws depend on `seed`, the name of the set and the rows.
     """
     if not len(before):
-        return MeasuredGain(0, 0, None, None, None, (0, 0), None)
+        return SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
     gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
-    gain = difference_of_gains(after, before, units, seed=seed, salt=salt)
-    return MeasuredGain(
-        rows=len(before),
-        units=len(np.unique(units)),
-        before=float(before.mean()),
-        after=float(after.mean()),
-        gain=gain,
-        changed=(gained, lost),
-        p=sign_test(gained, lost),
-    )
+    gain = difference_of_gains(after, before, units, seed=seed, salt=name)
+    return SetMeasured(
+        set=name, rows=len(before), units=len(np.unique(units)), before=float(before.mean()), after=float(after.mean()),
+        gain=gain.value, low=gain.low, high=gain.high, gained=gained, lost=lost, p=sign_test(gained, lost),
+    )  # fmt: skip
 
 
 def difference_of_gains(
@@ -232,32 +163,37 @@ def difference_of_gains(
 
 
 def compare_heads(
+    against: str,
+    name: str,
     right_a: NDArray[np.bool_ | np.floating],
     right_b: NDArray[np.bool_ | np.floating],
     units: NDArray[np.int64],
     *,
     seed: int,
-    salt: str,
-) -> HeadsCompared:
-    """As `difference_of_gains`, with the units that are decided differently."""
-    found = difference_of_gains(right_a, right_b, units, seed=seed, salt=salt)
+    lam: float | None = None,
+) -> GainDifference:
+    """As `difference_of_gains`, on the set `name` against a control, with the units that are decided differently."""
+    found = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     net = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
-    return HeadsCompared(found, int((net > 0).sum()), int((net < 0).sum()))
+    ahead, behind = int((net > 0).sum()), int((net < 0).sum())
+    return GainDifference(
+        against=against, set=name, rows=len(units), difference=found.value, low=found.low, high=found.high, lam=lam,
+        ahead=ahead, behind=behind, p=sign_test(ahead, behind),
+    )  # fmt: skip
 
 
 def verdict(
-    against: Mapping[str, HeadsCompared],
+    against: Mapping[str, GainDifference],
     test: Estimate | None,
     *,
     controls: Sequence[Collection[str]] = (),
-    everywhere: HeadsCompared | None = None,
+    everywhere: GainDifference | None = None,
     test_is: str = "test accuracy",
     notes: Sequence[str] = (),
     rows_are: tuple[str, str] = ("failures held out", "the confirm half"),
-    most_loss: float = MOST_LOSS,
-) -> MendVerdict:
-    """Whether mending helped, with one or more plain sentences.
+) -> tuple[Helped, str]:
+    """Whether mending helped: in a word, and in one or more plain sentences.
 
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
     without drawn images"). controls: of each control of as many images, what it is called at each λ that it has there;
@@ -273,8 +209,11 @@ def verdict(
     behind = [name for name, one in against.items() if one.side < 0]
     few = [name for name, one in against.items() if not one.side and one.too_few]
     open_ones = [name for name, one in against.items() if not one.side and not one.too_few]
-    told = {name: f"{name} ({_difference(one)})" for name, one in against.items()}
     sentences = []
+
+    def each(names: Sequence[str]) -> str:
+        return listed([f"{name} ({_difference(against[name])})" for name in names], len(names))
+
     loses = everywhere is not None and everywhere.side < 0
     elsewhere = f" on {failures} and loses elsewhere" if loses else ""
     retrained = all(name in beaten for name in against if name not in equal)
@@ -284,10 +223,10 @@ def verdict(
         sentences.append("Nothing says whether this helped: there is no control to compare with.")
     elif len(beaten) == len(against) and equal:
         outcome = HELPS
-        sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {_listed(beaten, told)}.")
+        sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {each(beaten)}.")
     elif retrained and any(all(name in beaten for name in names) for names in controls if names):
         outcome = "helps in part"
-        sentences.append(f"It helps in part{elsewhere}: on {failures} it gains more than {_listed(beaten, told)}.")
+        sentences.append(f"It helps in part{elsewhere}: on {failures} it gains more than {each(beaten)}.")
     elif beaten:
         but = "but not more than the head retrained alone"
         if retrained:
@@ -296,7 +235,7 @@ def verdict(
                 if equal
                 else "as any head does that is moved further"
             )
-        sentences.append(f"It is not shown to help: on {failures} it gains more than {_listed(beaten, told)}, {but}.")
+        sentences.append(f"It is not shown to help: on {failures} it gains more than {each(beaten)}, {but}.")
     else:
         sentences.append(f"It is not shown to help: on {failures} it gains more than none of the controls.")
     if loses:
@@ -305,55 +244,47 @@ def verdict(
             f"Of all rows of {every} it gets fewer right than the head retrained alone: {_difference(everywhere)}."
         )
     if behind:
-        sentences.append(f"It gains less than {_listed(behind, told)}.")
+        sentences.append(f"It gains less than {each(behind)}.")
     if open_ones:
-        sentences.append(f"No difference is shown to {_listed(open_ones, told)}.")
+        sentences.append(f"No difference is shown to {each(open_ones)}.")
     if few:
         sentences.append(
-            f"Too few {failures} are decided differently, fewer than {FEWEST_UNITS}, to tell it from"
-            f" {_listed(few, told)}."
+            f"Too few {failures} are decided differently, fewer than {FEWEST_UNITS}, to tell it from {each(few)}."
         )
     lost = test is not None and test.high is not None and test.high < 0
     if outcome in (HELPS, "helps in part") and (loses or lost):
         outcome = "loses elsewhere"
-    return MendVerdict(outcome, " ".join([*sentences, *notes, *_of_test(test, test_is, most_loss)]))
+    return outcome, " ".join([*sentences, *notes, *_of_test(test, test_is)])
 
 
-def _difference(one: HeadsCompared) -> str:
+def _difference(one: GainDifference) -> str:
     """The difference with its interval, and with the sign test where that is what forbids to believe the interval."""
-    words = f"{points(one.difference.value, signed=True)}{_interval(one.difference)}"
-    low, high = one.difference.low, one.difference.high
-    excluded = low is not None and high is not None and not low <= 0 <= high
+    words = f"{points(one.difference, signed=True)}{_interval(one.low, one.high)}"
+    excluded = one.low is not None and one.high is not None and not one.low <= 0 <= one.high
     if one.side or not excluded:
         return words
-    units = f"{one.ahead + one.behind} unit{'' if one.ahead + one.behind == 1 else 's'}"
-    return f"{words}; sign test of {units}: p = {one.p:.2g}"
+    return f"{words}; sign test of {counted(one.ahead + one.behind, 'unit')}: p = {one.p:.2g}"
 
 
-def _of_test(test: Estimate | None, test_is: str, most_loss: float) -> list[str]:
+def _of_test(test: Estimate | None, test_is: str) -> list[str]:
     if test is None:
         return []
-    change = f"{points(test.value, signed=True)} points{_interval(test)}"
-    name = test_is[0].upper() + test_is[1:]
+    change = f"{points(test.value, signed=True)} points{_interval(test.low, test.high)}"
+    name = opening(test_is)
     if test.high is not None and test.high < 0:
         return [f"Elsewhere it loses: {test_is} changes by {change}."]
-    if test.value < -most_loss:
-        return [f"{name} falls by more than {points(most_loss)}: {change}."]
+    if test.value < -MOST_LOSS:
+        return [f"{name} falls by more than {points(MOST_LOSS)}: {change}."]
     if test.low is not None and test.low > 0:
         return [f"{name} rises: {change}."]
-    if test.low is not None and test.low > -most_loss:
+    if test.low is not None and test.low > -MOST_LOSS:
         return [f"{name} stays: {change}."]
     return [f"No change of {test_is} is shown: {change}."]
 
 
-def _interval(estimate: Estimate) -> str:
-    told = between(estimate)
+def _interval(low: float | None, high: float | None) -> str:
+    told = between(Estimate(0.0, low, high))
     return f", {told}" if told else ""
-
-
-def _listed(names: list[str], told: Mapping[str, str]) -> str:
-    words = [told[name] for name in names]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 @dataclass(frozen=True)
@@ -390,6 +321,10 @@ class JudgingRows:
     def answers(self, head: LinearHead) -> RightAnswers:
         """What a head gets right of all rows."""
         return answers_of(head, self.audited, self.test, self.allowed)
+
+    def units(self, on_test: bool) -> NDArray[np.int64]:
+        """The unit of each row of test, or of each that was audited."""
+        return self.test.units if on_test and self.test is not None else self.audited.units
 
     def sets(self, judged_by: str = CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
         """(name, whether of test, rows) of each set, as tables have them; judged by test, without the confirm half."""
@@ -467,28 +402,24 @@ def _by_context(
     return accuracy, overall, np.asarray([len(inside) for inside in places], dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class HeadToLeave:
-    """An arm whose head may be left: whether its λ is within the bound, and the places of its contexts."""
-
-    name: str
-    within_bound: bool
-    answers: RightAnswers
-    own: Sequence[int]
-
-
-def best_arm(candidates: Sequence[HeadToLeave], judges: JudgingRows) -> str | None:
+def best_arm(candidates: Sequence[tuple[str, bool, RightAnswers, Sequence[int]]], judges: JudgingRows) -> str | None:
     """The arm of the best worst context on the discover half, those within the bound first; of equals the first.
 
-    All are compared in the contexts of all of them: the worst of a few easy ones is no better than that of many.
+    candidates: of each its name, whether its λ is within the bound, its answers and the places of its contexts. All
+    are compared in the contexts of all of them: the worst of a few easy ones is no better than that of many.
     """
     if not candidates:
         return None
-    union = sorted({place for one in candidates for place in one.own})
-    accuracy, overall, counts = _by_context([one.answers for one in candidates], judges, union)
+    union = sorted({place for *_, own in candidates for place in own})
+    accuracy, overall, counts = _by_context([answers for _, _, answers, _ in candidates], judges, union)
     worst = worst_accuracy(accuracy, overall, counts)
-    scores = [(one.within_bound, round(float(value), 9)) for one, value in zip(candidates, worst, strict=True)]
-    return candidates[scores.index(max(scores))].name
+    scores = [(within, round(float(value), 9)) for (_, within, *_), value in zip(candidates, worst, strict=True)]
+    return candidates[scores.index(max(scores))][0]
+
+
+def shares_of(answers: RightAnswers, sets: Iterable[tuple[str, bool, NDArray[np.int64]]]) -> dict[str, float | None]:
+    """The accuracy on each of some sets, None of an empty one."""
+    return {name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in sets}
 
 
 def curve_of(
@@ -499,82 +430,48 @@ def curve_of(
     judged_by: str = CONFIRM,
 ) -> tuple[LambdaPoint, ...]:
     """Each λ with what it does, on the half that chooses and on those that do not."""
-    rows = {name: (on_test, own) for name, on_test, own in judges.sets(judged_by)}
-
-    def share(one: RightAnswers, name: str) -> float | None:
-        if name not in rows:
-            return None
-        on_test, own = rows[name]
-        return float(one.of(on_test, own).mean()) if len(own) else None
-
-    return tuple(
-        LambdaPoint(
-            value=value,
-            worst_context=float(chosen.worst[at]),
-            discover=float(one.audited[judges.discover].mean()),
-            heldout=share(one, HELDOUT),
-            in_contexts=share(one, IN_CONTEXTS),
-            confirm=share(one, CONFIRM),
-            test=share(one, TEST),
-            allowed=bool(chosen.allowed[at]),
-        )
-        for at, (value, one) in enumerate(zip(grid, answers, strict=True))
-    )
+    told = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
+    sets = [one for one in judges.sets(judged_by) if one[0] in told]
+    points = []
+    for at, (value, one) in enumerate(zip(grid, answers, strict=True)):
+        shares = shares_of(one, sets)
+        heldout, in_contexts, confirm, test = (shares.get(name) for name in told)
+        worst, discover = float(chosen.worst[at]), float(one.audited[judges.discover].mean())
+        allowed = bool(chosen.allowed[at])
+        points.append(LambdaPoint(value, worst, discover, heldout, in_contexts, confirm, test, allowed))
+    return tuple(points)
 
 
 def measured_sets(after: RightAnswers, judges: JudgingRows, judged_by: str = CONFIRM) -> tuple[SetMeasured, ...]:
     """Every set of rows, before and after; of one that is empty there are counts alone."""
-    found = []
-    for name, on_test, rows in judges.sets(judged_by):
-        units = judges.test.units if on_test and judges.test is not None else judges.audited.units
-        one = measure(
-            judges.before.of(on_test, rows), after.of(on_test, rows), units[rows], seed=judges.seed, salt=name
+    return tuple(
+        measure(
+            name, judges.before.of(on_test, rows), after.of(on_test, rows), judges.units(on_test)[rows],
+            seed=judges.seed,
         )
-        gain = one.gain or Estimate(0.0)
-        told = one.gain is not None
-        found.append(
-            SetMeasured(
-                set=name, rows=one.rows, units=one.units, before=one.before, after=one.after,
-                gain=gain.value if told else None, low=gain.low, high=gain.high, gained=one.changed[0],
-                lost=one.changed[1], p=one.p,
-            )
-        )  # fmt: skip
-    return tuple(found)
-
-
-@dataclass(frozen=True)
-class Control:
-    """A head that an arm is compared with: its λ, None of one without, and what it gets right."""
-
-    lam: float | None
-    answers: RightAnswers
+        for name, on_test, rows in judges.sets(judged_by)
+    )  # fmt: skip
 
 
 def compared_with(
-    after: RightAnswers, controls: Mapping[str, Control], judges: JudgingRows, judged_by: str = CONFIRM
+    after: RightAnswers,
+    controls: Mapping[str, tuple[float | None, RightAnswers]],
+    judges: JudgingRows,
+    judged_by: str = CONFIRM,
 ) -> tuple[GainDifference, ...]:
-    """How much more a head gains than each control, on the same rows: by control, then set."""
-    found = []
-    for against, other in controls.items():
-        for name, on_test, rows in judges.sets(judged_by):
-            if name not in COMPARED or not len(rows):
-                continue
-            units = judges.test.units if on_test and judges.test is not None else judges.audited.units
-            one = compare_heads(
-                after.of(on_test, rows),
-                other.answers.of(on_test, rows),
-                units[rows],
-                seed=judges.seed,
-                salt=f"{name} {against}",
-            )
-            told = one.difference
-            found.append(
-                GainDifference(
-                    against=against, set=name, rows=len(rows), difference=told.value, low=told.low, high=told.high,
-                    lam=other.lam, ahead=one.ahead, behind=one.behind, p=one.p,
-                )
-            )  # fmt: skip
-    return tuple(found)
+    """How much more a head gains than each control, on the same rows: by control, then set.
+
+    controls: kind → its λ, None of one without, and what it gets right.
+    """
+    return tuple(
+        compare_heads(
+            against, name, after.of(on_test, rows), answers.of(on_test, rows), judges.units(on_test)[rows],
+            seed=judges.seed, lam=lam,
+        )
+        for against, (lam, answers) in controls.items()
+        for name, on_test, rows in judges.sets(judged_by)
+        if name in COMPARED and len(rows)
+    )  # fmt: skip
 
 
 def controls_of(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
@@ -594,8 +491,8 @@ def control_words(against: str, lam: float | None = None) -> str:
 
 def verdict_of(
     comparisons: Sequence[GainDifference], arm: ArmResult, *, has_test: bool, missing: str = ""
-) -> MendVerdict:
-    """Whether an arm helped: on held-out failures against its controls, on all confirm rows, and on test.
+) -> tuple[Helped, str]:
+    """Whether an arm helped: on held-out failures against its controls, on all confirm rows, and on test (`verdict`).
 
     What the confirm half chose is judged by the failures of test, and by all its rows. A control whose λ is 0 is the
     head retrained alone, which is said and counted once. has_test: whether the rows of test are a split of their own;
@@ -606,17 +503,17 @@ def verdict_of(
     heldout = [one for one in comparisons if one.set == failures]
     if not heldout:
         half = "The model fails on no row of the test" if by_test else "No failure is held out on the confirm half"
-        return MendVerdict("not known", f"{half}, so nothing says whether this helped.")
+        return "not known", f"{half}, so nothing says whether this helped."
     nothing = [one.against for one in heldout if one.lam == 0]
-    against: dict[str, HeadsCompared] = {}
+    against: dict[str, GainDifference] = {}
     controls: dict[str, list[str]] = {}
     for one in heldout:
         if one.lam != 0:
             words = control_words(one.against, one.lam)
-            against[words] = _heads(one)
+            against[words] = one
             if one.against != RETRAINED:
                 controls.setdefault(one.against.removesuffix(SAME_LAMBDA), []).append(words)
-    everywhere = next((_heads(one) for one in comparisons if (one.against, one.set) == (RETRAINED, every)), None)
+    everywhere = next((one for one in comparisons if (one.against, one.set) == (RETRAINED, every)), None)
     notes = [BY_TEST] if by_test else []
     if nothing:
         notes.append(
@@ -638,10 +535,6 @@ def verdict_of(
         notes=notes,
         rows_are=("failures of the test", "the test") if by_test else ("failures held out", "the confirm half"),
     )
-
-
-def _heads(one: GainDifference) -> HeadsCompared:
-    return HeadsCompared(Estimate(one.difference, one.low, one.high), one.ahead, one.behind)
 
 
 def missing_controls(arm: Arm, kinds: Collection[str]) -> str:

@@ -27,11 +27,8 @@ from counterfoil.mending.document import (
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP
 from counterfoil.mending.judging import (
-    Control,
-    HeadToLeave,
     JudgedRows,
     JudgingRows,
-    MendVerdict,
     RightAnswers,
     answers_of,
     best_arm,
@@ -41,6 +38,7 @@ from counterfoil.mending.judging import (
     curve_of,
     measured_sets,
     missing_controls,
+    shares_of,
     verdict_of,
 )
 from counterfoil.mending.prepared import (
@@ -345,10 +343,10 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
             controls = _controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
             comparisons = compared_with(one.chosen, controls, judges, result.judged_by)
             missing = missing_controls(one.arm, [what for what in beside if what != RETRAINED])
-            told = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
+            outcome, text = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
             if result.lam == 0:
-                told = MendVerdict("learned nothing", LEARNED_NOTHING)
-            result = replace(result, comparisons=comparisons, verdict=told.text, outcome=told.outcome)
+                outcome, text = "learned nothing", LEARNED_NOTHING
+            result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
         if settings.effects and one.arm.role == "mended":
             result = _with_effects(one, result, train, kept, judges, settings.seed)
         results.append(result)
@@ -468,19 +466,23 @@ def _fit(
     return _Fitted(arm, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
 
 
-def _controls(one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ...]) -> dict[str, Control]:
+def _controls(
+    one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ...]
+) -> dict[str, tuple[float | None, RightAnswers]]:
     """What an arm is compared with: each control at the λ chosen for it, and at the arm's own where that is another.
 
     A λ of its own is often 0 for a control, which is the retrained head again; and on failures a larger λ gains by
     moving the head further, whatever it was moved by.
     """
-    found = {what: Control(other.result.lam, other.chosen) for what, other in beside.items()}
+    found: dict[str, tuple[float | None, RightAnswers]] = {
+        what: (other.result.lam, other.chosen) for what, other in beside.items()
+    }
     lam = one.result.lam
     if not lam:
         return found
     for what, other in beside.items():
         if other.arm.swept and other.result.lam != lam:
-            found[f"{what}{SAME_LAMBDA}"] = Control(lam, other.answers[grid.index(lam)])
+            found[f"{what}{SAME_LAMBDA}"] = (lam, other.answers[grid.index(lam)])
     return found
 
 
@@ -490,7 +492,7 @@ def _with_effects(
     """The same arm at its λ with fewer contexts a class, and with fewer images a context."""
     debug, lesson = one.arm.debug, one.lesson
     assert debug is not None and lesson is not None and result.lam is not None
-    ranks = np.asarray([_rank(debug.contexts[place].rank) if place >= 0 else 0 for place in debug.context.tolist()])
+    ranks = np.asarray([(debug.contexts[place].rank or 0) if place >= 0 else 0 for place in debug.context.tolist()])
     most = int(np.bincount(debug.context[debug.context >= 0], minlength=1).max(initial=0))
     ks = range(1, int(ranks.max(initial=0)) + 2) if ranks.max(initial=0) else ()
     asked: list[tuple[str, int, NDArray[np.int64]]] = [("by_k", k, rows_within(ranks, debug.context, k=k)) for k in ks]
@@ -500,22 +502,11 @@ def _with_effects(
     for kind, value, rows in track(asked, f"{one.arm.name}: effects"):
         fewer = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = judges.answers(kept.fitted(train, fewer, result.lam).head)
-        shares = _shares(answers, judges, result.judged_by)
+        shares = shares_of(answers, judges.sets(result.judged_by))
         found[kind].append(
             EffectPoint(value, len(rows), shares.get(HELDOUT), shares.get(IN_CONTEXTS), shares.get(TEST))
         )
     return replace(result, by_k=tuple(found["by_k"]), by_images=tuple(found["by_images"]))
-
-
-def _rank(rank: int | None) -> int:
-    return 0 if rank is None else rank
-
-
-def _shares(answers: RightAnswers, judges: JudgingRows, judged_by: str) -> dict[str, float | None]:
-    return {
-        name: float(answers.of(on_test, rows).mean()) if len(rows) else None
-        for name, on_test, rows in judges.sets(judged_by)
-    }
 
 
 def _saved(asked: str | None, best: str | None, results: Sequence[ArmResult]) -> str | None:
@@ -533,4 +524,4 @@ def _best(fitted: Sequence[_Fitted], judges: JudgingRows) -> str | None:
     """The best arm of those asked for, each at its λ, by the discover half."""
     # A bound and a rival that learned from the rows that choose would choose themselves.
     able = [one for one in fitted if one.arm.role in ("mended", "upweighted")]
-    return best_arm([HeadToLeave(one.arm.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)
+    return best_arm([(one.arm.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)
