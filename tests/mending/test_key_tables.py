@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.mending.given import MOST_ROWS, Groups, _table, read_key_table
+from counterfoil.mending.given import MOST_ROWS, _table, numbered_groups, read_key_table
 
 COLUMNS: dict[str, type] = {"key": str, "weight": float}
 
@@ -29,9 +29,9 @@ def test_what_is_written_is_read_in_its_order(tmp_path: Path) -> None:
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         table = pa.table({"key": pa.array(keys).cast(kind), "weight": weights, "other": keys})
         pq.write_table(table.replace_schema_metadata({"from": "here"}), tmp_path / "w.parquet")
-        read = read_key_table(tmp_path / "w.parquet", "w", COLUMNS)
-        assert read.columns == {"key": keys, "weight": weights.tolist()}
-        assert read.metadata[b"from"] == b"here"
+        columns, metadata = read_key_table(tmp_path / "w.parquet", "w", COLUMNS)
+        assert columns == {"key": keys, "weight": weights.tolist()}
+        assert metadata[b"from"] == b"here"
 
 
 ODD: dict[str, tuple[dict[str, Any], str]] = {
@@ -81,7 +81,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_groups_of_long_names_are_numbered_as_short_ones_are() -> None:
     names = ["b", "a", "c" * 120_000]
     by_key = {f"k{place}": names[place % 3] for place in range(20_000)}
-    found = Groups(by_key).of(list(by_key), "dfr:w")
+    found = numbered_groups(by_key, list(by_key), "dfr:w")
     assert found[:3].tolist() == [1, 0, 2] and set(found.tolist()) == {0, 1, 2}
 
 

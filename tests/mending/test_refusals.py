@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,19 +75,14 @@ def test_what_is_audited_shares_nothing_with_the_test() -> None:
             refuse_shared([OURS], [THEIRS], [replace(test, **shared)])
 
 
-@dataclass
-class Mined:
-    """What something says that it was mined on."""
-
-    mined: tuple[dict, ...]
-    name: str = "/home/somebody/built:contexts"
+BUILT = "/home/somebody/built:contexts"
 
 
 def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compared_is_told() -> None:
     ours, theirs = "a" * 64, "b" * 64
 
     def judged(told: dict) -> tuple[str, ...]:
-        return refuse_told_by_judges([Mined((told,))], {ours: "validation"}, "1" * 64, {theirs: "test"})
+        return refuse_told_by_judges([(BUILT, (told,))], {ours: "validation"}, "1" * 64, {theirs: "test"})
 
     on = {"on": [{"name": "photos", "content": ours}]}
     assert judged(on | {"discover_sha256": "1" * 64}) == ()
@@ -121,12 +116,11 @@ def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> Non
         (confirmed | {"on": [{"name": "photos", "content": "c" * 64}]}, False),
         (on | {"pool": "unlabelled"}, False),
     ):
-        mined = Mined((told,))
-        assert confirm_chose(mined, {ours: "validation"}) == chose, told
+        assert confirm_chose((told,), {ours: "validation"}) == chose, told
         if chose:
             with pytest.raises(UserError, match="has what the confirm half of validation confirmed, and there is no"):
-                refuse_told_by_judges([mined], {ours: "validation"}, "1" * 64, {})
-        assert refuse_told_by_judges([Mined((confirmed,))], {ours: "validation"}, "1" * 64, {theirs: "test"}) == ()
+                refuse_told_by_judges([(BUILT, (told,))], {ours: "validation"}, "1" * 64, {})
+        assert refuse_told_by_judges([(BUILT, (confirmed,))], {ours: "validation"}, "1" * 64, {theirs: "test"}) == ()
 
 
 def images_of(*contents: bytes) -> LabelledImages:

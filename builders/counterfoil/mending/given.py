@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,11 +86,6 @@ def _given(text: str) -> Given:
     return Given("images", text, dataset, group)
 
 
-def names_a_table(source: str) -> bool:
-    """Whether groups are told by a file, not by a column."""
-    return Path(source).suffix in _TABLES
-
-
 def told_names(names: Iterable[str]) -> dict[str, str]:
     """Name as it was given → as documents have it, without folders. Of several that would be called alike the later
     have a number."""
@@ -103,16 +98,13 @@ def told_names(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True)
-class KeyTable:
-    """columns: name → a value a row, in the file's order; of text no value is longer than `LONGEST_TEXT`."""
+def read_key_table(
+    path: Path, where: str, columns: Mapping[str, type], hint: str | None = None
+) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
+    """Some columns, each of `str` or `float`, of a Parquet file: a value a row, in its order; and its metadata.
 
-    columns: Mapping[str, list[Any]]
-    metadata: Mapping[bytes, bytes] = field(repr=False)
-
-
-def read_key_table(path: Path, where: str, columns: Mapping[str, type], hint: str | None = None) -> KeyTable:
-    """Some columns, each of `str` or `float`, of a Parquet file. UserError, begun by `where`, for any other file."""
+    No text is longer than `LONGEST_TEXT`. UserError, begun by `where`, for any other file.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -150,33 +142,29 @@ def read_key_table(path: Path, where: str, columns: Mapping[str, type], hint: st
         raise UserError(f"{where}: {expected}: {one_line(error)}", hint) from error
     if any(value is None for values in found.values() for value in values):
         raise UserError(f"{where}: {expected}: a row is empty", hint)
-    return KeyTable(found, metadata)
+    return found, metadata
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Key of an audited row → its group; by CLIP there are none before a model's contexts are known."""
-
-    by_key: Mapping[str, str]
-
-    def of(self, keys: Sequence[str], name: str) -> NDArray[np.int64]:
-        """(n,) a number for each group. UserError for a row without one."""
-        missing = [key for key in keys if key not in self.by_key]
-        if missing:
-            raise UserError(
-                f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as {missing[0]}"
-            )
-        names = [self.by_key[key] for key in keys]
-        numbers = {group: number for number, group in enumerate(sorted(set(names)))}
-        return np.asarray([numbers[group] for group in names], dtype=np.int64)
+def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -> NDArray[np.int64]:
+    """(n,) a number for the group of each of n rows. UserError for a row without one."""
+    missing = [key for key in keys if key not in by_key]
+    if missing:
+        raise UserError(
+            f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as {missing[0]}"
+        )
+    # Names may be long, and an array of them would hold each as long as the longest.
+    numbers = {group: number for number, group in enumerate(sorted({by_key[key] for key in keys}))}
+    return np.asarray([numbers[by_key[key]] for key in keys], dtype=np.int64)
 
 
-def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages]) -> Groups:
-    """The groups that `dfr:` names. UserError for a column or a file that is not there, or no such table."""
+def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages]) -> dict[str, str]:
+    """Key of an audited row → its group, that `dfr:` names; by CLIP there are none before a model's contexts are known.
+
+    UserError for a column or a file that is not there, or no such table."""
     if given.source == BY_CLIP:
-        return Groups({})
-    if names_a_table(given.source):
-        return Groups(_table(given.source))
+        return {}
+    if Path(given.source).suffix in _TABLES:
+        return _table(given.source)
     found: dict[str, str] = {}
     for images in audited:
         split = images.name.rpartition("/")[2]
@@ -188,7 +176,7 @@ def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages])
             )
         told = rows.texts(given.source, "column")
         found |= {key: told[int(key.rpartition("_")[2])] for key in images.keys}
-    return Groups(found)
+    return found
 
 
 def _table(name: str) -> dict[str, str]:
@@ -198,7 +186,7 @@ def _table(name: str) -> dict[str, str]:
             f"--with dfr:{name}: there is no such file", "Name a CSV or Parquet with the columns key and group."
         )
     if path.suffix == ".parquet":
-        table = read_key_table(path, name, dict.fromkeys(_COLUMNS, str)).columns
+        table, _ = read_key_table(path, name, dict.fromkeys(_COLUMNS, str))
         return dict(zip(table["key"], table["group"], strict=True))
     try:
         lines = csv.DictReader(io.StringIO(read_regular(path, MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True)
@@ -217,16 +205,10 @@ def _table(name: str) -> dict[str, str]:
         raise UserError(f"{name}: no CSV: {error}") from error
 
 
-@dataclass(frozen=True)
-class ReadWeights:
-    """weights: (n,) of the n rows that were asked for. mined: one record of what they came from."""
-
-    weights: NDArray[np.float64]
-    mined: tuple[Mapping[str, Any], ...]
-
-
-def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) -> ReadWeights:
-    """The weights of some rows of the train split `whole`, by key.
+def read_train_weights(
+    name: str, whole: LabelledImages, keys: Sequence[str]
+) -> tuple[NDArray[np.float64], Mapping[str, Any]]:
+    """The weights of n rows of the train split `whole`, by key (n,), and the record of what they were mined from.
 
     UserError for what is no such file, one of other rows than the split's, one that does not tell what it came from,
     and where no row weighs more than another.
@@ -234,10 +216,10 @@ def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) ->
     path = named_path(name)
     if not path.is_file():
         raise UserError(f"--with {name}: there is no such file", _NEXT)
-    table = read_key_table(path, f"--with {name}", {"key": str, "weight": float}, _NEXT)
-    theirs, weights = table.columns["key"], np.asarray(table.columns["weight"], dtype=np.float64)
+    table, metadata = read_key_table(path, f"--with {name}", {"key": str, "weight": float}, _NEXT)
+    theirs, weights = table["key"], np.asarray(table["weight"], dtype=np.float64)
     try:
-        told = json.loads(table.metadata.get(ORIGIN.encode(), b"null"))
+        told = json.loads(metadata.get(ORIGIN.encode(), b"null"))
     except (ValueError, RecursionError):
         told = None
     wrong = int((~np.isfinite(weights) | (weights < 0)).sum())
@@ -257,4 +239,4 @@ def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) ->
         raise UserError(
             f"--with {name}: not one of {len(keys):,} training rows weighs more than 1", "Name another file."
         )
-    return ReadWeights(found, (told["mined"],))
+    return found, told["mined"]

@@ -51,13 +51,13 @@ from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DEC
 from counterfoil.mending.given import Given, given_arms, told_names
 from counterfoil.mending.judging import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.one_model import MendedModel, mend_one, refuse_unmendable
-from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, context_rows_told, open_source, prepare
+from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, open_source, prepare
 from counterfoil.mending.report import model_card
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
 from counterfoil.models.classifiers.of_callable import Transform
-from counterfoil.models.classifiers.of_python import PREFIX, HandedOver, handed_over
+from counterfoil.models.classifiers.of_python import PREFIX, handed_over
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.recipe import Recipe
@@ -180,17 +180,16 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
         ),
         datasets=tuple(
             ImagesLearned(
-                name=without_folders(arm.debug.dataset),
-                group=arm.debug.group,
-                content=arm.debug.content,
-                recipe=arm.debug.recipe,
-                seed=arm.debug.samples_seed,
+                name=without_folders(debug.dataset),
+                group=debug.group,
+                content=debug.content,
+                recipe=debug.recipe,
+                seed=debug.samples_seed,
                 role=arm.role,
-                images=len(arm.debug),
+                images=len(debug),
                 offered=arm.offered,
             )
-            for arm in prepared.every_image_arm()
-            if arm.debug is not None
+            for arm, debug in prepared.drawn()
         ),
         contexts=_contexts(prepared, first),
         models=models,
@@ -252,10 +251,11 @@ def _half(one: MendedModel, rows: NDArray[np.int64]) -> AuditedHalf:
 
 
 def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextTold, ...]:
-    count = len(prepared.contexts)
-    discover = context_rows_told(one.context, one.discover, count)
-    confirm = context_rows_told(one.context, one.confirm, count)
     classes = prepared.source.recipe.classes
+
+    def rows(half: NDArray[np.int64], place: int) -> int:
+        return int((one.context[half] == place).sum())
+
     return tuple(
         ContextTold(
             context.name,
@@ -263,8 +263,8 @@ def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextTold, ...]:
             classes[context.label].name,
             context.caption,
             context.rank,
-            discover[place],
-            confirm[place],
+            rows(one.discover, place),
+            rows(one.confirm, place),
         )
         for place, context in enumerate(prepared.contexts)
     )
@@ -292,12 +292,11 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
         loose = [arm.name for arm in told.arms if not arm.settled]
         if loose:
             notes.append(f"{told.name}: the fit of {', '.join(loose)} ended before its minimum.")
-    for arm in prepared.every_image_arm():
-        assert arm.debug is not None
+    for arm, debug in prepared.drawn():
         for what, labels in arm.lacking.items():
             notes.append(
                 f"Of {listed([classes[label].name for label in labels])} there is no image of {_CONTROLS[what]} beside"
-                f" those of {arm.debug.group}: no arm of this comparison learns from images of"
+                f" those of {debug.group}: no arm of this comparison learns from images of"
                 f" {'it' if len(labels) == 1 else 'them'}, for all have equal numbers a class."
             )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
@@ -550,62 +549,35 @@ def mend(
     model is near chance; RunFailure where the run cannot go on.
     """
     with handed_over(models, transform) as (called, held):
-        return _mended(
-                called, held, on, using, out, overrides=overrides, audited=audited, test=test, lambdas=lambdas, fit=fit,
-                per_class=per_class, seed=seed, save=save, own=own, effects=effects, device=device,
-        )  # fmt: skip
-
-
-def _mended(
-    models: Sequence[str],
-    held: Sequence[HandedOver],
-    on: Recipe | str | Path,
-    using: str | Sequence[str],
-    out: str | Path,
-    *,
-    overrides: Sequence[str],
-    audited: Sequence[str] | None,
-    test: str | None,
-    lambdas: Sequence[float],
-    fit: Literal["lbfgs", "sgd"],
-    per_class: int | None,
-    seed: int,
-    save: str | None,
-    own: Mapping[str, str] | None,
-    effects: bool,
-    device: str,
-) -> MendResult:
-    names = tuple(dict.fromkeys(models))
-    owned = {PREFIX + name if PREFIX + name in names else name: written for name, written in (own or {}).items()}
-    strange = [name for name in owned if name not in names]
-    if strange:
-        raise UserError(f"--own {strange[0]}: it is no model that is mended{did_you_mean(strange[0], names)}")
-    given = given_arms([using] if isinstance(using, str) else list(using))
-    theirs = {name: given_arms([written])[0] for name, written in owned.items()}
-    if fit not in FITS:
-        raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
-    settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
-    known = (BEST, NONE, *(one.name for one in given if role_of(one) in SAVED_ROLES))
-    if save is not None and save not in known and save in (one.name for one in given):
-        raise UserError(
-            f"--save {save}: its groups are true ones, so that its head is a bound and no model to use",
-            f"Name another: {', '.join(known)}.",
-        )
-    if save is not None and save not in known:
-        raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
-    source = open_source(on, overrides, test, per_class, seed, audited)
-    for one in held:
-        one.images = lambda: [source.train]
-    refuse_unmendable(names, source)
-    folder = named_path(out)
-    used_device = resolve_device(device)
-    try_folder(folder)
-    make_folder(folder)
-    with directory_lock(folder):
-        refuse_another_run(folder, source, names, settings, asked_names(given, theirs, source.mine))
-        prepared = prepare(source, given, theirs, settings)
-        found: list[MendedModel] = []
-        for name in names:
-            found.append(mend_one(name, prepared, folder, used_device))
-        mended = told_run(prepared, found)
-        return write_mended(folder, mended, found, prepared)
+        names = tuple(dict.fromkeys(called))
+        owned = {PREFIX + name if PREFIX + name in names else name: written for name, written in (own or {}).items()}
+        strange = [name for name in owned if name not in names]
+        if strange:
+            raise UserError(f"--own {strange[0]}: it is no model that is mended{did_you_mean(strange[0], names)}")
+        given = given_arms([using] if isinstance(using, str) else list(using))
+        theirs = {name: given_arms([written])[0] for name, written in owned.items()}
+        if fit not in FITS:
+            raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
+        settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
+        known = (BEST, NONE, *(one.name for one in given if role_of(one) in SAVED_ROLES))
+        if save is not None and save not in known and save in (one.name for one in given):
+            raise UserError(
+                f"--save {save}: its groups are true ones, so that its head is a bound and no model to use",
+                f"Name another: {', '.join(known)}.",
+            )
+        if save is not None and save not in known:
+            raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
+        source = open_source(on, overrides, test, per_class, seed, audited)
+        for one in held:
+            one.images = lambda: [source.train]
+        refuse_unmendable(names, source)
+        folder = named_path(out)
+        used_device = resolve_device(device)
+        try_folder(folder)
+        make_folder(folder)
+        with directory_lock(folder):
+            refuse_another_run(folder, source, names, settings, asked_names(given, theirs, source.mine))
+            prepared = prepare(source, given, theirs, settings)
+            found = [mend_one(name, prepared, folder, used_device) for name in names]
+            mended = told_run(prepared, found)
+            return write_mended(folder, mended, found, prepared)

@@ -25,7 +25,7 @@ from counterfoil.mending.document import (
     ModelMended,
 )
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
-from counterfoil.mending.given import BALANCED, BY_CLIP
+from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
 from counterfoil.mending.judging import (
     JudgedRows,
     JudgingRows,
@@ -332,7 +332,7 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
             lesson = _balanced_lesson(seen, arm.groups, discover, settings.seed)
         own = _own_contexts(arm, arms, prepared.contexts)
         beside = next((one for one in arms if one.name == arm.of), arm).debug
-        judged_by = TEST if beside is not None and confirm_chose(beside, audited) else CONFIRM
+        judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
         fitted.append(_fit(arm, lesson, train, train_rows, kept, settings.grid, judges, own, judged_by))
     by_name = {one.arm.name: one for one in fitted}
     results = []
@@ -405,8 +405,12 @@ def _rows(prepared: Prepared, images, seen: SeenModel) -> tuple[NDArray[np.int64
 
 
 def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Arm]:
-    groups = {source: known.of(keys, f"dfr:{source}") for source, known in prepared.groups.items() if source != BY_CLIP}
-    return [balanced_arm(one, context, groups) for one in prepared.balanced if one.kind == BALANCED]
+    groups = {
+        source: numbered_groups(by_key, keys, f"dfr:{source}")
+        for source, by_key in prepared.groups.items()
+        if source != BY_CLIP
+    }
+    return [balanced_arm(one, context, groups) for one in prepared.given if one.kind == BALANCED]
 
 
 def _balanced_lesson(seen: SeenModel, groups: NDArray[np.int64], discover: NDArray[np.int64], seed: int) -> Lesson:

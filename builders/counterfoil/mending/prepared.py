@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +34,9 @@ from counterfoil.mending.arms import (
     usual_per_class,
 )
 from counterfoil.mending.given import (
-    BALANCED,
     IMAGES,
     WEIGHTS,
     Given,
-    Groups,
     read_groups,
     read_train_weights,
     told_names,
@@ -66,6 +64,8 @@ _NO_IMAGE = bytes(_DIGEST)
 _BETWEEN_STAGES = 1000
 _MOST_PROBLEMS = 20
 _MOST_NAMES = 8
+# What something was mined from: of each of its records what that says.
+Mined: TypeAlias = "Sequence[Mapping[str, Any]]"
 _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or another dataset."
 
 
@@ -273,27 +273,19 @@ def _shared(ours: Known, theirs: Known) -> list[str]:
     return found
 
 
-class Told(Protocol):
-    """What was mined: images, or weights of training rows; and of what each of its records says that it was."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def mined(self) -> Sequence[Mapping[str, Any]]: ...
-
-
 def refuse_told_by_judges(
-    learned: Iterable[Told], audited: Mapping[str, str], discover_sha256: str, test: Mapping[str, str]
+    learned: Iterable[tuple[str, Mined]], audited: Mapping[str, str], discover_sha256: str, test: Mapping[str, str]
 ) -> tuple[str, ...]:
     """UserError for what was mined on rows that are judged here; notes of what cannot be compared with them.
 
-    audited, test: content → name of the labelled images. discover_sha256: of the keys of this run's discover half.
+    learned: names of images, or of weights of training rows, with what each was mined from. audited, test: content →
+    name of the labelled images. discover_sha256: of the keys of this run's discover half.
     """
     problems: dict[str, None] = {}
     notes: dict[str, None] = {}
-    for one in learned:
-        name = told_names([one.name])[one.name]
-        for told in one.mined:
+    for called, mined in learned:
+        name = told_names([called])[called]
+        for told in mined:
             on = [
                 (content, each.get("name"))
                 for each in _listed(told.get("on"))
@@ -303,29 +295,30 @@ def refuse_told_by_judges(
                 notes[
                     f"{name} does not tell which rows it was mined on: that none of them judges here is not known."
                 ] = None
-            for content, called in on:
+            for content, images in on:
                 if content not in test and content not in audited:
+                    rows = images if isinstance(images, str) else "rows without a name"
                     notes[
-                        f"{name} was mined on {called if _is_text(called) else 'rows without a name'}, and nothing that"
-                        " is judged here has that content: they share no row if these are other images, and not the"
-                        " same ones under another list of classes or another revision."
+                        f"{name} was mined on {rows}, and nothing that is judged here has that content: they share no"
+                        " row if these are other images, and not the same ones under another list of classes or another"
+                        " revision."
                     ] = None
                 if content in test:
-                    problems[f"{one.name} was mined on {test[content]}, which is the test here"] = None
-                if content in audited and not test and confirm_chose(one, audited):
+                    problems[f"{called} was mined on {test[content]}, which is the test here"] = None
+                if content in audited and not test and confirm_chose(mined, audited):
                     problems[
-                        f"{one.name} has what the confirm half of {audited[content]} confirmed, and there is no test:"
+                        f"{called} has what the confirm half of {audited[content]} confirmed, and there is no test:"
                         " rows that chose it would judge it"
                     ] = None
                 half = told.get("discover_sha256")
-                if content in audited and not _is_text(half):
+                if content in audited and not isinstance(half, str):
                     problems[
-                        f"{one.name} was mined on {audited[content]} and does not tell on which half: rows that named"
+                        f"{called} was mined on {audited[content]} and does not tell on which half: rows that named"
                         " its contexts may judge them; mine and build it again"
                     ] = None
                 elif content in audited and half != discover_sha256:
                     problems[
-                        f"{one.name} was mined on other rows of {audited[content]} than the discover half here: rows"
+                        f"{called} was mined on other rows of {audited[content]} than the discover half here: rows"
                         " that named its contexts would judge them"
                     ] = None
     if problems:
@@ -376,7 +369,7 @@ def refuse_near_chance(
     )
 
 
-def confirm_chose(one: Told, audited: Mapping[str, str]) -> bool:
+def confirm_chose(mined: Mined, audited: Mapping[str, str]) -> bool:
     """Whether the confirm half of rows that are audited here chose any of what is learned from.
 
     A recipe of findings has those that were confirmed. Contexts say whether they were and are drawn all the same; what
@@ -387,12 +380,8 @@ def confirm_chose(one: Told, audited: Mapping[str, str]) -> bool:
         and "confirmed" not in told
         and told.get("tested_on") not in ("rendered", "pairs")
         and any(isinstance(each.get("content"), str) and each["content"] in audited for each in _listed(told.get("on")))
-        for told in one.mined
+        for told in mined
     )
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:
@@ -413,7 +402,7 @@ class MendSettings:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run before its models. arms: of images and of weights; balanced: those whose groups need the audited rows.
+    """A run before its models. arms: of images and of weights; groups: of those that are balanced, by what tells them.
 
     own: model → the arm of its own dataset, which others do not have; own_given: how that was named. pixels: by content
     of labelled images.
@@ -426,8 +415,7 @@ class Prepared:
     arms: tuple[Arm, ...]
     own: Mapping[str, tuple[Arm, ...]]
     own_given: Mapping[str, Given]
-    balanced: tuple[Given, ...]
-    groups: Mapping[str, Groups]
+    groups: Mapping[str, Mapping[str, str]]
     contexts: tuple[Context, ...]
     pixels: Mapping[str, tuple[str | None, ...]]
     audited: tuple[LabelledImages, ...]
@@ -437,15 +425,17 @@ class Prepared:
         known = {arm.name for arm in self.arms}
         return (*self.arms, *(arm for arm in self.own.get(model, ()) if arm.name not in known))
 
-    def every_image_arm(self) -> list[Arm]:
-        """All arms with images, each once by its name and images."""
+    def drawn(self) -> list[tuple[Arm, DebugImages]]:
+        """All arms with their images, each once by its name and images."""
         every = [*self.arms, *(arm for arms in self.own.values() for arm in arms)]
-        return list({(arm.name, arm.debug.images.content): arm for arm in every if arm.debug is not None}.values())
+        return list(
+            {(arm.name, arm.debug.images.content): (arm, arm.debug) for arm in every if arm.debug is not None}.values()
+        )
 
-    def every_mined(self) -> list[Told]:
-        """Everything that was mined and is learned from, images and weights."""
-        images: list[Told] = [arm.debug for arm in self.every_image_arm() if arm.debug is not None]
-        return images + [arm for arm in self.arms if arm.weights is not None]
+    def every_mined(self) -> list[tuple[str, Mined]]:
+        """Everything that was mined and is learned from, images and weights, by name."""
+        found = [(debug.name, debug.mined) for _, debug in self.drawn()]
+        return found + [(arm.name, arm.mined) for arm in self.arms if arm.weights is not None]
 
 
 def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given], settings: MendSettings) -> Prepared:
@@ -453,7 +443,7 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
     problems: list[CounterfoilError] = []
     opened: list[WithControls] = []
     weighted: list[Arm] = []
-    groups: dict[str, Groups] = {}
+    groups: dict[str, dict[str, str]] = {}
     owned: dict[str, WithControls] = {}
     audited = opened_parts(source.recipe, source.mine.on)
     for one in given:
@@ -461,8 +451,8 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
             if one.kind == IMAGES:
                 opened.append(open_debug_images(one, source.recipe))
             elif one.kind == WEIGHTS:
-                known = read_train_weights(one.source, source.whole_train, source.train.keys)
-                weighted.append(Arm(one.name, "upweighted", weights=known.weights, mined=known.mined))
+                weights, mined = read_train_weights(one.source, source.whole_train, source.train.keys)
+                weighted.append(Arm(one.name, "upweighted", weights=weights, mined=(mined,)))
             elif one.source not in groups:
                 groups[one.source] = read_groups(one, source.recipe.source, audited)
         except CounterfoilError as error:
@@ -477,6 +467,7 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
     raise_together(problems)
     arms = (*image_arms(opened, settings.seed), *weighted)
     own_arms = {model: tuple(image_arms([one], settings.seed)) for model, one in owned.items()}
+    pixels: dict[str, tuple[str | None, ...]] = {}
     prepared = Prepared(
         source=source,
         settings=settings,
@@ -484,66 +475,33 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
         arms=arms,
         own=own_arms,
         own_given=own,
-        balanced=tuple(one for one in given if one.kind == BALANCED),
         groups=groups,
         contexts=all_contexts([*arms, *(arm for several in own_arms.values() for arm in several)]),
-        pixels={},
+        pixels=pixels,
         audited=audited,
     )
-    pixels: dict[str, tuple[str | None, ...]] = {}
-    for images in _every_image(prepared):
-        if images.content not in pixels:
+    drawn = [images for _, debug in prepared.drawn() for images in (debug.images, debug.edited)]
+    for images in (source.train, *drawn, *audited, source.test):
+        if images is not None and images.content not in pixels:
             pixels[images.content] = pixels_of(images)
-    refuse_shared(*_sides(prepared, pixels))
-    return Prepared(
-        **{field: getattr(prepared, field) for field in prepared.__dataclass_fields__ if field != "pixels"},
-        pixels=pixels,
-    )
+    refuse_shared(*_sides(prepared))
+    return prepared
 
 
-def _every_image(prepared: Prepared) -> Iterable[LabelledImages]:
-    yield prepared.source.train
-    for arm in prepared.every_image_arm():
-        assert arm.debug is not None
-        yield arm.debug.images
-        if arm.debug.edited is not None:
-            yield arm.debug.edited
-    yield from prepared.audited
-    if prepared.source.test is not None:
-        yield prepared.source.test
-
-
-def _sides(
-    prepared: Prepared, pixels: Mapping[str, tuple[str | None, ...]]
-) -> tuple[list[Known], list[Known], list[Known]]:
+def _sides(prepared: Prepared) -> tuple[list[Known], list[Known], list[Known]]:
     """What is learned from, what is audited, and the test."""
-    source, dataset = prepared.source, prepared.source.recipe.source.dataset
+    source, dataset, pixels = prepared.source, prepared.source.recipe.source.dataset, prepared.pixels
 
     def rows(images: LabelledImages, name: str, built: AuditedBuild | None = None) -> Known:
         of = dataset if built is None else images.name
         known = Known(name, images.keys, pixels[images.content], images.units, of)
         return known if built is None else replace(known, seeds=built.seeds, edited=built.edited, edited_of=dataset)
 
-    def drawn(debug: DebugImages) -> Known:
-        return Known(
-            f"the images of {debug.name}",
-            debug.images.keys,
-            pixels[debug.images.content],
-            debug.units,
-            dataset,
-            debug.seeds,
-            frozenset(debug.edited.keys) if debug.edited is not None else frozenset(),
-            dataset,
-        )
-
     learned = [rows(source.train, f"the training images ({source.train.name})")]
-    learned += [drawn(arm.debug) for arm in prepared.every_image_arm() if arm.debug is not None]
+    for _, debug in prepared.drawn():
+        keys, edited = debug.images.keys, debug.edited.keys if debug.edited is not None else ()
+        name, seen = f"the images of {debug.name}", pixels[debug.images.content]
+        learned.append(Known(name, keys, seen, debug.units, dataset, debug.seeds, frozenset(edited), dataset))
     audited = [rows(one, f"the audited images ({one.name})", source.audited) for one in prepared.audited]
     test = [] if source.test is None else [rows(source.test, f"the test ({source.test.name})")]
     return learned, audited, test
-
-
-def context_rows_told(context: NDArray[np.int64], rows: NDArray[np.int64], count: int) -> list[int]:
-    """How many of some rows are in each of `count` contexts."""
-    own = context[rows]
-    return np.bincount(own[own >= 0], minlength=count).tolist()
