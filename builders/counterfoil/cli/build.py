@@ -12,16 +12,14 @@ import typer
 
 from counterfoil.cli.options import AddressOption, CollectOption, EngineOption, JsonOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import BuildDisplay, TokenLines
-from counterfoil.cli.terminal import next_command, note, print_json, say, terminal
+from counterfoil.cli.terminal import fields_of, next_command, note, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
 from counterfoil.progress import listening
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
-    from counterfoil.engines import EngineChoice
     from counterfoil.regeneration.comparison import Comparison, RowDifferences
-    from counterfoil.regeneration.regenerate_dataset import Regeneration
     from counterfoil.screen import FewImages, ScreenDoubts
     from counterfoil.tokens.learn_tokens import TokenResult
 
@@ -76,23 +74,20 @@ def tokens(
         with listening(TokenLines().draw):
             result = learn_tokens(loaded, folder, device=device, workers=workers, engine=choice)
     if json:
-        print_json(_tokens_as_json(result))
+        print_json(
+            {
+                "folder": result.folder,
+                "classes": len(result.losses),
+                "learned_now": result.learned,
+                "losses": dict(result.losses),
+                "manifest_sha256": result.manifest_sha256,
+            }
+        )
     else:
         _print_tokens(result, recipe)
 
 
-def _tokens_as_json(result: TokenResult) -> dict[str, Any]:
-    return {
-        "folder": str(result.folder),
-        "classes": len(result.losses),
-        "learned_now": list(result.learned),
-        "losses": dict(result.losses),
-        "manifest_sha256": result.manifest_sha256,
-    }
-
-
 def _print_tokens(result: TokenResult, recipe: str) -> None:
-
     losses = [loss for loss in result.losses.values() if loss is not None]
     mean = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
     say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {len(result.learned)} of them made now.")
@@ -166,17 +161,24 @@ def build(
         )
     choice = EngineChoice(engine, address, collect)
     if source is not None:
-        made = make_again(source, out, overrides or (), device, workers, allow_mixed, choice, json)
-        raise typer.Exit(made)
-    assert recipe is not None
-    loaded = load_recipe(recipe, overrides or ())
-    if told := license_note(loaded.license):
-        note(told)
-    note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
+        note(f"{source} → {out}: loading libraries and checking what it is made from")
+    else:
+        assert recipe is not None
+        loaded = load_recipe(recipe, overrides or ())
+        if told := license_note(loaded.license):
+            note(told)
+        note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
     from counterfoil.building import PartResult, build
+    from counterfoil.regeneration.regenerate_dataset import Regeneration, regenerate
 
+    result: BuildResult | PartResult
     with BuildDisplay():
-        if shards is None:
+        if source is not None:
+            result = regenerate(
+                source, out, overrides=overrides or (), device=device, workers=workers, allow_mixed=allow_mixed,
+                engine=choice,
+            )  # fmt: skip
+        elif shards is None:
             result = build(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice)
         else:
             result = build(
@@ -188,46 +190,43 @@ def build(
             print_json(part_as_json(result))
         else:
             print_part(result)
-    elif json:
-        print_json(build_as_json(result))
+        return
+    found = result.comparison if isinstance(result, Regeneration) else None
+    if json:
+        again: dict[str, Any] = {}
+        if isinstance(result, Regeneration):
+            compared = None if found is None else {"identical": found.identical, **asdict(found)}
+            again = {"repaired": result.repaired, "comparison": compared}
+        print_json(build_as_json(result) | again)
     else:
         print_summary(result)
+        for line in _compared_lines(found) if isinstance(result, Regeneration) else ():
+            print(line)
+    if found is not None and found.unexplained:
+        raise typer.Exit(1)
 
 
 def build_as_json(result: BuildResult) -> dict[str, Any]:
     return {
-        "directory": str(result.directory),
-        "candidates": result.candidates,
-        "accepted": result.accepted,
-        "shards": result.shards,
-        "shards_made": result.shards_made,
-        "images_made": result.images_made,
+        **fields_of(result, "directory", "candidates", "accepted", "shards", "shards_made", "images_made"),
         "seconds": round(result.seconds, 3),
-        "manifest_sha256": result.manifest_sha256,
-        "counts": result.counts,
-        **({"notes": list(result.notes)} if result.notes else {}),
+        **fields_of(result, "manifest_sha256", "counts"),
+        **({"notes": result.notes} if result.notes else {}),
         **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
     }
 
 
 def part_as_json(result: PartResult) -> dict[str, Any]:
     return {
-        "directory": str(result.directory),
-        "part": str(result.part),
-        "shards": result.shards,
-        "shards_made": result.shards_made,
-        "images_made": result.images_made,
+        **fields_of(result, "directory", "part", "shards", "shards_made", "images_made"),
         "seconds": round(result.seconds, 3),
-        "all_shards": result.all_shards,
-        "all_done": result.all_done,
-        "closed": result.closed,
-        **({"notes": list(result.notes)} if result.notes else {}),
+        **fields_of(result, "all_shards", "all_done", "closed"),
+        **({"notes": result.notes} if result.notes else {}),
     }
 
 
 def print_part(result: PartResult) -> None:
     """What a part has made, how much of the whole is done, and how the dataset is closed."""
-
     console = terminal(_WIDTH)
     rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
     if not result.shards:
@@ -253,10 +252,7 @@ def warnings_as_json(
     return {
         "open_shifts": list(open_shifts),
         "next": f"counterfoil {'calibrate' if open_shifts else 'evaluate'} {directory}",
-        "few_validation_images": [
-            {"class_id": few.class_id, "percentile": few.percentile, "n": few.n, "needs": few.needs}
-            for few in few_images
-        ],
+        "few_validation_images": [fields_of(few, "class_id", "percentile", "n", "needs") for few in few_images],
         "screen_doubts": doubts_as_json(doubts),
     }
 
@@ -270,7 +266,6 @@ def print_warnings(
     directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
 ) -> None:
     """The same for people, on stderr; at most a few lines."""
-
     if doubts is not None:
         note(f"Warning: {doubts.headline} {doubts.meaning} The card tells more.")
     if few_images:
@@ -288,22 +283,15 @@ def print_warnings(
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     """A table of candidates, accepted, yield and reasons, a row a shift; "waits" where nothing is decided."""
-    from rich import box
-    from rich.table import Table
-
     from counterfoil.keep import ACCEPTED, OPEN
 
     reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("shift")
-    for name in ("candidates", "accepted", "yield", *reasons):
-        table.add_column(name, justify="right")
+    rows = []
     for shift, counts in by_shift.items():
         total, kept = sum(counts.values()), counts.get(ACCEPTED, 0)
-        rest = [str(counts.get(reason, 0)) for reason in reasons]
         share = "waits" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
-        table.add_row(shift, str(total), str(kept), share, *rest)
-    terminal(_WIDTH).print(table)
+        rows.append((shift, str(total), str(kept), share, *(str(counts.get(reason, 0)) for reason in reasons)))
+    print_rows(terminal(_WIDTH), ("shift", "candidates", "accepted", "yield", *reasons), rows)
 
 
 def print_summary(result: BuildResult) -> None:
@@ -338,41 +326,7 @@ def next_evaluation(directory: Path) -> None:
         note(f"Then score a model of yours: {shlex.join(words)} --models local-dir:FOLDER")
 
 
-def make_again(
-    source: str,
-    out: Path,
-    overrides: Sequence[str],
-    device: str,
-    workers: int | None,
-    allow_mixed: bool,
-    engine: EngineChoice,
-    json: bool,
-) -> int:
-    """Regenerate, print, and give the exit code: 1 when files differ though the stack is the same."""
-    note(f"{source} → {out}: loading libraries and checking what it is made from")
-    from counterfoil.regeneration.regenerate_dataset import regenerate
-
-    with BuildDisplay():
-        made = regenerate(
-            source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed, engine=engine
-        )
-    if json:
-        print_json(
-            build_as_json(made) | {"repaired": made.repaired, "comparison": _comparison_as_json(made.comparison)}
-        )
-    else:
-        print_summary(made)
-        for line in _lines(made):
-            print(line)
-    return 1 if made.comparison is not None and made.comparison.unexplained else 0
-
-
-def _comparison_as_json(comparison: Comparison | None) -> dict[str, Any] | None:
-    return None if comparison is None else {"identical": comparison.identical, **asdict(comparison)}
-
-
-def _lines(made: Regeneration) -> list[str]:
-    found = made.comparison
+def _compared_lines(found: Comparison | None) -> list[str]:
     if found is None:
         return ["It was compared with nothing: the original has no sound manifest.json."]
     lines = []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +18,7 @@ from counterfoil.cli.build import (
     warnings_as_json,
 )
 from counterfoil.cli.options import JsonOption, OpenOption
-from counterfoil.cli.terminal import next_command, note, open_page, print_doubts, print_json, say
+from counterfoil.cli.terminal import fields_of, next_command, note, open_page, print_doubts, print_json, say
 from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ def calibrate(
     json: JsonOption = False,
 ) -> None:
     """Write a page to choose thresholds on, and print them as YAML; or --apply such YAML without rendering."""
-
     if apply is None:
         if source is not None or device != "auto":
             raise UserError("--source and --device go with --apply: the page needs no model and no input dataset")
@@ -100,7 +100,6 @@ def calibrate(
 
 def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
     """Say what an in-place cut loses, and go on where a person says so. UserError where nobody can."""
-
     note(f"This changes {dataset} in a way that cannot be undone:")
     for line in losses.lines():
         note(f"  {line}")
@@ -117,11 +116,12 @@ def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
 
 
 def _show(made: Calibration, json: bool) -> None:
-
     if made.screen_doubts is not None:
         print_doubts(made.screen_doubts.lines())
     if json:
-        print_json(_as_json(made))
+        shifts = [{**asdict(cut), "yield": cut.passed} for cut in made.shifts]
+        doubts = doubts_as_json(made.screen_doubts)
+        print_json(fields_of(made, "directory", "page", "cut") | {"shifts": shifts, "screen_doubts": doubts})
     else:
         typer.echo(made.cut, nl=False)
     unknown = [cut.shift for cut in made.shifts if cut.threshold is None]
@@ -135,9 +135,14 @@ def _show(made: Calibration, json: bool) -> None:
 
 
 def _show_cut(result: RecutResult, json: bool) -> None:
-
     if json:
-        print_json(_cut_as_json(result))
+        print_json(
+            {
+                **fields_of(result, "directory", "candidates", "accepted", "shards", "images_dropped", "changed"),
+                **fields_of(result, "manifest_sha256", "counts"),
+                **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
+            }
+        )
     else:
         print_counts(result.counts)
         say(f"{result.accepted} of {result.candidates} candidates accepted; nothing was rendered.")
@@ -149,41 +154,3 @@ def _show_cut(result: RecutResult, json: bool) -> None:
     print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
     if not result.open_shifts:
         next_evaluation(result.directory)
-
-
-def _as_json(made: Calibration) -> dict[str, Any]:
-
-    return {
-        "directory": str(made.directory),
-        "page": str(made.page),
-        "cut": made.cut,
-        "shifts": [
-            {
-                "shift": cut.shift,
-                "caption": cut.caption,
-                "open": cut.open,
-                "percentile": cut.percentile,
-                "threshold": cut.threshold,
-                "candidates": cut.candidates,
-                "accepted": cut.accepted,
-                "yield": cut.passed,
-            }
-            for cut in made.shifts
-        ],
-        "screen_doubts": doubts_as_json(made.screen_doubts),
-    }
-
-
-def _cut_as_json(result: RecutResult) -> dict[str, Any]:
-
-    return {
-        "directory": str(result.directory),
-        "candidates": result.candidates,
-        "accepted": result.accepted,
-        "shards": result.shards,
-        "images_dropped": result.images_dropped,
-        "changed": list(result.changed),
-        "manifest_sha256": result.manifest_sha256,
-        "counts": result.counts,
-        **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
-    }

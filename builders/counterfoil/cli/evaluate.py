@@ -202,7 +202,6 @@ def _write_keys(
 
 
 def _print_table(evaluation: Evaluation) -> None:
-
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
@@ -280,7 +279,6 @@ def _print_sections(evaluation: Evaluation) -> None:
 
 def _named_places(words: list[str]) -> dict[str, str]:
     """NAME=PLACE, each name once."""
-
     found: dict[str, str] = {}
     problems = []
     for word in words:

@@ -11,13 +11,11 @@ import typer
 
 from counterfoil.cli.options import JsonOption, ManyValues, OpenOption, SetOption
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import note, open_page, print_json, say, terminal
+from counterfoil.cli.terminal import note, open_page, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
 from counterfoil.report.words import counted, points
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from counterfoil.mending.document import ArmResult, Collective, SetMeasured
     from counterfoil.mending.mend_models import MendResult
 
@@ -105,7 +103,6 @@ def mend(
     json: JsonOption = False,
 ) -> None:
     """Fit a model's head again with images of its failures; judge it beside controls, and leave it as a folder."""
-
     needed = {"--model": models, "--on": on, "--with": using, "--out": out}
     missing = [option for option, value in needed.items() if not value]
     if missing:
@@ -136,7 +133,6 @@ def mend(
 
 def _numbers(text: str | None) -> list[float] | None:
     """The values of --lambda. UserError for what is no number."""
-
     if text is None:
         return None
     found = []
@@ -149,7 +145,6 @@ def _numbers(text: str | None) -> list[float] | None:
 
 
 def _owned(written: Sequence[str]) -> dict[str, str]:
-
     found = {}
     for text in written:
         model, equals, dataset = text.partition("=")
@@ -170,15 +165,14 @@ def _print(result: MendResult) -> None:
         console.print(f"{model.name}: " * several + model.headline, markup=False, highlight=False, style="bold")
     for model in mended.models:
         names = [_head(arm) for arm in model.arms]
-        table = _table(f"{escape(model.name)}: accuracy (%)", "head", "λ", "images", *model.titles.values())
         before = [model.arms[0].of_set(name) for name in model.titles]
-        table.add_row("as it was", "", "", *(points(one.before if one else None) for one in before))
+        heads = [["as it was", "", "", *(points(one.before if one else None) for one in before)]]
         for arm, name in zip(model.arms, names, strict=True):
-            lam = "" if arm.lam is None else f"{arm.lam:g}"
-            cells = [_gain(arm.told(set)) for set in model.titles]
-            style = "dim" if arm.role == "retrained" else None
-            table.add_row(name, lam, f"{arm.images:,}" if arm.images else "", *cells, style=style)
-        console.print(table)
+            lam, images = "" if arm.lam is None else f"{arm.lam:g}", f"{arm.images:,}" if arm.images else ""
+            row = [name, lam, images, *(_gain(arm.told(set)) for set in model.titles)]
+            heads.append([f"[dim]{text}[/dim]" for text in row] if arm.role == "retrained" else row)
+        columns = ("head", "λ", "images", *model.titles.values())
+        print_rows(console, columns, heads, f"{escape(model.name)}: accuracy (%)")
         for name in (SEED, HELDOUT):
             console.print(f"{TITLES[name]}: {SET_NOTES[name]}; any new head gains there.", style="dim", highlight=False)
         for arm in model.arms:
@@ -186,20 +180,18 @@ def _print(result: MendResult) -> None:
                 console.print(f"{arm.name}: {arm.verdict}", markup=False, highlight=False)
         shown = [(arm, name) for arm, name in zip(model.arms, names, strict=True) if arm.role != "bound"]
         for kind, what in ((CONTEXT, "context"), (CLASS, "class")):
-            rows = model.changed(kind)
-            table = _table(None, what, "rows", "before (%)", *(name for _, name in shown))
-            for row in rows[:MOST_ROWS]:
-                name = row.set.removeprefix(kind)
-                cells = [
-                    _gain(row) if arm is model.spoken else points(one.after if (one := arm.of_set(row.set)) else None)
-                    for arm, _ in shown
-                ]
+            changed, rows = model.changed(kind), []
+            for one in changed[:MOST_ROWS]:
+                name = one.set.removeprefix(kind)
                 called = mended.classes.get(name, name) if kind == CLASS else name
-                table.add_row(escape(called), f"{row.rows:,}", points(row.before), *cells)
+                rows.append([escape(called), f"{one.rows:,}", points(one.before)])
+                for arm, _ in shown:
+                    own = arm.of_set(one.set)
+                    rows[-1].append(_gain(one) if arm is model.spoken else points(own.after if own else None))
             if rows:
-                console.print(table)
-            if len(rows) > MOST_ROWS:
-                say(f"{len(rows) - MOST_ROWS:,} more in mend.csv.")
+                print_rows(console, (what, "rows", "before (%)", *(name for _, name in shown)), rows)
+            if len(changed) > MOST_ROWS:
+                say(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
         if model.spoken.few:
             say(f"{counted(model.spoken.few, 'context')} of fewer than {FEWEST_LISTED} rows left out.")
     if mended.collective is not None:
@@ -219,30 +211,20 @@ def _print_collective(collective: Collective) -> None:
     from rich.markup import escape
 
     console = terminal(PIPED_WIDTH)
-    table = _table("failures in common (%)", "model", "failures", *map(escape, collective.models))
-    for name, count, row in zip(collective.models, collective.failures, collective.overlap, strict=True):
-        table.add_row(escape(name), f"{count:,}", *(points(value, decimals=0) for value in row))
-    console.print(table)
-    columns = ("images", "gain (points)", "of its own (%)", "more than λ = 0", "of its own (%) ")
-    table = _table("gain on debug heldout", "model", "with", *columns)
+    columns = ("model", "failures", *map(escape, collective.models))
+    rows = [
+        [escape(name), f"{count:,}", *(points(value, decimals=0) for value in row)]
+        for name, count, row in zip(collective.models, collective.failures, collective.overlap, strict=True)
+    ]
+    print_rows(console, columns, rows, "failures in common (%)")
+    rows = []
     for one in collective.kept:
         gains = [(one.heldout, one.kept), (one.over_retrained, one.kept_over_retrained)]
         cells = [text for gain, kept in gains for text in (points(gain, signed=True), points(kept, decimals=0))]
-        arm = escape(one.arm) + (" (its own)" if one.own else "")
-        table.add_row(escape(one.model), arm, f"{one.images:,}", *cells)
-    if collective.kept:
-        console.print(table)
-
-
-def _table(title: str | None, first: str, *others: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left")
-    table.add_column(first)
-    for column in others:
-        table.add_column(column, justify="left" if column == "with" else "right")
-    return table
+        rows.append([escape(one.model), escape(one.arm) + (" (its own)" if one.own else ""), f"{one.images:,}", *cells])
+    columns = ("model", "with", "images", "gain (points)", "of its own (%)", "more than λ = 0", "of its own (%) ")
+    if rows:
+        print_rows(console, columns, rows, "gain on debug heldout", left=(0, 1))
 
 
 def _head(arm: ArmResult) -> str:
@@ -254,7 +236,6 @@ def _head(arm: ArmResult) -> str:
 
 def _gain(one: SetMeasured | None) -> str:
     """The accuracy, and below it what was gained with its interval."""
-
     if one is None or one.after is None:
         return points(None)
     told = points(one.gain, signed=True)

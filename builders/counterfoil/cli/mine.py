@@ -11,7 +11,7 @@ import typer
 
 from counterfoil.cli.options import JsonOption, OpenOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import next_command, note, open_page, print_doubts, print_json, say, terminal
+from counterfoil.cli.terminal import next_command, note, open_page, print_doubts, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
 from counterfoil.report.words import counted, opening
 
@@ -117,7 +117,6 @@ def mine(
     json: JsonOption = False,
 ) -> None:
     """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
-
     if tries or class_name is not None or again is not None:
         others = {
             "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
@@ -195,10 +194,10 @@ def _print(result: MineResult) -> None:
             cells.append(
                 (words, *(f"{each.text} [dim]({each.interval})[/dim]" if each.interval else each.text for each in row))
             )
-        _print_table(("finding", *columns), cells)
+        print_rows(terminal(PIPED_WIDTH), ("finding", *columns), cells)
     elif findings.answered is not None:
         columns, classes = classes_table(findings.answered)
-        _print_table(columns, [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]])
+        print_rows(terminal(PIPED_WIDTH), columns, [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]])
         if many := findings.answered.labels_in_all:
             say(f"{counted(many, 'label')} to look at: the classifier is sure of another class.")
     for told in _notes(result):
@@ -208,18 +207,6 @@ def _print(result: MineResult) -> None:
             say(f"{name + ':':<13}{result.files[name]}")
     if "recipe" in result.files:
         next_command("counterfoil", "build", str(result.files["recipe"]), "--out", f"{result.directory.name}-built")
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left")
-    for row in rows:
-        table.add_row(*row)
-    terminal(PIPED_WIDTH).print(table)
 
 
 def _notes(result: MineResult) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterfoil.cli.options import JsonOption
-from counterfoil.cli.terminal import next_command, note, print_json, terminal
+from counterfoil.cli.terminal import fields_of, next_command, note, print_json, terminal
 from counterfoil.errors import UserError
 from counterfoil.progress import listening
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 MOST_KEPT = 5
+_OF_A_MODEL = ("license", "base_model", "datasets")
 
 
 @app.command(epilog="Example: counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0")
@@ -55,28 +56,26 @@ def publish(
     json: JsonOption = False,
 ) -> None:
     """Publish a dataset, or a --model: verified first, one commit, compared and read back; run again to resume."""
-
     _refuse_unfit(model, repo, create_pr, files_per_commit, license)
     note(f"{dataset}: loading libraries and verifying")
-    if model:
-        assert repo is not None
-        _publish_model(dataset, repo, public, revision, tag, license, yes, json)
-        return
-    from counterfoil.publishing import publish
+    from counterfoil.publishing import publish, publish_model
     from counterfoil.publishing.publish_dataset import FILES_PER_COMMIT
 
+    def confirm(ahead: Preview) -> bool:
+        return bar.paused(lambda: _confirmed(ahead, yes))
+
+    done: Publication | PublishedModel | None
     with _Bar() as bar:
-        done = publish(
-            dataset,
-            repo,
-            public=public,
-            revision=revision,
-            tag=tag,
-            create_pr=create_pr,
-            files_per_commit=files_per_commit or FILES_PER_COMMIT,
-            confirm=lambda ahead: bar.paused(lambda: _confirmed(ahead, yes)),
-            tell=note,
-        )
+        if model:
+            done = publish_model(
+                dataset, repo or "", public=public, revision=revision, tag=tag, license=license, confirm=confirm,
+                tell=note,
+            )  # fmt: skip
+        else:
+            done = publish(
+                dataset, repo, public=public, revision=revision, tag=tag, create_pr=create_pr,
+                files_per_commit=files_per_commit or FILES_PER_COMMIT, confirm=confirm, tell=note,
+            )  # fmt: skip
     if done is None:
         note("Nothing was sent.")
         raise typer.Exit(1)
@@ -90,7 +89,6 @@ def _refuse_unfit(
     model: bool, repo: str | None, create_pr: bool, files_per_commit: int | None, license: str | None
 ) -> None:
     """UserError for options of a dataset with a model, and the other way round."""
-
     problems = []
     if model and repo is None:
         problems.append("--model needs the name of a repository: counterfoil publish DIR USER/NAME --model")
@@ -102,41 +100,8 @@ def _refuse_unfit(
         raise UserError(problems)
 
 
-def _publish_model(
-    folder: Path,
-    repo: str,
-    public: bool | None,
-    revision: str | None,
-    tag: str | None,
-    license: str | None,
-    yes: bool,
-    json: bool,
-) -> None:
-    from counterfoil.publishing import publish_model
-
-    with _Bar() as bar:
-        done = publish_model(
-            folder,
-            repo,
-            public=public,
-            revision=revision,
-            tag=tag,
-            license=license,
-            confirm=lambda ahead: bar.paused(lambda: _confirmed(ahead, yes)),
-            tell=note,
-        )
-    if done is None:
-        note("Nothing was sent.")
-        raise typer.Exit(1)
-    if json:
-        print_json(_model_as_json(done))
-    else:
-        _print_model(done)
-
-
 def _confirmed(ahead: Preview, yes: bool) -> bool:
     """Show what is going to happen; ask, unless told not to."""
-
     for line in preview_lines(ahead):
         note(line)
     if yes:
@@ -229,71 +194,41 @@ class _Bar:
         )
 
 
-def _as_json(done: Publication) -> dict[str, Any]:
+def _as_json(done: Publication | PublishedModel) -> dict[str, Any]:
+    from counterfoil.publishing import Publication
+
     changes = done.preview.changes
+    of_dataset = isinstance(done, Publication)
     return {
-        "repo": done.repo,
-        "url": done.url,
-        "branch": done.branch,
-        "commit": done.commit,
-        "commits": done.commits,
-        "private": done.private,
-        "tag": done.tag,
-        "pull_request": done.pull_request,
+        **fields_of(done, "repo", "url", "branch", "commit", "commits", "private", "tag"),
+        **(fields_of(done, "pull_request") if of_dataset else {}),
         "files": done.files,
         "added": len(changes.added),
         "replaced": len(changes.replaced),
         "deleted": len(changes.deleted),
-        "kept": list(changes.kept),
+        "kept": changes.kept,
         "bytes": done.bytes_changed,
-        "configs_loaded": done.configs_loaded,
+        **(fields_of(done, "configs_loaded") if of_dataset else fields_of(done.metadata, *_OF_A_MODEL)),
     }
 
 
-def _model_as_json(done: PublishedModel) -> dict[str, Any]:
-    changes = done.preview.changes
-    return {
-        "repo": done.repo,
-        "url": done.url,
-        "branch": done.branch,
-        "commit": done.commit,
-        "commits": done.commits,
-        "private": done.private,
-        "tag": done.tag,
-        "files": done.files,
-        "added": len(changes.added),
-        "replaced": len(changes.replaced),
-        "deleted": len(changes.deleted),
-        "kept": list(changes.kept),
-        "bytes": done.bytes_changed,
-        "license": done.metadata.license,
-        "base_model": list(done.metadata.base_model),
-        "datasets": list(done.metadata.datasets),
-    }
-
-
-def _print_model(done: PublishedModel) -> None:
+def _print_done(done: Publication | PublishedModel) -> None:
+    from counterfoil.publishing import Publication
 
     console = terminal(120)
-    where = f"{done.branch}, commit {done.commit[:12]}"
+    where, of_dataset = f"{done.branch}, commit {done.commit[:12]}", isinstance(done, Publication)
+    if of_dataset and done.pull_request:
+        where = f"pull request {done.pull_request}"
     if done.files_changed:
         console.print(f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False)
     else:
-        console.print(f"Nothing differed: {where} is the model.", highlight=False)
+        what = "directory" if of_dataset else "model"
+        console.print(f"Nothing differed: {where} is the {what}.", highlight=False)
+    if of_dataset:
+        read = f"a row of each of {done.configs_loaded} configs loaded"
+        console.print(f"Every remote file was compared, and {read}.", highlight=False)
     console.print(f"{done.url} ({'private' if done.private else 'public'})", highlight=False)
-    note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")
-
-
-def _print_done(done: Publication) -> None:
-
-    console = terminal(120)
-    where = f"pull request {done.pull_request}" if done.pull_request else f"{done.branch}, commit {done.commit[:12]}"
-    if done.files_changed:
-        console.print(f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False)
+    if of_dataset:
+        next_command("counterfoil", "verify", done.repo)
     else:
-        console.print(f"Nothing differed: {where} is the directory.", highlight=False)
-    console.print(
-        f"Every remote file was compared, and a row of each of {done.configs_loaded} configs loaded.", highlight=False
-    )
-    console.print(f"{done.url} ({'private' if done.private else 'public'})", highlight=False)
-    next_command("counterfoil", "verify", done.repo)
+        note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")

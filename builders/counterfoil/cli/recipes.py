@@ -11,7 +11,7 @@ import typer
 
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import fit, note, print_json, say, terminal
+from counterfoil.cli.terminal import fit, note, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
 from counterfoil.report.words import counted
 
@@ -114,21 +114,15 @@ def _init_as_json(result: InitResult) -> dict[str, Any]:
 
 
 def _print_init(result: InitResult) -> None:
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
-    recipe = result.recipe
+    recipe, console = result.recipe, terminal(_WIDTH)
     splits = list(dict.fromkeys((recipe.source.train_split, recipe.source.validation_split)))
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("class")
-    for split in splits:
-        table.add_column(escape(fit(split)), justify="right")
+    rows = []
     for each in recipe.classes[:MOST_CLASSES]:
         images = result.images[each.name]
-        table.add_row(escape(fit(each.name)), *("?" if images is None else f"{images[split]:,}" for split in splits))
-    console = terminal(_WIDTH)
-    console.print(table)
+        rows.append([escape(fit(each.name)), *("?" if images is None else f"{images[split]:,}" for split in splits)])
+    print_rows(console, ("class", *(escape(fit(split)) for split in splits)), rows)
     if len(recipe.classes) > MOST_CLASSES:
         console.print(f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them all\n")
     for said in (*result.notes, result.models):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from counterfoil.cli.options import JsonOption, ManyValues, OpenOption
-from counterfoil.cli.terminal import next_command, note, open_page, print_json, say, terminal
+from counterfoil.cli.terminal import next_command, note, open_page, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
 from counterfoil.report.words import counted, number, points
 
@@ -65,7 +65,6 @@ def review(
     json: JsonOption = False,
 ) -> None:
     """Write a page on which people select images, or count their --answers: how often each image is selected."""
-
     if answers:
         given = {"--out": out, "--images": images, "--shift": shifts, "--source": source, "--seed": seed or None}
         given |= {"--task": None if task == "both" else task, "--no-controls": None if controls else True}
@@ -87,9 +86,8 @@ def review(
 
 
 def _show_page(made: ReviewPage, json: bool) -> None:
-
     if json:
-        print_json(_page_as_json(made))
+        print_json(asdict(made))
     else:
         say(str(made.page))
     of_classes = f"{len(made.classes)} of {counted(made.all_classes, 'class', 'classes')}"
@@ -109,7 +107,6 @@ def _show_page(made: ReviewPage, json: bool) -> None:
 
 
 def _show_answers(result: Review, json: bool) -> None:
-
     if json:
         print_json(result.to_json())
     else:
@@ -136,29 +133,17 @@ def _show_answers(result: Review, json: bool) -> None:
 
 
 def _print_table(result: Review) -> None:
-    from rich.table import Table
-
-    table = Table(
-        "shift", title="Selection frequency in percent, with 95 % intervals over images", title_justify="left"
-    )
-    for task in ("class", "shift"):
-        for name in (f"shows its {task}", "images", "kappa"):
-            table.add_column(name, justify="right")
-    shifts = result.selection.shifts
+    shifts, rows = result.selection.shifts, []
     for shift in shifts[:_MOST_ROWS]:
-        cells: list[str] = []
+        rows.append([shift.name])
         for one in (shift.by_class, shift.by_shift):
             if one is None:
-                cells += ["–", "–", "–"]
+                rows[-1] += ["–", "–", "–"]
                 continue
             selected, low, high = (points(getattr(one.selected, name)) for name in ("value", "low", "high"))
-            cells += [f"{selected} ({low} to {high})", str(one.images), number(one.kappa)]
-        table.add_row(shift.name, *cells)
-    terminal(120).print(table)
+            rows[-1] += [f"{selected} ({low} to {high})", str(one.images), number(one.kappa)]
+    columns = ("shift", "shows its class", "images", "kappa", "shows its shift", "images", "kappa")
+    title = "Selection frequency in percent, with 95 % intervals over images"
+    print_rows(terminal(120), columns, rows, title)
     if len(shifts) > _MOST_ROWS:
         say(f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}")
-
-
-def _page_as_json(made: ReviewPage) -> dict[str, Any]:
-
-    return {**asdict(made), "directory": str(made.directory), "page": str(made.page)}

@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,6 @@ def note(text: str) -> None:
 
 def print_doubts(lines: Sequence[str]) -> None:
     """What speaks against CLIP (`ScreenDoubts.lines`), before what rests on it: on stderr, a line each."""
-
     for at, line in enumerate(lines):
         note(line if at else f"Warning: {line}")
 
@@ -100,10 +99,15 @@ def show_in_browser(address: str) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """Print a value to stdout as JSON."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    """Print a value to stdout as JSON, paths as text."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     # Names of files may hold half a character, which no terminal and no file takes; JSON spells it.
-    typer.echo(text if text.isascii() or _is_text(text) else json.dumps(value, indent=2))
+    typer.echo(text if text.isascii() or _is_text(text) else json.dumps(value, indent=2, default=str))
+
+
+def fields_of(value: Any, *names: str) -> dict[str, Any]:
+    """Some fields of a result, as JSON has them under their own names."""
+    return {name: getattr(value, name) for name in names}
 
 
 def _is_text(text: str) -> bool:
@@ -114,21 +118,38 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def print_table(console: Console, shown: Table, most: int, where: str) -> None:
-    """The first `most` rows, the small print of a cell below its text; what is cut off stands in the file `where`."""
+def print_rows(
+    console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", left: Sequence[int] = (0,)
+) -> None:
+    """A table of texts in rich's markup, in which names are escaped; the columns `left` are words, the others numbers."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table as Rich
 
-    shown = shown.first(most, "rows", where)
-    table = Rich(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=escape(shown.caption), title_justify="left")
-    for column in shown.columns:
-        label = escape(column.label) + (f"\n[dim]{column.note}[/dim]" if column.note else "")
-        table.add_column(label, justify="right" if column.kind == "number" else "left", overflow="fold")
-    for row in shown.rows:
-        cells = [escape(cell.text) + (f"\n[dim]{escape(cell.below)}[/dim]" if cell.below else "") for cell in row.cells]
-        table.add_row(*cells, style="dim" if row.style else None)
+    table = Rich(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title or None, title_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
+
+
+def print_table(console: Console, shown: Table, most: int, where: str) -> None:
+    """The first `most` rows, the small print of a cell below its text; what is cut off stands in the file `where`."""
+    from rich.markup import escape
+
+    def cell(text: str, below: str) -> str:
+        return escape(text) + (f"\n[dim]{below}[/dim]" if below else "")
+
+    shown = shown.first(most, "rows", where)
+    rows = [[cell(each.text, escape(each.below)) for each in row.cells] for row in shown.rows]
+    quiet = [[f"[dim]{text}[/dim]" for text in cells] for cells in rows]
+    print_rows(
+        console,
+        [cell(column.label, column.note) for column in shown.columns],
+        [dim if row.style else own for row, own, dim in zip(shown.rows, rows, quiet, strict=True)],
+        escape(shown.caption),
+        [place for place, column in enumerate(shown.columns) if column.kind != "number"],
+    )
     if shown.more:
         console.print(escape(shown.more))
 
