@@ -160,11 +160,10 @@ def build(
             "Parts are made of a recipe; a dataset directory is one too: counterfoil build DATASET --shards K/N.",
         )
     choice = EngineChoice(engine, address, collect)
-    if source is not None:
+    loaded = None if recipe is None else load_recipe(recipe, overrides or ())
+    if loaded is None:
         note(f"{source} → {out}: loading libraries and checking what it is made from")
     else:
-        assert recipe is not None
-        loaded = load_recipe(recipe, overrides or ())
         if told := license_note(loaded.license):
             note(told)
         note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
@@ -179,8 +178,10 @@ def build(
                 engine=choice,
             )  # fmt: skip
         elif shards is None:
+            assert loaded is not None
             result = build(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice)
         else:
+            assert recipe is not None
             result = build(
                 recipe, out, overrides=overrides or (), device=device, workers=workers, allow_mixed=allow_mixed,
                 engine=choice, shards=shards,

@@ -215,20 +215,19 @@ def _as_json(done: Publication | PublishedModel) -> dict[str, Any]:
 def _print_done(done: Publication | PublishedModel) -> None:
     from counterfoil.publishing import Publication
 
-    console = terminal(120)
-    where, of_dataset = f"{done.branch}, commit {done.commit[:12]}", isinstance(done, Publication)
-    if of_dataset and done.pull_request:
-        where = f"pull request {done.pull_request}"
+    console, where, what = terminal(120), f"{done.branch}, commit {done.commit[:12]}", "model"
+    if isinstance(done, Publication):
+        what = "directory"
+        where = f"pull request {done.pull_request}" if done.pull_request else where
     if done.files_changed:
         console.print(f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False)
     else:
-        what = "directory" if of_dataset else "model"
         console.print(f"Nothing differed: {where} is the {what}.", highlight=False)
-    if of_dataset:
+    address = f"{done.url} ({'private' if done.private else 'public'})"
+    if isinstance(done, Publication):
         read = f"a row of each of {done.configs_loaded} configs loaded"
-        console.print(f"Every remote file was compared, and {read}.", highlight=False)
-    console.print(f"{done.url} ({'private' if done.private else 'public'})", highlight=False)
-    if of_dataset:
+        console.print(f"Every remote file was compared, and {read}.\n{address}", highlight=False)
         next_command("counterfoil", "verify", done.repo)
     else:
+        console.print(address, highlight=False)
         note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")

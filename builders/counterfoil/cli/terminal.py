@@ -121,7 +121,7 @@ def _is_text(text: str) -> bool:
 def print_rows(
     console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", left: Sequence[int] = (0,)
 ) -> None:
-    """A table of texts in rich's markup, in which names are escaped; the columns `left` are words, the others numbers."""
+    """A table of texts in rich's markup, names in it escaped; the columns `left` are words, the others numbers."""
     from rich import box
     from rich.table import Table as Rich
 

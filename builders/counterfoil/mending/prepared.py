@@ -434,8 +434,8 @@ class Prepared:
 
     def every_mined(self) -> list[tuple[str, Mined]]:
         """Everything that was mined and is learned from, images and weights, by name."""
-        found = [(debug.name, debug.mined) for _, debug in self.drawn()]
-        return found + [(arm.name, arm.mined) for arm in self.arms if arm.weights is not None]
+        images: list[tuple[str, Mined]] = [(debug.name, debug.mined) for _, debug in self.drawn()]
+        return images + [(arm.name, arm.mined) for arm in self.arms if arm.weights is not None]
 
 
 def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given], settings: MendSettings) -> Prepared:
