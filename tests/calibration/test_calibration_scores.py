@@ -21,14 +21,14 @@ def test_every_step_counts_as_a_build_compares(values: np.ndarray, random) -> No
     passes = np.array([random.random() < 0.7 for _ in values])
     kept = np.array([random.random() < 0.5 for _ in values])
     steps = steps_of(values, passes, kept)
-    assert 2 <= len(steps.thresholds) <= MOST_STEPS
-    assert list(steps.thresholds) == sorted(set(steps.thresholds))
-    for at, threshold in enumerate(steps.thresholds):
+    assert 2 <= len(steps["thresholds"]) <= MOST_STEPS
+    assert list(steps["thresholds"]) == sorted(set(steps["thresholds"]))
+    for at, threshold in enumerate(steps["thresholds"]):
         above = values >= np.float32(threshold)
-        assert steps.at_or_above[at] == above.sum()
-        assert steps.accepted[at] == (above & passes).sum()
-        assert steps.missing[at] == (above & passes & ~kept).sum()
-    assert (steps.at_or_above[0], steps.at_or_above[-1]) == (values.size, 0)
+        assert steps["atOrAbove"][at] == above.sum()
+        assert steps["accepted"][at] == (above & passes).sum()
+        assert steps["missing"][at] == (above & passes & ~kept).sum()
+    assert (steps["atOrAbove"][0], steps["atOrAbove"][-1]) == (values.size, 0)
 
 
 @given(scores, st.randoms(use_true_random=False), st.one_of(st.none(), st.floats(-1, 1)), st.integers(8, 60))

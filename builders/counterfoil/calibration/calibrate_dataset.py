@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from counterfoil import __version__
 from counterfoil.calibration.scores import (
     DECIMALS,
     ObjectGroup,
-    ObjectScores,
     ShiftScores,
     object_groups,
     scores_of,
@@ -39,16 +38,17 @@ from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.report.templates import template_environment
+from counterfoil.report.words import spoken
 from counterfoil.screen import ScreenDoubts, screen_doubts
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
 
 if TYPE_CHECKING:
-    from counterfoil.keep import KeepRule
     from counterfoil.recipe import Recipe
     from counterfoil.store import Receipt
 
+AS_IT_IS = "as it is cut now"
 SIDE = 96
 _QUALITY = 75
 # A picture of a photograph takes about 4 kB in the page, so that they make it at most some 8 MB.
@@ -116,17 +116,28 @@ def pictures_of(
     for one in objects:
         places = spread(one.scores, one.has_image, one.threshold, int(share * MOST_A_CLASS))
         chosen |= {(int(one.units[place]), int(one.ranks[place])) for place in places}
-    keys: dict[int, set[str]] = {}
-    for unit, rank in chosen:
-        keys.setdefault(int(scores[unit].shards[rank]), set()).add(_sample_key(recipe, scores[unit], rank))
-    uris: dict[str, str] = {}
-    for at, own in sorted(keys.items()):
-        uris |= _read(directory, receipts[at], own)
-    return [
-        _picture(recipe, scores[unit], unit, rank, uris)
-        for unit, rank in sorted(chosen)
-        if _sample_key(recipe, scores[unit], rank) in uris
-    ]
+    keys: dict[int, dict[str, tuple[int, int]]] = {}
+    for unit, rank in sorted(chosen):
+        own = scores[unit]
+        key = sample_key(own.shift.name, recipe.classes[int(own.labels[rank])].id, int(own.indices[rank]))
+        keys.setdefault(int(own.shards[rank]), {})[key] = (unit, rank)
+    found: dict[tuple[int, int], Picture] = {}
+    for at, wanted_keys in sorted(keys.items()):
+        for key, uri in _read(directory, receipts[at], wanted_keys.keys()).items():
+            unit, rank = wanted_keys[key]
+            own = scores[unit]
+            found[unit, rank] = Picture(
+                unit=unit,
+                rank=rank,
+                key=key,
+                class_name=recipe.classes[int(own.labels[rank])].name,
+                shift=own.shift.name,
+                score=float(own.scores[rank]) if own.is_screened else None,
+                object_score=float(own.object_scores[rank]),
+                contrast=None if own.contrast is None else float(own.contrast[rank]),
+                uri=uri,
+            )
+    return [found[place] for place in sorted(found)]
 
 
 def spread(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
@@ -149,40 +160,18 @@ def spread(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: 
     return sorted(int(there[place]) for place in chosen)
 
 
-def _sample_key(recipe: Recipe, own: ShiftScores, rank: int) -> str:
-    return sample_key(own.shift.name, recipe.classes[int(own.labels[rank])].id, int(own.indices[rank]))
-
-
-def _picture(recipe: Recipe, own: ShiftScores, unit: int, rank: int, uris: Mapping[str, str]) -> Picture:
-    key = _sample_key(recipe, own, rank)
-    return Picture(
-        unit=unit,
-        rank=rank,
-        key=key,
-        class_name=recipe.classes[int(own.labels[rank])].name,
-        shift=own.shift.name,
-        score=float(own.scores[rank]) if own.is_screened else None,
-        object_score=float(own.object_scores[rank]),
-        contrast=None if own.contrast is None else float(own.contrast[rank]),
-        uri=uris[key],
-    )
-
-
-def _read(directory: Path, receipt: Receipt, keys: set[str]) -> dict[str, str]:
+def _read(directory: Path, receipt: Receipt, keys: Set[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for what in ("data", "rejected"):
         file = receipt.file(what)
         if file is not None:
             left = keys - found.keys()
             for key, encoded in encoded_images(directory / file.path, left) if left else ():
-                found[key] = _uri(encoded, f"{file.path}: {key}")
+                with io.BytesIO() as small:
+                    picture = reduced(encoded, f"{file.path}: {key}", SIDE)
+                    picture.save(small, "WEBP", quality=_QUALITY, method=6)
+                    found[key] = f"data:image/webp;base64,{base64.b64encode(small.getvalue()).decode()}"
     return found
-
-
-def _uri(encoded: bytes, where: str) -> str:
-    with io.BytesIO() as file:
-        reduced(encoded, where, SIDE).save(file, "WEBP", quality=_QUALITY, method=6)
-        return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def calibration_page(
@@ -204,16 +193,30 @@ def calibration_page(
     has sliders of objects too. `candidates` and `n_shifts` tell of what is not shown,
     `doubts` why CLIP may not know the classes, a line each.
     """
-    filters = {"spoken": lambda name: name.replace("_", " "), "number": lambda count: f"{count:,}"}
+    filters = {"spoken": spoken, "number": "{:,}".format}
     environment = template_environment(TEMPLATE, filters)
     objects = shown_groups(groups)
     stores: dict[str, list[tuple[int, Picture]]] = {}
     for at, picture in enumerate(pictures):
         stores.setdefault(picture.shift, []).append((at, picture))
-    everywhere = len(groups) == 1 and all(_own_threshold(recipe, each.shift.name) is None for each in scores)
+    specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
+    everywhere = len(groups) == 1 and all(specs[each.shift.name].object_threshold is None for each in scores)
+    shifts = recipe.all_shifts()
     data = {
         "exact": exact,
-        "units": [_unit(each) for each in scores],
+        "units": [
+            {
+                "name": each.shift.name,
+                "key": _yaml_key(each.shift.name),
+                "base": each.shift.name == BASE,
+                "candidates": each.candidates,
+                "scored": int(each.scores.size),
+                # Also where the page has no slider for it; what has no score is reached by nothing.
+                "threshold": (2.0 if each.threshold is None else each.threshold) if each.is_screened else None,
+                "contrast": each.least_contrast if each.contrast is not None else None,
+            }
+            for each in scores
+        ],
         "rows": _rows(scores) if exact else None,
         "shifts": [{"unit": unit, **_shift(scores[unit], exact)} for unit in shown],
         "contrasts": [
@@ -225,10 +228,21 @@ def calibration_page(
             {
                 "units": list(group.units),
                 "screen": everywhere,
-                "values": _values(recipe, group),
-                "objects": [_object(one) for one in own.objects],
+                # What the object must reach, by label, also of classes without a slider.
+                "values": [thresholds.get(cls.label, -1.0) for cls in recipe.classes],
+                "objects": [
+                    {
+                        "id": one.cls.id,
+                        "key": _yaml_key(one.cls.id),
+                        "label": one.cls.label,
+                        "starts": [{"text": AS_IT_IS, "value": one.threshold}],
+                        "thresholds": thresholds_over(one.scores),
+                    }
+                    for one in own.objects
+                ],
             }
             for group, own in zip(groups, objects, strict=True)
+            for thresholds in [{one.cls.label: one.threshold for one in group.objects}]
         ],
         "pictures": [_picture_data(picture, scores) for picture in pictures],
         "head": layer_head(recipe),
@@ -249,24 +263,15 @@ def calibration_page(
         n_shifts=n_shifts,
         n_objects=sum(len(group.objects) for group in groups),
         n_shown_objects=sum(len(group.objects) for group in objects),
-        other_rules=sorted({name for shift in recipe.all_shifts() for name in _other_rules(shift.keep)}),
-        quotas=sorted({shift.accepted for shift in recipe.all_shifts() if shift.accepted is not None}),
+        other_rules=[  # whose decisions the page does not know
+            name
+            for name, kind in sorted(KEEP_RULES.items())
+            if name not in _KNOWN and any(type(rule) is kind for shift in shifts for rule in shift.keep)
+        ],
+        quotas=sorted({shift.accepted for shift in shifts if shift.accepted is not None}),
         doubts=doubts,
         version=__version__,
     )
-
-
-def _unit(each: ShiftScores) -> dict[str, Any]:
-    """What the page's script knows of every shift, and of the base: how many candidates, and what they must reach."""
-    return {
-        "name": each.shift.name,
-        "key": _yaml_key(each.shift.name),
-        "base": each.shift.name == BASE,
-        "candidates": each.candidates,
-        "scored": int(each.scores.size),
-        "threshold": _start_value(each) if each.is_screened else None,
-        "contrast": each.least_contrast if each.contrast is not None else None,
-    }
 
 
 def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
@@ -289,8 +294,10 @@ def _packed(values: np.ndarray, form: str) -> str:
 
 def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
     """A slider of a shift: its steps, and where it starts. Without all scores also what each step accepts."""
-    value = shift.threshold
-    starts: list[dict[str, Any]] = [] if value is None else [{"text": _start(shift), "value": value}]
+    spec, value, start = shift.shift.threshold, shift.threshold, AS_IT_IS
+    if spec is not None and spec.percentile is not None:
+        start = f"the recipe’s percentile {spec.percentile:g}"
+    starts: list[dict[str, Any]] = [] if value is None else [{"text": start, "value": value}]
     for percentile in CANDIDATE_PERCENTILES:
         at = shift.at_percentile(percentile)
         if at is not None:
@@ -298,29 +305,10 @@ def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
             starts.append({"text": f"percentile {percentile:g}", "value": round(at, DECIMALS)})
     slider: dict[str, Any] = {"starts": starts, "thresholds": thresholds_over(shift.scores)}
     if not exact:
-        steps = steps_of(shift.scores, shift.others_pass, shift.has_image)
-        slider |= {"atOrAbove": steps.at_or_above, "accepted": steps.accepted, "missing": steps.missing}
+        slider |= steps_of(shift.scores, shift.others_pass, shift.has_image)
         for start in starts:
             start["accepted"] = shift.accepted_at(start["value"])
     return slider
-
-
-def _object(one: ObjectScores) -> dict[str, Any]:
-    return {
-        "id": one.cls.id,
-        "key": _yaml_key(one.cls.id),
-        "label": one.cls.label,
-        "starts": [{"text": "as it is cut now", "value": one.threshold}],
-        "thresholds": thresholds_over(one.scores),
-    }
-
-
-def _values(recipe: Recipe, group: ObjectGroup) -> list[float]:
-    """What the object must reach, by label, also of classes without a slider."""
-    values = [-1.0] * len(recipe.classes)
-    for one in group.objects:
-        values[one.cls.label] = one.threshold
-    return values
 
 
 def _contrast(recipe: Recipe, shift: ShiftScores) -> dict[str, Any]:
@@ -329,7 +317,7 @@ def _contrast(recipe: Recipe, shift: ShiftScores) -> dict[str, Any]:
     steps = recipe.screen.keep if spec.keep is None else spec.keep
     value = shift.least_contrast or 0
     return {
-        "starts": [{"text": "as it is cut now", "value": value}],
+        "starts": [{"text": AS_IT_IS, "value": value}],
         "thresholds": list(range(256)),
         "keep": [step.model_dump(mode="json") for step in steps],
     }
@@ -347,28 +335,6 @@ def _picture_data(picture: Picture, scores: Sequence[ShiftScores]) -> dict[str, 
         "contrast": picture.contrast,
         "passes": bool(own.others_pass[picture.rank]),
     }
-
-
-def _start(shift: ShiftScores) -> str:
-    spec = shift.shift.threshold
-    if spec is not None and spec.percentile is not None:
-        return f"the recipe’s percentile {spec.percentile:g}"
-    return "as it is cut now"
-
-
-def _start_value(shift: ShiftScores) -> float:
-    """Where the shift stands, also where the page has no slider for it; what has no score is reached by nothing."""
-    return 2.0 if shift.threshold is None else shift.threshold
-
-
-def _own_threshold(recipe: Recipe, shift: str) -> object:
-    spec = recipe.prompts.base if shift == BASE else recipe.prompts.shifts[shift]
-    return spec.object_threshold
-
-
-def _other_rules(rules: Sequence[KeepRule]) -> list[str]:
-    """Keep rules of a shift whose decisions the page does not know."""
-    return [name for name, kind in KEEP_RULES.items() for rule in rules if type(rule) is kind and name not in _KNOWN]
 
 
 def _yaml_key(name: str) -> str:

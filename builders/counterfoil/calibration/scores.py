@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,18 +141,18 @@ def scores_of(
             kept = row["reason"] == ACCEPTED or keeps_image(row["reason"], recipe.screen.keep_rejected)
             contrast = row.get("contrast")
             visible = all((row.get(name) or 0.0) <= most for name, most in limits[row["shift"]].items())
-            visible = visible and not _is_other(row.get(SOURCE_SIMILARITY), leasts[row["shift"]])
+            similarity, least_similar = row.get(SOURCE_SIMILARITY), leasts[row["shift"]]
+            if similarity is not None and least_similar is not None and similarity < least_similar:
+                visible = False  # an edit that is another picture than its row
             rows[row["shift"]].append(
                 (
                     score, row["object_score"], least, kept, row["label"], row["index"], at,
                     np.nan if contrast is None else contrast, visible,
                 )
             )  # fmt: skip
-    return tuple(_sorted(shift, rows[shift.name], failed[shift.name]) for shift in _in_order(recipe, names))
-
-
-def _in_order(recipe: Recipe, names: Collection[str]) -> Iterator[Shift]:
-    return (shift for shift in recipe.all_shifts() if shift.name in names)
+    return tuple(
+        _sorted(shift, rows[shift.name], failed[shift.name]) for shift in recipe.all_shifts() if shift.name in rows
+    )
 
 
 def _sorted(shift: Shift, rows: list[tuple[Any, ...]], failed: int) -> ShiftScores:
@@ -173,10 +173,6 @@ def _least_similarity(shift: Shift) -> np.float32 | None:
     """The similarity of an edit and its row that a keep rule of the shift asks for, as its column holds it."""
     asked = (getattr(rule, "similarity", None) for rule in shift.keep)
     return next((np.float32(value) for value in asked if value is not None), None)
-
-
-def _is_other(similarity: float | None, least: np.float32 | None) -> bool:
-    return similarity is not None and least is not None and bool(similarity < least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,20 +246,6 @@ def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Thresholds at equal steps, ascending, and the candidates at or above each: all, accepted, and without image.
-
-    `at_or_above` counts all candidates, `accepted` those whose object passes too, and `missing` those of the
-    accepted whose image was not kept. At the first threshold every candidate passes, at the last none.
-    """
-
-    thresholds: tuple[float, ...]
-    at_or_above: tuple[int, ...]
-    accepted: tuple[int, ...]
-    missing: tuple[int, ...]
-
-
 def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
     """Round thresholds at equal steps over scores [n, float32]: every score reaches the first, none the last."""
     if scores.size == 0:
@@ -275,18 +257,22 @@ def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
     return tuple(round(number * step, DECIMALS) for number in range(first, last + 1))
 
 
-def steps_of(scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray) -> Steps:
-    """Steps over scores [n, float32]; compared as a build compares: score >= threshold, both float32."""
-    if scores.size == 0:
-        return Steps((0.0,), (0,), (0,), (0,))
+def steps_of(
+    scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray
+) -> dict[str, tuple[float, ...] | tuple[int, ...]]:
+    """The `thresholds` over scores [n, float32], and the candidates at or above each, under the names of the page.
+
+    `atOrAbove` counts all candidates, `accepted` those whose object passes too, and `missing` those of the accepted
+    whose image was not kept. Compared as a build compares: score >= threshold, both float32.
+    """
     thresholds = thresholds_over(scores)
     edges = np.array(thresholds, np.float32)
-    return Steps(
-        thresholds,
-        _at_or_above(scores, edges),
-        _at_or_above(scores[object_passes], edges),
-        _at_or_above(scores[object_passes & ~has_image], edges),
-    )
+    return {
+        "thresholds": thresholds,
+        "atOrAbove": _at_or_above(scores, edges),
+        "accepted": _at_or_above(scores[object_passes], edges),
+        "missing": _at_or_above(scores[object_passes & ~has_image], edges),
+    }
 
 
 def _at_or_above(scores: np.ndarray, edges: np.ndarray) -> tuple[int, ...]:
