@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import render
-from counterfoil.label_checks.judge import JudgedClass, label_error_of_shift
+from counterfoil.label_checks import JudgedClass, label_error_of_shift
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, guesses
 
 if TYPE_CHECKING:

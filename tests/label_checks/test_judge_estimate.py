@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from counterfoil.label_checks import checks_of_dataset, judged_checks
-from counterfoil.label_checks.judge import (
+from counterfoil.label_checks import (
     OTHER,
     JudgedClass,
+    checks_of_dataset,
     counted,
+    judged_checks,
     label_error_of_class,
     label_error_of_shift,
     validation_of,

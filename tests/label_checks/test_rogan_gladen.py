@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from counterfoil.label_checks.judge import (
+from counterfoil.label_checks import (
     JudgedClass,
     is_told_apart,
     label_error_of_class,

@@ -20,8 +20,7 @@ from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.label_checks import Task, read_people
-from counterfoil.label_checks.people import TaskResult
+from counterfoil.label_checks import Task, TaskResult, read_people
 from counterfoil.plan import Sample
 from counterfoil.publishing.files import is_owned
 from counterfoil.report.labels import spoken_labels

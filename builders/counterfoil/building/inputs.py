@@ -25,7 +25,7 @@ from counterfoil.engines import Engine
 from counterfoil.engines.called_on import called_on
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
-from counterfoil.label_checks.judge import VALIDATION, without_validation
+from counterfoil.label_checks import VALIDATION, without_validation
 from counterfoil.models import pin_model
 from counterfoil.models.adapters import pin_adapter
 from counterfoil.models.clip import load_clip, pin_clip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from counterfoil.label_checks.judge import MOST_A_CLASS, OTHER, counted
+from counterfoil.label_checks import MOST_A_CLASS, OTHER, counted
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.devices import one_thread
 from counterfoil.models.loading_errors import skipped_reason

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.keep.failure_names import TOP1
 from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, judge_column
-from counterfoil.label_checks.judge import without_validation
+from counterfoil.label_checks import without_validation
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import PREFIX, pin_zero_shot
 from counterfoil.models.clip import pin_clip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from counterfoil.dataset.faults import RESTORE, Fault, told
 from counterfoil.dataset.standing import StandingDataset
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.label_checks.judge import validation_of
+from counterfoil.label_checks import validation_of
 from counterfoil.models.names import COMMIT
 from counterfoil.plan import Edited, Plan, Retrieved, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json

@@ -21,7 +21,7 @@ from counterfoil.evaluation.scores import ModelAnswers
 from counterfoil.evaluation.statistics import ClassUnits, Drops
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
-from counterfoil.label_checks.judge import without_validation
+from counterfoil.label_checks import without_validation
 from counterfoil.progress import track
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult

@@ -16,7 +16,7 @@ from counterfoil.building.judges import pin_judges
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.pinned_models import wrong_model
 from counterfoil.errors import UserError
-from counterfoil.label_checks.judge import without_validation
+from counterfoil.label_checks import without_validation
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.names import without_folders
 from counterfoil.sources.pool import wrong_pool

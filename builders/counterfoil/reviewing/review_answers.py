@@ -15,15 +15,17 @@ from counterfoil.building.closing import close_again
 from counterfoil.csv_text import csv_text
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure
-from counterfoil.label_checks import TASKS, Selection, Task
-from counterfoil.label_checks.judge import share_of
-from counterfoil.label_checks.people import (
+from counterfoil.label_checks import (
+    TASKS,
     AllControls,
     ControlsPassed,
     RaterResult,
     Selected,
+    Selection,
     ShiftSelected,
+    Task,
     TaskResult,
+    share_of,
 )
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import CheckedShare

@@ -1,28 +1,35 @@
-"""What a second judge says of a dataset's labels: how many are false, by how often it disagrees and how often it errs.
+"""Whether labels are still true: what a second judge says, and what people say, or nobody; as numbers.
 
-By Rogan and Gladen 1978: a judge disagrees with the label c of an image where the label is false and it sees so, and
-where the label is true and it errs. With q the share of disagreement, f that among images that truly are of c, and s
-that among images of other classes, q = p·s + (1 - p)·f, so that the share of false labels is p = (q - f) / (s - f), cut
-to 0 … 1.
+**A judge.** How many labels are false, from how often it disagrees with them and how often it errs, by Rogan and Gladen
+1978: it disagrees with the label c of an image where the label is false and it sees so, and where the label is true and
+it errs. With q the share of disagreement, f that among images that truly are of c, and s that among images of other
+classes, q = p·s + (1 - p)·f, so that the share of false labels is p = (q - f) / (s - f), cut to 0 … 1.
 
 f and s are counted on validation images, so it is taken for granted that **the judge errs here as it does there**.
 Where that does not hold, p is no bound either way: under a strong shift a judge may err more, which is counted as false
 labels (p is too high); one that was trained on the source shares its shortcuts, and takes for the class what only bears
-the source's marks (p is too low).
+the source's marks (p is too low). A lock, where answers to validation images are pinned, may come from anybody: what is
+read has the recipe's classes, and whole numbers up to those that are written.
 
-A lock, where the answers to validation images are pinned, may come from anybody: what is read has the recipe's classes,
-and whole numbers up to those that are written.
+**People.** `review/selection.json` is a strict document that is read as a stranger's.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from pydantic import AfterValidator, ConfigDict, Field
+
+from counterfoil.documents import STRICT, Count, Share, parse_document, plain
+from counterfoil.errors import UserError
 from counterfoil.recipe.layering import without_folders
-from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.stats import lang_reiczigel_interval, mover, rogan_gladen, wilson_interval
+from counterfoil.store.sealed_folder import REVIEWED
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -38,6 +45,10 @@ MOST_A_CLASS = 200
 LEAST_COVERED = 0.8
 # (shift, class id) → accepted images that the judge answered to, and those of them whose label it did not answer.
 JudgedCounts = Mapping[tuple[str, str], tuple[int, int]]
+Task = Literal["class", "shift"]
+TASKS: tuple[Task, ...] = ("class", "shift")
+# A rater who gets fewer of either kind of controls right is told, and counted all the same.
+FEWEST_PASSED = 0.75
 
 
 def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,3 +279,176 @@ def _of_shift(
         },
         picked=picked,
     )
+
+
+def _in_order(share: CheckedShare) -> CheckedShare:
+    if not 0 <= share.low <= share.value <= share.high <= 1:
+        raise ValueError("expected a share with its interval")
+    return share
+
+
+_Some = Annotated[int, Field(gt=0, le=1_000_000_000)]
+_Selected = Annotated[CheckedShare, AfterValidator(_in_order)]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlsPassed:
+    """Controls that were shown and answered rightly. real: images of the class, selected; without: images without the
+    label, left alone."""
+
+    real: Count = 0
+    real_passed: Count = 0
+    without: Count = 0
+    without_passed: Count = 0
+
+    def __add__(self, other: ControlsPassed) -> ControlsPassed:
+        return ControlsPassed(*(getattr(self, name) + getattr(other, name) for name in ControlsPassed.__slots__))
+
+    @property
+    def failed(self) -> bool:
+        """Whether fewer than three in four of a kind were right."""
+        kinds = ((self.real_passed, self.real), (self.without_passed, self.without))
+        return any(shown > 0 and passed < FEWEST_PASSED * shown for passed, shown in kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class AllControls:
+    """Those of all people, with the shares that were answered rightly; None of none."""
+
+    real: Count
+    real_passed: Count
+    without: Count
+    without_passed: Count
+    real_share: _Selected | None
+    without_share: _Selected | None
+
+
+@dataclass(frozen=True, slots=True)
+class RaterResult:
+    """One person: `rater-1` and so on, by the order of the files; what they finished, and the controls in it."""
+
+    rater: str
+    grids: Count
+    images: Count
+    controls: ControlsPassed
+    failed_controls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """A shift under one task. images: that anybody was shown; answers: by all; selected: the mean selection frequency;
+    kappa: Fleiss', over `kappa_images` of them, None where it is undefined."""
+
+    images: _Some
+    answers: _Some
+    selected: _Selected
+    kappa: Annotated[float, Field(ge=-1, le=1)] | None
+    kappa_images: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftSelected:
+    """A shift under both tasks (`class` and `shift` in the file); None for a task that nobody was given."""
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    by_class: Annotated[TaskResult | None, Field(alias="class")]
+    by_shift: Annotated[TaskResult | None, Field(alias="shift")]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """How often an image was shown and selected under a task."""
+
+    shown: _Some
+    selected: Count
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Everything that answers say, and nobody's name. images: task → key → how often, controls left out."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    content: str
+    confidence: Share
+    raters: Annotated[tuple[RaterResult, ...], Field(min_length=1)]
+    controls: AllControls
+    shifts: tuple[ShiftSelected, ...]
+    images: dict[Task, dict[str, Selected]]
+
+    def __post_init__(self) -> None:
+        if len({one.name for one in self.shifts}) < len(self.shifts):
+            raise ValueError("a shift is there twice")
+
+    def of(self, shift: str, task: Task) -> TaskResult | None:
+        """A shift under a task; None where nobody was asked."""
+        found = next((one for one in self.shifts if one.name == shift), None)
+        return None if found is None else found.by_class if task == "class" else found.by_shift
+
+    def to_json(self) -> dict[str, Any]:
+        """As the file has it."""
+        told = plain(self)
+        for one in told["shifts"]:
+            one |= {"class": one.pop("by_class"), "shift": one.pop("by_shift")}
+        return told
+
+    @classmethod
+    def of_dataset(cls, directory: Path, content: str) -> tuple[Selection | None, str]:
+        """What a dataset with this content holds, and what is wrong with what another hand sealed there."""
+        return cls.sealed(REVIEWED.read(directory, content))
+
+    @classmethod
+    def sealed(cls, document: Mapping[str, Any] | None) -> tuple[Selection | None, str]:
+        """The same of what is in the folder, whose seal is `version` and `files`."""
+        if document is None:
+            return None, ""
+        own = {key: value for key, value in document.items() if key not in ("version", "files")}
+        try:
+            return parse_document(cls, json.dumps(own), REVIEWED.path, version=REVIEWED.version, hint=""), ""
+        except UserError as error:
+            return None, error.problems[0]
+        except RecursionError:
+            return None, f"{REVIEWED.path} is nested too deeply"
+
+
+def read_people(directory: Path, content: str, shifts: Collection[str]) -> LabelChecks | None:
+    """What people said of these shifts of a dataset with this content; None where nothing is known of it."""
+    people = people_of(Selection.of_dataset(directory, content)[0])
+    if people is None:
+        return None
+    return replace(people, shifts=tuple(shift for shift in people.shifts if shift.shift in shifts))
+
+
+def people_of(selection: Selection | None) -> LabelChecks | None:
+    """The same, beside what a second judge says."""
+    if selection is None:
+        return None
+    return LabelChecks(
+        judge=None,
+        validated_on=None,
+        shifts=tuple(
+            ShiftChecks(
+                one.name,
+                people=SelectedByPeople(
+                    class_images=one.by_class.images if one.by_class else 0,
+                    class_selected=one.by_class.selected if one.by_class else None,
+                    class_kappa=one.by_class.kappa if one.by_class else None,
+                    shift_images=one.by_shift.images if one.by_shift else 0,
+                    shift_selected=one.by_shift.selected if one.by_shift else None,
+                    shift_kappa=one.by_shift.kappa if one.by_shift else None,
+                ),
+            )
+            for one in selection.shifts
+        ),
+        raters=len(selection.raters),
+        controls=selection.controls.real_share,
+    )
+
+
+def with_people(checks: LabelChecks | None, people: LabelChecks | None) -> LabelChecks | None:
+    """What a judge and what people say, together; the shifts of the first, then those that people alone looked at."""
+    if checks is None or people is None:
+        return checks or people
+    known = {shift.shift for shift in checks.shifts}
+    together = [replace(shift, people=people.of(shift.shift).people) for shift in checks.shifts]
+    together += [shift for shift in people.shifts if shift.shift not in known]
+    return replace(checks, shifts=tuple(together), raters=people.raters, controls=people.controls)
