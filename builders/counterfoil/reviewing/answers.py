@@ -73,16 +73,6 @@ class AnsweredPage:
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedGrid:
-    """What one person answered to one grid: which pictures were shown, as what they are, and which were selected."""
-
-    task: Task
-    label: str
-    shown: Mapping[str, ShownPicture]
-    selected: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class RaterAnswers:
     """The finished grids of one person. name: what they typed, which is stored nowhere; empty for nothing.
 
@@ -92,19 +82,19 @@ class RaterAnswers:
 
     path: Path
     name: str
-    grids: tuple[FinishedGrid, ...]
+    grids: tuple[AnsweredGrid, ...]
     others: tuple[Path, ...] = ()
     again: int = 0
 
     def with_later(self, later: RaterAnswers) -> RaterAnswers:
         """These with what the same person answered to another page: of what both answer, the later file counts."""
         answered = {(grid.task, grid.label, each) for grid in later.grids for each in grid.shown}
-        kept = [
-            (grid, {each: one for each, one in grid.shown.items() if (grid.task, grid.label, each) not in answered})
-            for grid in self.grids
-        ]
-        left = [replace(grid, shown=shown, selected=grid.selected & shown.keys()) for grid, shown in kept if shown]
-        replaced = sum(len(grid.shown) - len(shown) for grid, shown in kept)
+        left, replaced = [], 0
+        for grid in self.grids:
+            shown = tuple(each for each in grid.shown if (grid.task, grid.label, each) not in answered)
+            replaced += len(grid.shown) - len(shown)
+            if shown:
+                left.append(replace(grid, shown=shown, selected=tuple(each for each in grid.selected if each in shown)))
         return replace(
             self,
             name=later.name or self.name,
@@ -164,12 +154,8 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
         if first is not path:
             problems.append(f"{path} is of the same person as {first}, and of the same page: give the later one alone")
         elif not wrong:
-            grids = tuple(
-                FinishedGrid(one.task, one.label, {id: asked.known[id] for id in one.shown}, frozenset(one.selected))
-                for one in found.grids
-            )
             name = " ".join("".join(letter if letter.isprintable() else " " for letter in found.rater).split())
-            rater = RaterAnswers(path, name, grids)
+            rater = RaterAnswers(path, name, found.grids)
             raters[found.token] = raters[found.token].with_later(rater) if found.token in raters else rater
     if problems:
         raise UserError(problems, _HINT)

@@ -29,7 +29,7 @@ from counterfoil.label_checks import (
 )
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import CheckedShare
-from counterfoil.reviewing.answers import Asked, FinishedGrid, RaterAnswers, read_answers
+from counterfoil.reviewing.answers import AnsweredGrid, Asked, RaterAnswers, read_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
 from counterfoil.stats import CONFIDENCE, clustered_interval, fleiss_kappa
 from counterfoil.store.content import changed_data, content_of_receipts
@@ -116,12 +116,12 @@ def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
     )
 
 
-def _own(grid: FinishedGrid, asked: Asked) -> dict[str, AcceptedImage]:
+def _own(grid: AnsweredGrid, asked: Asked) -> dict[str, AcceptedImage]:
     """The images of a grid that have its label by the dataset; all others are controls."""
     return {
         id: picture
-        for id, picture in grid.shown.items()
-        if isinstance(picture, AcceptedImage)
+        for id in grid.shown
+        if isinstance(picture := asked.known[id], AcceptedImage)
         and grid.label == (asked.classes[picture.label] if grid.task == "class" else picture.shift)
     }
 
@@ -129,10 +129,10 @@ def _own(grid: FinishedGrid, asked: Asked) -> dict[str, AcceptedImage]:
 def _rater_result(name: str, rater: RaterAnswers, asked: Asked) -> RaterResult:
     controls, images = ControlsPassed(), 0
     for grid in rater.grids:
-        own = _own(grid, asked)
-        real = {id for id, picture in grid.shown.items() if isinstance(picture, RealControl)}
-        without = grid.shown.keys() - own.keys() - real
-        controls += ControlsPassed(len(real), len(real & grid.selected), len(without), len(without - grid.selected))
+        own, selected = _own(grid, asked), set(grid.selected)
+        real = {id for id in grid.shown if isinstance(asked.known[id], RealControl)}
+        without = set(grid.shown) - own.keys() - real
+        controls += ControlsPassed(len(real), len(real & selected), len(without), len(without - selected))
         images += len(own)
     return RaterResult(name, len(rater.grids), images, controls, controls.failed)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,6 @@ _MOST_BYTES = 8_000
 _WAYS = ((SIDE, 75), (SIDE, 50), (SIDE, 25), (SIDE // 2, 50), (SIDE // 2, 10))
 _LONGEST = 160
 _CAPTIONS_BEGIN = ("a photo of ", "a photo ")
-_SOURCE = "the input dataset"
 # In the private folder, for the page is not part of the dataset.
 PAGE = f"{PRIVATE}/review.html"
 MOST_SHIFTS = 100
@@ -185,31 +184,26 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-@dataclass(frozen=True)
-class RealImages:
-    """Real images by label, in the order in which they are shown; `missing` says why there are none."""
-
-    by_label: Mapping[int, Sequence[Image]] = field(default_factory=dict)
-    missing: str | None = None
-
-
-def real_images(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None = None) -> RealImages:
-    """At most so many real images of each label (`wanted`), decoded.
+def _real_images(
+    dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None
+) -> tuple[Mapping[int, Sequence[Image]], str | None]:
+    """Real images by label, in the order in which they are shown; and why there are none.
 
     `source` tells where a folder lies that the recipe, being portable, does not place. Without it, an input dataset
-    that cannot be had, or is not the pinned one, is told in `missing`; with it, that is a UserError.
+    that cannot be had, or is not the pinned one, is told; with it, that is a UserError.
     """
+    # Half of a grid's controls, of every grid that a class has.
+    counts = {label: sum(image.label == label for image in chosen.images) for label in chosen.classes}
+    wanted = {
+        label: min(MOST_CONTROLS, CONTROLS // 2 * (1 + count // IMAGES_A_SHIFT)) for label, count in counts.items()
+    }
     try:
-        return RealImages(_opened(dataset, wanted, seed, source))
-    except CounterfoilError as error:
-        if source is not None:
-            raise
-        return RealImages(missing=error.problems[0])
+        return _opened(dataset, wanted, seed, source), None
     except Exception as error:
-        told = skipped_reason(_SOURCE, error)
+        told = error if isinstance(error, CounterfoilError) else skipped_reason("the input dataset", error)
         if source is not None:
-            raise told from error
-        return RealImages(missing=told.problems[0])
+            raise told from (None if told is error else error)
+        return {}, told.problems[0]
 
 
 def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None) -> dict[int, list[Image]]:
@@ -307,10 +301,8 @@ def review(
     every = accepted_images(directory, dataset.plan, dataset.receipts)
     chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
     base = _base(every, chosen, seed) if "shift" in tasks else []
-    real = _real(dataset, chosen, seed, source) if controls and "class" in tasks else RealImages()
-    numbered = {
-        label: [RealControl(label, number) for number in range(len(own))] for label, own in real.by_label.items()
-    }
+    real, missing = _real_images(dataset, chosen, seed, source) if controls and "class" in tasks else ({}, None)
+    numbered = {label: [RealControl(label, number) for number in range(len(own))] for label, own in real.items()}
     grids: list[Grid] = []
     if "class" in tasks:
         grids += class_grids(recipe, chosen.images, numbered, seed)
@@ -321,9 +313,7 @@ def review(
     content = content_of_receipts(dataset.receipts)
     shown = list(dict.fromkeys(picture for grid in grids for picture in grid.pictures))
     pictures: dict[ShownPicture, str] = {
-        picture: thumbnail(real.by_label[picture.label][picture.number])
-        for picture in shown
-        if isinstance(picture, RealControl)
+        picture: thumbnail(real[picture.label][picture.number]) for picture in shown if isinstance(picture, RealControl)
     }
     n_controls = len(pictures)
     without = [name for name in names if all(image.shift != name for image in chosen.images)]
@@ -346,7 +336,7 @@ def review(
         each=chosen.each,
         grids=len(grids),
         controls=n_controls,
-        without_controls=real.missing,
+        without_controls=missing,
         notes=tuple(_notes(chosen, base, tasks, without, waiting)),
     )
 
@@ -381,15 +371,6 @@ def _base(every: Sequence[AcceptedImage], chosen: Chosen, seed: int) -> list[Acc
     shown = [image for image in chosen.images if image.shift == BASE]
     own = [image for image in every if image.shift == BASE and image.label in chosen.classes]
     return shown or sorted(own, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
-
-
-def _real(dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None) -> RealImages:
-    counts = {label: sum(image.label == label for image in chosen.images) for label in chosen.classes}
-    # Half of a grid's controls, of every grid that a class has.
-    wanted = {
-        label: min(MOST_CONTROLS, CONTROLS // 2 * (1 + count // IMAGES_A_SHIFT)) for label, count in counts.items()
-    }
-    return real_images(dataset, wanted, seed, source)
 
 
 def _notes(
