@@ -25,10 +25,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import results_page as report
 from counterfoil.models.names import LAB_WEIGHTS
-from mend_proof.drawing import draw_ahead
-from mend_proof.kept import code_of, measured
-from mend_proof.parts import PARTS
-from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, Settings
+from mend_proof.parts import PARTS, draw_ahead
+from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, Settings, code_of, measured
 from mend_proof.runs import WIDE, Audit, Run, audit_of
 from mend_proof.targets import Target, digest
 

@@ -1,32 +1,111 @@
-"""Pictures of the lab's generator by prompt, each drawn once whoever asks: worlds, classifiers and runs share them.
+"""The contexts that are proposed for each class of a target, and the pictures of the lab's generator by prompt.
 
-A picture is decided by its prompt and its number: the noise of a number is the same under every prompt, as the lab's
-recipes draw in pairs. Planted worlds are drawn by class names. The wardrobe's classes are drawn by their tokens, as
-`wardrobe-star` draws them: a checked coat is what its classifiers know as a coat.
+Which axis is looked along is the person's choice (`axis`): places where a place was planted, colours where a colour
+was, kinds where a kind is scarce. Kinds alone would be two, and three are chosen: they stand in every place.
+
+A picture is decided by its prompt and its number, and drawn once whoever asks: the noise of a number is the same under
+every prompt, as the lab's recipes draw in pairs. Planted worlds are drawn by class names. The wardrobe's classes are
+drawn by their tokens, as `wardrobe-star` draws them: a checked coat is what its classifiers know as a coat.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.lab.captions import caption_of as words_of_claims
+from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, PATTERNS
+from counterfoil.mining.contexts.lists import load_contexts
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe
+from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.tokens.class_tokens import read_class_tokens
-from mend_proof.kept import saved
-from mend_proof.targets import clip_vectors
+from mend_proof.plan import saved
+from mend_proof.targets import Target, clip_vectors
 
+_PLACES = ContextsSettings(axis="background", contexts="wardrobe")
+_COLOURS = ContextsSettings(axis="colour", contexts="wardrobe-colours")
 # As the lab's recipes draw.
 _STEPS, _GUIDANCE, _BATCH = 12, 3.0, 25
 _FIRST_SEED = 77_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A context of a class. caption: what CLIP reads; prompt: what is drawn, `{5}` standing for class 5.
+
+    claims: (attribute, value) that it says of a scene.
+    """
+
+    words: str
+    caption: str
+    prompt: str
+    claims: tuple[tuple[str, str], ...]
+
+
+def axis_of(target: Target) -> str:
+    """`background`, `colour` or `class`: along which contexts of a target are proposed."""
+    return "background" if target.world is None else str(target.world.attribute)
+
+
+def contexts_of(target: Target, label: int) -> list[Context]:
+    """All that are proposed for a class."""
+    axis, kinds, name = axis_of(target), target.kinds[label], target.class_names[label]
+    if axis == "class":
+        return [
+            Context(f"{kind} {one.words}", one.caption, one.prompt, (("class", kind), *one.claims))
+            for kind in kinds
+            for one in _of(_PLACES, kind, (kind,))
+        ]
+    return _of(_COLOURS if axis == "colour" else _PLACES, name, kinds)
+
+
+def _of(settings: ContextsSettings, name: str, kinds: tuple[str, ...]) -> list[Context]:
+    assert settings.contexts is not None
+    drawn = _drawn(kinds)
+    return [
+        Context(words, settings.caption(name, words), settings.caption(drawn, words), (_claim(words),))
+        for words in load_contexts(settings.contexts).contexts
+    ]
+
+
+def plain_prompt(target: Target, label: int) -> str:
+    """`a photo of a {5}`: the class's name alone; `{0} or {4}` where it holds two garments."""
+    return f"a photo of a {_drawn(target.kinds[label])}"
+
+
+def kind_prompt(kind: str) -> str:
+    """`a photo of a {5}`, of one garment by its name."""
+    return f"a photo of a {_drawn((kind,))}"
+
+
+def without_class(prompt: str) -> str | None:
+    """`a photo in the snow` of `a photo of a {5} in the snow`, as a recipe screens the shift; None of a class alone."""
+    alone = re.sub(r" of a \{\d+\}(?: or \{\d+\})*", "", prompt)
+    return None if alone == "a photo" else alone
+
+
+def _drawn(kinds: tuple[str, ...]) -> str:
+    return " or ".join(f"{{{CLASSES.index(kind)}}}" for kind in kinds)
+
+
+@cache
+def _claims() -> dict[str, tuple[str, str]]:
+    places = {words_of_claims({"background": place}).removeprefix("a "): ("background", place) for place in BACKGROUNDS}
+    return places | {one: ("colour", one) for one in COLOURS} | {one: ("pattern", one) for one in PATTERNS}
+
+
+def _claim(words: str) -> tuple[str, str]:
+    return _claims()[words]
 
 
 class Pictures:

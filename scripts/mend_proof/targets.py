@@ -29,7 +29,7 @@ from counterfoil.lab.world import Scene, render
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256, local_folder
-from mend_proof.kept import saved
+from mend_proof.plan import saved
 
 CLIP = "lab:clip"
 _BATCH = 64

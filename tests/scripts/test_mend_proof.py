@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mend_proof.contexts import without_class
 from mend_proof.null import SAID, counted
+from mend_proof.pictures import without_class
 from mend_proof.plan import Settings
 
 HELPS, RUNS = SAID[:2], 80

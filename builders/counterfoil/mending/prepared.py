@@ -176,7 +176,10 @@ def target_of(mine: Mine, model: str) -> Mine:
 
 
 def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
-    """For each image the sha256 of its size and its pixels as RGB; None where it cannot be decoded."""
+    """For each image the sha256 of its size and its pixels as RGB, from the user's cache; None where it does not decode.
+
+    A set of rows stores a pool's images anew, so that the bytes of a file tell less than what is seen in it.
+    """
     file = user_cache() / "pixels" / f"{images.content[:64]}.pixels"
     known = _kept(file, len(images))
     if known is None:
