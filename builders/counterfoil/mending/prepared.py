@@ -176,7 +176,7 @@ def target_of(mine: Mine, model: str) -> Mine:
 
 
 def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
-    """For each image the sha256 of its size and its pixels as RGB, from the user's cache; None where it does not decode.
+    """For each image the sha256 of its size and its pixels as RGB, kept in the user's cache; None of what is no image.
 
     A set of rows stores a pool's images anew, so that the bytes of a file tell less than what is seen in it.
     """
