@@ -1,4 +1,4 @@
-"""Two ways down one objective end at one head, which independent references find too."""
+"""Fitting reaches the minimum, balanced groups have equal numbers, and failures in common are counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from scipy import optimize
 from sklearn.linear_model import LogisticRegression
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mending.fitting import FITS, Lesson, _Objective, _row_shares, fit_head
+from counterfoil.mending.fitting import FITS, Lesson, _Objective, _row_shares, balanced_lesson, fit_head
+from counterfoil.mending.mend_models import failure_overlap, kept_gain
 from counterfoil.models.classifiers.head import LinearHead
 
 OUTPUTS, WIDTH = 4, 6
@@ -214,3 +215,49 @@ def test_a_lesson_that_teaches_nothing_is_refused(kind: str, says: str, place: s
 def test_a_lambda_that_is_no_weight_is_refused(lam: float) -> None:
     with pytest.raises(UserError, match="expected a number from 0"):
         fit_head(start(), lesson(5, 1), lesson(5, 2), lam)
+
+
+def rows_drawn(sizes: dict[tuple[int, int], int], fewest: int = 5, seed: int = 0) -> dict[tuple[int, int], int]:
+    """How many rows of each (class, group) a balanced lesson holds; the features say which row it is."""
+    cells = np.array([cell for cell, size in sizes.items() for _ in range(size)])
+    classes, groups = cells[:, 0], cells[:, 1]
+    features = np.arange(len(cells), dtype=np.float32)[:, None]
+    lesson = balanced_lesson(features, classes + 10, classes, groups, seed=seed, fewest=fewest)
+    rows = lesson.features[:, 0].astype(int)
+    assert len(set(rows.tolist())) == len(rows) and lesson.weights is None
+    assert (lesson.targets == classes[rows] + 10).all()
+    return {cell: int((cells[rows] == cell).all(axis=1).sum()) for cell in sizes}
+
+
+def test_every_cell_brings_as_many_rows_as_the_smallest() -> None:
+    found = rows_drawn({(0, 0): 50, (0, 1): 7, (1, 0): 20, (1, 1): 90})
+    assert set(found.values()) == {7}
+
+
+def test_a_cell_of_a_row_or_two_does_not_make_all_others_as_small() -> None:
+    assert rows_drawn({(0, 0): 50, (0, 1): 2, (1, 0): 9}) == {(0, 0): 9, (0, 1): 2, (1, 0): 9}
+
+
+def test_groups_that_are_all_tiny_are_refused() -> None:
+    with pytest.raises(UserError, match="none has 5 rows of one class"):
+        rows_drawn({(0, 0): 3, (1, 0): 4})
+
+
+def test_the_overlap_is_intersection_over_union() -> None:
+    failed = np.random.default_rng(1).random((4, 200)) < 0.3
+    found = failure_overlap(failed)
+    for a in range(4):
+        for b in range(4):
+            assert found[a, b] == pytest.approx((failed[a] & failed[b]).sum() / (failed[a] | failed[b]).sum())
+    assert np.diag(found) == pytest.approx(np.ones(4))
+
+
+def test_models_that_never_fail_have_no_overlap() -> None:
+    failed = np.array([[False, False], [False, False], [True, False]])
+    found = failure_overlap(failed)
+    assert np.isnan(found[0, 1]) and found[0, 2] == 0 and found[2, 2] == 1
+
+
+def test_a_gain_is_kept_in_part_and_nothing_is_kept_of_none() -> None:
+    assert kept_gain(0.2, 0.15) == pytest.approx(0.75)
+    assert kept_gain(0.0, 0.1) is None and kept_gain(-0.1, 0.1) is None

@@ -1,4 +1,4 @@
-"""Draws of rows are even, seeded, nested, and of one class whatever the others are."""
+"""Rows are drawn alike whatever the others are, and arms have equal numbers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,622 @@
+"""Heads judged: gains beside references and truth, which λ and which arm is left, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar
+
+from counterfoil.errors import UserError
+from counterfoil.mending.arms import CLASS_NAME, RANDOM, RETRAINED, Arm, Context, DebugImages
+from counterfoil.mending.document import (
+    CONFIRM,
+    HEADLINES,
+    HELDOUT,
+    HELPS,
+    SAME_LAMBDA,
+    TEST,
+    TEST_FAILED,
+    ArmResult,
+    GainDifference,
+    SetMeasured,
+)
+from counterfoil.mending.fitting import KeptHeads, Lesson
+from counterfoil.mending.judging import (
+    BY_TEST,
+    FEWEST_ROWS,
+    GRID,
+    MOST_LOSS,
+    JudgedRows,
+    JudgingRows,
+    RightAnswers,
+    answers_of,
+    best_arm,
+    choose_lambda,
+    chosen_on_discover,
+    compare_heads,
+    difference_of_gains,
+    lambda_grid,
+    measure,
+    missing_controls,
+    verdict,
+    verdict_of,
+)
+from counterfoil.mending.one_model import ContextRows, _best, _fit, _Fitted
+from counterfoil.models.classifiers.head import LinearHead
+from counterfoil.sources import LabelledImages
+from counterfoil.stats import Estimate, sign_test
+
+VALUES = (0.0, 0.5, 1.0, 2.0)
+TEN_EACH = np.array([10, 10])
+LAMBDAS = (0.0, 0.25, 1.0, 4.0)
+CONTEXTS = tuple(Context(name, label, name, name) for name, label in (("a", 0), ("b", 0), ("c", 1), ("d", 0)))
+CLASSES, WIDTH, ROWS = 3, 6, 300
+ARMS = {"first": (0, 1), "second": (2, 3)}
+NONE = np.zeros(0, dtype=np.int64)
+NO_IMAGE = LabelledImages("made", "0" * 64, (), NONE, NONE, ("made",), lambda wanted: iter(()))
+NOT_KNOWN = "Only the head retrained alone is beside it; whether as many other images would do the same is not known."
+NO_CHANGE = SetMeasured(TEST, 100, 100, 0.8, 0.8, 0.0, -0.02, 0.02, 1, 1, 1.0)
+ARM = ArmResult("a", "mended", None, None, 9, 9, 0.5, True, True, (NO_CHANGE,))
+
+
+def chosen(contexts: list[list[float]], overall: list[float], before: float = 0.8, rows: np.ndarray = TEN_EACH) -> int:
+    return choose_lambda(VALUES, np.array(contexts), np.array(overall), context_rows=rows, before=before).place
+
+
+def test_the_worst_context_decides_and_not_the_average() -> None:
+    contexts = [[0.2, 0.3], [0.1, 0.99], [0.4, 0.35], [0.3, 0.3]]
+    assert chosen(contexts, [0.8, 0.8, 0.8, 0.8]) == 2
+
+
+@pytest.mark.parametrize(
+    ("overall", "before", "place"),
+    [
+        ([0.8, 0.8, 0.795, 0.794], 0.8, 2),  # half a point is allowed, more is not
+        ([0.8, 0.7949, 0.7949, 0.7949], 0.8, 0),
+        ([0.9, 0.89, 0.894, 0.8951], 0.8, 3),  # against λ = 0
+        ([0.7, 0.78, 0.796, 0.7], 0.8, 2),  # against the model as it was
+    ],
+)
+def test_what_loses_more_than_half_a_point_is_not_chosen(overall: list[float], before: float, place: int) -> None:
+    assert chosen([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3], [0.4, 0.4]], overall, before) == place
+
+
+def test_where_no_lambda_helps_the_worst_context_the_others_decide() -> None:
+    assert chosen([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7], [0.0, 0.7]], [0.8] * 4) == 2
+    # What is lost overall still counts.
+    assert chosen([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7], [0.0, 0.7]], [0.8, 0.8, 0.7, 0.7]) == 1
+    # And contexts of too few rows do not.
+    assert chosen([[0.0, 0.2], [0.0, 0.1], [0.0, 0.9], [0.0, 0.9]], [0.8] * 4, rows=np.array([10, 2])) == 0
+
+
+def test_of_equals_the_smallest_is_chosen() -> None:
+    assert chosen([[0.1, 0.1], [0.4, 0.4], [0.4, 0.4], [0.4, 0.4]], [0.8] * 4) == 1
+    assert chosen([[0.4, 0.4]] * 4, [0.8] * 4) == 0
+
+
+def test_where_all_lose_the_least_loss_is_chosen_and_said() -> None:
+    found = choose_lambda(
+        VALUES,
+        np.array([[0.1], [0.2], [0.3], [0.4]]),
+        np.array([0.7, 0.72, 0.71, 0.6]),
+        context_rows=TEN_EACH[:1],
+        before=0.8,
+    )
+    assert found.place == 1 and not found.allowed.any()
+
+
+def test_a_context_of_a_row_or_two_decides_nothing_beside_larger_ones() -> None:
+    contexts = [[0.3, 0.0], [0.5, 0.0], [0.4, 1.0], [0.4, 1.0]]
+    assert chosen(contexts, [0.8] * 4, rows=np.array([20, 1])) == 1
+    # Where all are so small, their rows count together: (3·.4 + 4·1) / 7 is the most.
+    assert chosen(contexts, [0.8] * 4, rows=np.array([3, 4])) == 2
+
+
+def test_without_any_context_the_overall_accuracy_decides() -> None:
+    none = np.empty((4, 0))
+    found = choose_lambda(VALUES, none, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.empty(0, int), before=0.8)
+    assert found.place == 1
+    empty = np.full((4, 1), np.nan)  # a context without a row has no accuracy
+    assert (
+        choose_lambda(VALUES, empty, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.array([0]), before=0.8).place
+        == 1
+    )
+
+
+def test_a_grid_is_sorted_and_holds_the_control() -> None:
+    assert lambda_grid([2, 0.5, 0.5]) == (0.0, 0.5, 2.0)
+    assert lambda_grid(GRID) == GRID
+    assert str(lambda_grid([-0.0])) == "(0.0,)"
+
+
+@pytest.mark.parametrize("values", [[], [-1.0, 0.5], [float("nan")], [float("inf")], [1e30]])
+def test_a_grid_of_something_else_is_refused(values: list[float]) -> None:
+    with pytest.raises(UserError, match="expected numbers from 0"):
+        lambda_grid(values)
+
+
+def rows(n: int, seed: int, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Before, after and units of n rows; rows of one unit answer alike."""
+    rng = np.random.default_rng(seed)
+    units = np.repeat(np.arange(n // each), each)
+    before, after = (rng.random(n // each)[units] < share for share in (0.4, 0.6))
+    return before, after, units
+
+
+def width(estimate: Estimate | SetMeasured) -> float:
+    assert estimate.low is not None and estimate.high is not None
+    return estimate.high - estimate.low
+
+
+def test_a_gain_is_the_difference_of_the_two_accuracies() -> None:
+    before, after, units = rows(200, 1)
+    found = measure("test", before, after, units, seed=0)
+    assert (found.rows, found.units) == (200, 200)
+    assert found.gain is not None and found.before is not None and found.after is not None
+    assert found.gain == pytest.approx(found.after - found.before) == pytest.approx(after.mean() - before.mean())
+    assert (found.gained - found.lost) / 200 == pytest.approx(found.gain)
+
+
+def test_p_is_mcnemars() -> None:
+    before, after, units = rows(150, 2)
+    table = [[int((before & after).sum()), int((before & ~after).sum())],
+             [int((~before & after).sum()), int((~before & ~after).sum())]]  # fmt: skip
+    found = measure("p", before, after, units, seed=0)
+    reference: Any = mcnemar(table, exact=True)
+    assert found.p == pytest.approx(reference.pvalue)
+    assert measure("p", before, before, units, seed=0).p == 1
+
+
+def test_the_interval_is_scipys_bootstrap_of_units() -> None:
+    before, after, units = rows(240, 3)
+    found = measure("interval", before, after, units, seed=0)
+    assert found.low is not None and found.high is not None
+    difference = after.astype(float) - before
+    reference = stats.bootstrap(
+        (difference,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(1)
+    ).confidence_interval
+    assert found.low == pytest.approx(reference.low, abs=0.02)
+    assert found.high == pytest.approx(reference.high, abs=0.02)
+
+
+def test_rows_of_one_unit_are_drawn_together() -> None:
+    before, after, units = rows(240, 3, each=6)
+    together = width(measure("units", before, after, units, seed=0))
+    apart = width(measure("units", before, after, np.arange(240), seed=0))
+    assert together == pytest.approx(np.sqrt(6) * apart, rel=0.2)
+
+
+def test_units_of_unlike_sizes_are_drawn_as_often() -> None:
+    rng = np.random.default_rng(7)
+    units = np.repeat(np.arange(60), rng.integers(1, 9, 60))
+    after, before = rng.random(len(units)) < 0.6, rng.random(len(units)) < 0.4
+    found = measure("sizes", before, after, units, seed=0)
+    sums = np.bincount(units, after.astype(float) - before)
+    sizes = np.bincount(units)
+    drawn = rng.integers(0, 60, (4000, 60))
+    low, high = np.quantile(sums[drawn].sum(1) / sizes[drawn].sum(1), [0.025, 0.975])
+    assert (found.low, found.high) == (pytest.approx(low, abs=0.02), pytest.approx(high, abs=0.02))
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    held = 0
+    for seed in range(200):
+        before, after, units = rows(300, seed, each=3)
+        found = difference_of_gains(after, before, units, seed=seed, salt="coverage")
+        assert found.low is not None and found.high is not None
+        held += found.low <= 0.2 <= found.high
+    assert 0.90 <= held / 200 <= 0.99
+
+
+@pytest.mark.parametrize(("share", "value"), [(1.0, 1.0), (0.0, 0.0)])
+def test_where_all_rows_agree_the_interval_is_that_of_a_share_of_units(share: float, value: float) -> None:
+    wrong = np.zeros(40, dtype=bool)
+    units = np.repeat(np.arange(20), 2)
+    found = measure("all", wrong, np.full(40, share, dtype=bool), units, seed=0)
+    assert found.low is not None and found.high is not None
+    assert found.gain == value and found.low <= value <= found.high
+    assert 0.1 < found.high - found.low < 0.4  # 20 units: 0.16 on one side
+    fewer = measure("all", wrong[:8], np.full(8, share, dtype=bool), units[:8], seed=0)
+    assert width(fewer) > width(found)
+
+
+def test_of_one_unit_that_changed_in_part_there_is_no_interval() -> None:
+    found = difference_of_gains(np.array([True, False]), np.zeros(2, bool), np.zeros(2, np.int64), seed=0, salt="")
+    assert found == Estimate(0.5)
+
+
+def test_no_row_has_no_gain() -> None:
+    none = np.zeros(0, dtype=bool)
+    found = measure("", none, none, none.astype(np.int64), seed=0)
+    assert found.rows == 0 and found.gain is None and found.p is None
+    with pytest.raises(ValueError, match="no row"):
+        difference_of_gains(none, none, none.astype(np.int64), seed=0, salt="")
+
+
+def test_the_same_rows_and_seed_draw_the_same() -> None:
+    before, after, units = rows(90, 4)
+    first, again, other = (measure("x", before, after, units, seed=seed) for seed in (1, 1, 2))
+    assert first == again and first.low != other.low
+
+
+def test_a_difference_of_gains_is_that_of_the_two_gains() -> None:
+    before, a, units = rows(100, 5)
+    _, b, _ = rows(100, 6)
+    gains = [measure("s", before, one, units, seed=0).gain for one in (a, b)]
+    assert gains[0] is not None and gains[1] is not None
+    difference = difference_of_gains(a, b, units, seed=0, salt="s")
+    assert difference.value == pytest.approx(gains[0] - gains[1])
+    opposite = difference_of_gains(b, a, units, seed=0, salt="s")
+    assert opposite.value == pytest.approx(-difference.value)
+
+
+def test_several_heads_of_one_kind_count_as_their_share() -> None:
+    _, a, units = rows(100, 5)
+    several = np.stack([rows(100, seed)[1] for seed in range(8)]).mean(axis=0)
+    assert difference_of_gains(a, several, units, seed=0, salt="s").value == pytest.approx(a.mean() - several.mean())
+
+
+def compared(value: float, low: float | None, high: float | None, ahead: int, behind: int) -> GainDifference:
+    return GainDifference("", "", 100, value, low, high, None, ahead, behind, sign_test(ahead, behind))
+
+
+BETTER = compared(0.1, 0.05, 0.15, 10, 0)
+SAME = compared(0.01, -0.04, 0.06, 6, 5)
+WORSE = compared(-0.1, -0.15, -0.05, 0, 10)
+
+
+@pytest.mark.parametrize(
+    ("against", "says", "says_not"),
+    [
+        ({"λ = 0": BETTER, "class names": BETTER}, "It helps: ", "No difference"),
+        ({"λ = 0": BETTER, "class names": BETTER, "others": SAME}, "It helps in part: ", "less than"),
+        ({"λ = 0": BETTER, "class names": SAME}, "It is not shown to help: ", "It helps"),
+        ({"λ = 0": BETTER}, "not shown to help: on failures held out it gains more than λ = 0", "It helps"),
+        ({"λ = 0": SAME, "class names": BETTER}, "but not more than the head retrained alone", "It helps"),
+        ({"λ = 0": SAME, "class names": SAME}, "not shown to help", "gains less"),
+        ({"λ = 0": SAME, "class names": WORSE}, "It gains less than class names (−10.0, −15.0 to −5.0)", "It helps"),
+        ({"λ = 0": compared(0.5, None, None, 1, 0)}, "not shown to help", "It helps:"),
+        (
+            {"λ = 0": compared(0.1, 0.01, 0.2, 7, 2)},
+            "to λ = 0 (+10.0, 1.0 to 20.0; sign test of 9",
+            "It h",
+        ),
+        ({}, "no control", "It helps"),
+    ],
+)
+def test_a_verdict_claims_no_more_than_the_intervals(
+    against: dict[str, GainDifference], says: str, says_not: str
+) -> None:
+    _, words = verdict(against, None, controls=[[name] for name in against if name != "λ = 0"])
+    assert says in words and says_not not in words
+    assert all(name in words for name in against)
+
+
+@pytest.mark.parametrize("units", [1, 2, 3, 5])
+def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
+    """Each unit's three rows all become right: the bootstrap and Wilson's bound are above 0, a sign test is not."""
+    three = np.repeat(np.arange(units), 3)
+    one = compare_heads("", "", np.ones(3 * units, bool), np.zeros(3 * units, bool), three, seed=0)
+    assert one.low is not None and one.low > 0
+    assert (one.ahead, one.behind, one.side) == (units, 0, 0) and one.p == pytest.approx(2 / 2**units)
+    _, words = verdict({"λ = 0": one}, None)
+    assert words.startswith("It is not shown to help") and "Too few failures held out are decided differently" in words
+    six = compare_heads("", "", np.ones(6, bool), np.zeros(6, bool), np.arange(6), seed=0)
+    assert six.side == 1 and verdict({"names": six}, None, controls=[["names"]])[0] == HELPS
+
+
+def test_a_few_of_many_are_too_few() -> None:
+    """Four of a hundred become right and none wrong: p is .125, though few draws hold none of the four."""
+    right = np.arange(100) < 4
+    one = compare_heads("", "", right, np.zeros(100, bool), np.arange(100), seed=0)
+    assert one.low is not None and one.low > 0 and one.p == pytest.approx(0.125)
+    assert "It is not shown to help" in verdict({"λ = 0": one}, None)[1]
+
+
+@pytest.mark.parametrize("units", [3, 6, 10, 20])
+def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
+    """Two heads that are right as often, unit by unit: told to differ in at most 5 %, to help in at most 2.5 %."""
+    runs, rng = 400, np.random.default_rng(units)
+    sides = np.empty(runs)
+    for run in range(runs):
+        a, b = rng.random((2, units)) < 0.5
+        of_row = np.repeat(np.arange(units), rng.integers(1, 4, units))
+        sides[run] = compare_heads("null", "", a[of_row], b[of_row], of_row, seed=run).side
+    assert (sides != 0).mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
+    assert (sides > 0).mean() <= 0.025 + 2 * np.sqrt(0.025 * 0.975 / runs)
+
+
+@pytest.mark.parametrize(
+    ("test", "says"),
+    [
+        (Estimate(-0.02, -0.03, -0.01), "Elsewhere it loses"),
+        (Estimate(-0.02, -0.05, 0.01), "falls by more than 0.5: −2.0 points"),
+        (Estimate(-0.002, -0.01, 0.006), "No change of test accuracy is shown: −0.2 points, −1.0 to 0.6."),
+        (Estimate(0.0, -0.2, 0.2), "No change of test accuracy is shown: 0.0 points, −20.0 to 20.0."),
+        (Estimate(0.0), "No change of test accuracy is shown: 0.0 points."),
+        (Estimate(-0.001, -0.004, 0.002), "Test accuracy stays: −0.1 points"),
+        (Estimate(0.02, 0.01, 0.03), "Test accuracy rises"),
+    ],
+)
+def test_a_verdict_says_what_becomes_of_test(test: Estimate, says: str) -> None:
+    outcome, words = verdict({"names": BETTER}, test, controls=[["names"]])
+    assert says in words and (outcome == HELPS) == ("Elsewhere it loses" not in says)
+
+
+@pytest.mark.parametrize("value", [-0.1, -0.02, 0.0, 0.1])
+def test_where_there_is_no_test_the_words_say_none(value: float) -> None:
+    half_width = 0.05
+    change = Estimate(value, value - half_width, value + half_width)
+    _, words = verdict({"λ = 0": BETTER}, change, test_is="accuracy on the confirm half")
+    assert "Test " not in words and "test accuracy" not in words and "confirm half" in words
+
+
+def rows_of(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features, labels and what each row truly shows (a context, or -1), which moves it towards another class."""
+    labels = rng.integers(0, CLASSES, n)
+    shown = np.asarray([rng.choice([-1, *(p for p, one in enumerate(CONTEXTS) if one.label == y)]) for y in labels])
+    features = rng.normal(0, 0.7, (n, WIDTH))
+    features[np.arange(n), labels] += 1.5
+    features[shown >= 0, (labels[shown >= 0] + 1) % CLASSES] += 1.6
+    features[shown >= 0, 3 + shown[shown >= 0] % 3] += 1.5
+    return features.astype(np.float32), labels.astype(np.int64), shown
+
+
+class World:
+    """Audited rows in two halves, a test, a head, and arms with drawn images of their contexts."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        features, labels, shown = rows_of(rng, ROWS)
+        # What CLIP sees of a row: its context, a little of others, or the class alone.
+        clip = rng.random((ROWS, len(CONTEXTS) + CLASSES)) * 0.5
+        clip[np.arange(ROWS), np.where(shown >= 0, shown, len(CONTEXTS) + labels)] += 1
+        vectors = np.eye(len(CONTEXTS) + CLASSES, dtype=np.float32)
+        alone = {label: len(CONTEXTS) + label for label in range(CLASSES)}
+        self.dealt = ContextRows(CONTEXTS, clip, labels, vectors, alone)
+        train, train_labels, _ = rows_of(rng, 60)
+        self.train = Lesson(train, train_labels)
+        self.head = LinearHead(np.eye(CLASSES, WIDTH, dtype=np.float32), np.zeros(CLASSES, dtype=np.float32))
+        drawn = rows_of(rng, 400)
+        self.lessons = {
+            name: Lesson(drawn[0][np.isin(drawn[2], places)], drawn[1][np.isin(drawn[2], places)])
+            for name, places in ARMS.items()
+        }
+        test, test_labels, _ = rows_of(rng, 80)
+        halves = rng.permutation(ROWS)
+        self.kept = KeptHeads(folder, self.head, "lbfgs")
+        audited = JudgedRows(features, labels, np.arange(ROWS))
+        tested = JudgedRows(test, test_labels, np.arange(80))
+        allowed = np.eye(CLASSES, dtype=bool)
+        before = answers_of(self.head, audited, tested, allowed)
+        self.judges = JudgingRows(
+            audited, np.sort(halves[::2]), np.sort(halves[1::2]), ~before.audited,
+            self.dealt.among(range(len(CONTEXTS))), self.dealt.among, CONTEXTS, list("xyz"), tested, allowed, before, 0,
+        )  # fmt: skip
+
+    def fitted(self, judges: JudgingRows, names: Sequence[str] = tuple(ARMS)) -> list[_Fitted]:
+        nothing = np.zeros(60, dtype=np.int64)
+        return [
+            _fit(Arm(name, "mended"), self.lessons[name], self.train, nothing, self.kept, LAMBDAS, judges, ARMS[name])
+            for name in names
+        ]
+
+
+@pytest.fixture(params=range(4))
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World(tmp_path, request.param)
+
+
+def accuracy(world: World, one: _Fitted, place: int, rows: Sequence[int]) -> float:
+    """By plain loops over rows."""
+    head, audited = one.heads[place].head, world.judges.audited
+    answers = [int(np.argmax(head.weight @ audited.features[row] + head.bias)) for row in rows]
+    return float(np.mean([answer == audited.labels[row] for answer, row in zip(answers, rows, strict=True)]))
+
+
+def context_of(world: World, row: int, places: Sequence[int]) -> int:
+    """The place whose vector a row is nearest to, of its class; -1 for the class alone."""
+    label = int(world.dealt.labels[row])
+    own = [place for place in places if CONTEXTS[place].label == label]
+    scores = {-1: world.dealt.features[row, len(CONTEXTS) + label]} | {p: world.dealt.features[row, p] for p in own}
+    return max(scores, key=lambda place: scores[place])
+
+
+def by_context(world: World, one: _Fitted, place: int, contexts: Sequence[int]) -> list[float]:
+    discover = world.judges.discover.tolist()
+    rows = {c: [row for row in discover if context_of(world, row, contexts) == c] for c in contexts}
+    return [accuracy(world, one, place, own) for own in rows.values() if len(own) >= FEWEST_ROWS]
+
+
+def worst(world: World, one: _Fitted, place: int, contexts: Sequence[int]) -> float:
+    return min(by_context(world, one, place, contexts))
+
+
+def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world: World) -> None:
+    judges, discover = world.judges, world.judges.discover.tolist()
+    fitted = world.fitted(judges)
+    for one in fitted:
+        overall = [accuracy(world, one, place, discover) for place in range(len(LAMBDAS))]
+        before = float(np.mean(judges.before.audited[judges.discover]))
+        floor = max(before, overall[0]) - MOST_LOSS - 1e-9
+        if not any(value >= floor for value in overall):
+            floor = overall[0] - MOST_LOSS - 1e-9  # then against λ = 0 alone
+        scores = {
+            place: worst(world, one, place, ARMS[one.arm.name]) for place, value in enumerate(overall) if value >= floor
+        }
+        means = {place: float(np.mean(by_context(world, one, place, ARMS[one.arm.name]))) for place in scores}
+        best = min(scores, key=lambda place: (-round(scores[place], 9), -round(means[place], 9), place))
+        assert one.place == best
+    every = sorted(place for places in ARMS.values() for place in places)
+    shares = {one.arm.name: (one.result.within_bound, worst(world, one, one.place, every)) for one in fitted}
+    best = max(shares.values())
+    assert shares[_best(fitted, judges) or ""] == pytest.approx(best)
+
+
+def test_what_is_judged_chooses_nothing(world: World) -> None:
+    """Other labels of all confirm rows and of test, so that every answer there is another."""
+    judges = world.judges
+    assert judges.test is not None
+    labels, test_labels = judges.audited.labels.copy(), (judges.test.labels + 1) % CLASSES
+    labels[judges.confirm] = (labels[judges.confirm] + 1) % CLASSES
+    audited, test = replace(judges.audited, labels=labels), replace(judges.test, labels=test_labels)
+    before = answers_of(world.head, audited, test, judges.allowed)
+    flipped = replace(judges, audited=audited, test=test, before=before, failed=~before.audited)
+    here, there = world.fitted(judges), world.fitted(flipped)
+    assert [one.result.measured for one in here] != [one.result.measured for one in there]
+    assert [one.result.lam for one in here] == [one.result.lam for one in there]
+    assert [point.worst_context for one in here for point in one.result.curve] == [
+        point.worst_context for one in there for point in one.result.curve
+    ]
+    assert _best(here, judges) == _best(there, flipped)
+
+
+def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:
+    """Contexts of another arm take rows from the tables of this one's, and none from its choice."""
+    alone = replace(world.judges, context=world.dealt.among(ARMS["first"]), contexts=CONTEXTS[:2])
+    both = world.judges
+    assert ((alone.context >= 0) & (both.context >= 2)).any()
+    (by_itself,), (beside, _) = world.fitted(alone, ["first"]), world.fitted(both)
+    told = [[(point.worst_context, point.allowed) for point in one.result.curve] for one in (by_itself, beside)]
+    assert told[0] == told[1] and by_itself.result.lam == beside.result.lam
+
+
+def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
+    """One serves its own easy context perfectly and the other's not at all; the other serves both by half."""
+    context = world.judges.among([0, 2])
+    half = np.arange(ROWS) % 2 == 0
+    easy = RightAnswers(context != 2, None)
+    hard = RightAnswers((context == -1) | half, None)
+    candidates = [("easy", True, easy, [0]), ("hard", True, hard, [2])]
+    assert best_arm(candidates, world.judges) == "hard"
+    # Beside itself alone each would be told 1 and about a half.
+    for (_, _, answers, own), score in zip(candidates, (1.0, 0.5), strict=True):
+        found = chosen_on_discover((0.0,), [answers], world.judges, own)
+        assert found.worst[0] == pytest.approx(score, abs=0.2)
+    outside = [candidates[0], ("hard", False, hard, [2])]
+    assert best_arm(outside, world.judges) == "easy" and best_arm([], world.judges) is None
+
+
+def images_of(group: str) -> Arm:
+    debug = DebugImages("a", "a", group, NO_IMAGE, NONE, (), NONE, frozenset(), None, (), "0", "a", 0)
+    return Arm("a", "mended", debug=debug)
+
+
+def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = None) -> GainDifference:
+    """Twelve units all decided one way, or evenly."""
+    ahead, behind = {1: (12, 0), 0: (6, 6), -1: (0, 12)}[side]
+    value = 0.1 * side
+    p = 2 / 2**12 if side else 1.0
+    return GainDifference(against, on, 100, value, value - 0.05, value + 0.05, lam, ahead, behind, p)
+
+
+@pytest.mark.parametrize(
+    ("arm", "kinds", "says"),
+    [
+        (images_of("contexts"), [], NOT_KNOWN),
+        (images_of("hard"), [], NOT_KNOWN),
+        (images_of("contexts"), [CLASS_NAME, RANDOM], ""),
+        (images_of("hard"), [CLASS_NAME], ""),
+        (images_of("contexts"), [RANDOM], "Whether as many images of class names would do the same is not known"),
+        (
+            images_of("contexts"),
+            [CLASS_NAME],
+            "Whether as many images of random contexts would do the same is not known",
+        ),
+        (
+            Arm("w", "upweighted", weights=np.ones(3)),
+            [],
+            "whether weighing as many other training rows would do the same",
+        ),
+        (Arm("dfr:clip", "rival", groups=NONE), [], "Only the head retrained alone is beside it"),
+    ],
+)
+def test_the_control_that_is_missing_is_named(arm: Arm, kinds: list[str], says: str) -> None:
+    found = missing_controls(arm, kinds)
+    assert found.startswith(says) or says in found
+    assert bool(found) == bool(says)
+
+
+def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
+    """On failures any head that is moved further gains, whatever moved it."""
+    words = verdict_of([difference(RETRAINED, 1)], ARM, has_test=True, missing=NOT_KNOWN)[1]
+    assert words.startswith("It is not shown to help: on failures held out it gains more than the head retrained")
+    assert NOT_KNOWN in words
+    assert "confirm half" in verdict_of([difference(RETRAINED, 1)], ARM, has_test=False)[1]
+
+
+def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
+    told = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.0)]
+    same = f"{CLASS_NAME}{SAME_LAMBDA}"
+    words = verdict_of([*told, difference(same, 1, lam=0.5)], ARM, has_test=True)[1]
+    assert words.startswith("It helps: ") and "class names at λ = 0" not in words
+    assert "λ = 0 was chosen for as many images of class names" in words
+    # At the arm's own λ that control gains as much: then it is not shown to help at all.
+    words = verdict_of([*told, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
+    assert words.startswith("It is not shown to help: ")
+    assert "No difference is shown to as many images of class names at the same λ" in words
+    own = [difference(CLASS_NAME, 1, lam=2.0), difference(same, 1, lam=0.5)]
+    other = verdict_of([difference(RETRAINED, 1), *own], ARM, has_test=True)[1]
+    assert "as many images of class names at λ = 2 (" in other and "λ = 0 was chosen" not in other
+
+
+@pytest.mark.parametrize(
+    ("own", "same", "other", "retrained", "begins"),
+    [
+        (1, 1, 1, 1, "It helps: "),
+        (1, 1, 0, 1, "It helps in part: "),
+        (1, 0, 0, 1, "It is not shown to help: on failures held out it gains more than the head"),
+        (0, 1, 0, 1, "It is not shown to help: "),
+        (1, 1, 1, 0, "It is not shown to help: on failures held out it gains more than as many"),
+        (0, 0, 0, 1, "It is not shown to help: "),
+        (0, 0, 0, 0, "It is not shown to help: on failures held out it gains more than none of the controls."),
+    ],
+)
+def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
+    own: int, same: int, other: int, retrained: int, begins: str
+) -> None:
+    told = [
+        difference(RETRAINED, retrained),
+        difference(CLASS_NAME, own, lam=0.1),
+        difference(f"{CLASS_NAME}{SAME_LAMBDA}", same, lam=0.5),
+        difference(RANDOM, other, lam=0.5),  # the λ that was chosen for it is the arm's
+    ]
+    outcome, words = verdict_of(told, ARM, has_test=True)
+    assert words.startswith(begins) and begins.lower().startswith(f"it {outcome}".replace("it not", "it is not"))
+    shown = bool(retrained) and begins.startswith("It is not")
+    assert ("but not more than as many other images at the same λ" in words) == shown
+
+
+def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
+    told = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
+    arm = replace(ARM, judged_by=TEST)
+    on_test = [replace(one, set=TEST_FAILED) for one in told]
+    words = verdict_of(on_test, arm, has_test=True)[1]
+    assert words.startswith("It helps: on failures of the test it gains more than") and "held out" not in words
+    assert BY_TEST in words and BY_TEST not in verdict_of(told, ARM, has_test=True)[1]
+    assert verdict_of(told, arm, has_test=True)[1].startswith("The model fails on no row of the test")
+    loses = difference(RETRAINED, -1, on=TEST)
+    words = verdict_of([*on_test, loses], arm, has_test=True)[1]
+    assert "It helps on failures of the test and loses elsewhere" in words and "Of all rows of the test it" in words
+
+
+@pytest.mark.parametrize(("side", "loses"), [(1, False), (0, False), (-1, True)])
+@pytest.mark.parametrize("helps", [1, 0])
+def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(side: int, loses: bool, helps: int) -> None:
+    told = [
+        difference(RETRAINED, helps),
+        difference(CLASS_NAME, helps, lam=0.5),
+        difference(RETRAINED, side, on=CONFIRM),
+    ]
+    outcome, words = verdict_of(told, ARM, has_test=True)
+    assert words.startswith("It helps") == bool(helps) and (outcome == HELPS) == (bool(helps) and not loses)
+    assert ("keep your model" in HEADLINES[outcome]) == (outcome != HELPS)
+    if helps:
+        assert words.startswith("It helps on failures held out and loses elsewhere: ") == loses
+    assert ("it gets fewer right than the head retrained alone" in words) == loses
