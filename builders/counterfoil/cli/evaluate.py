@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, ManyValues, OpenOption
+from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, ManyValues, OpenOption, named_values
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import open_page, print_json, print_table, say, terminal
 from counterfoil.errors import UserError
@@ -158,7 +158,7 @@ def evaluate(
             recipe=recipe,
             groups=groups,
             base=base,
-            beside=_named_places(beside or []),
+            beside=named_values("--beside", beside or (), "NAME=IMAGES", "v2=vaishaal/ImageNetV2:test"),
             distances=distances,
             against=against,
             compare=compare,
@@ -275,17 +275,3 @@ def _print_sections(evaluation: Evaluation) -> None:
                 say(told)
     if results.label_checks is not None:
         say(spoken_labels(results.label_checks))
-
-
-def _named_places(words: list[str]) -> dict[str, str]:
-    """NAME=PLACE, each name once."""
-    found: dict[str, str] = {}
-    problems = []
-    for word in words:
-        name, equals, place = word.partition("=")
-        if not (name and equals and place) or name in found:
-            problems.append(f"--beside {word}: expected NAME=IMAGES, each name once")
-        found[name] = place
-    if problems:
-        raise UserError(problems, "As in --beside v2=vaishaal/ImageNetV2:test")
-    return found

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.options import JsonOption, ManyValues, OpenOption, SetOption
+from counterfoil.cli.options import JsonOption, ManyValues, OpenOption, SetOption, named_values
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import note, open_page, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
@@ -111,7 +110,8 @@ def mend(
             "As in: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
         )
     assert models and on and using and out
-    asked, owned = _numbers(lambdas), _owned(own or ())
+    asked = _numbers(lambdas)
+    owned = named_values("--own", own or (), "MODEL=DATASET", "lab:resnet10t=built:contexts")
     from counterfoil.mending.judging import GRID
     from counterfoil.mending.mend_models import mend
 
@@ -141,16 +141,6 @@ def _numbers(text: str | None) -> list[float] | None:
             found.append(float(part))
         except ValueError:
             raise UserError(f"--lambda: found '{part.strip()}', expected numbers", "As in --lambda 0,0.5,1") from None
-    return found
-
-
-def _owned(written: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in written:
-        model, equals, dataset = text.partition("=")
-        if not (model and equals and dataset):
-            raise UserError(f"--own {text}: expected MODEL=DATASET", "As in --own lab:resnet10t=built:contexts")
-        found[model] = dataset
     return found
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from counterfoil.errors import UserError
 
 RecipeArgument = Annotated[
     str,
@@ -109,6 +111,20 @@ def arranged(name: str, command: Any) -> Any:
         if given is not None:
             parameter.rich_help_panel = given
     return command
+
+
+def named_values(flag: str, words: Sequence[str], form: str, example: str) -> dict[str, str]:
+    """NAME=VALUE as people write them. UserError, with all that are not of this form, or name one thing twice."""
+    found: dict[str, str] = {}
+    problems = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals and value) or name in found:
+            problems.append(f"{flag} {word}: expected {form}, each name once")
+        found[name] = value
+    if problems:
+        raise UserError(problems, f"As in {flag} {example}")
+    return found
 
 
 class ManyValues(TyperCommand):

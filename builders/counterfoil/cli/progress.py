@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from counterfoil.cli.terminal import note, print_doubts, terminal
 from counterfoil.progress import Stage, listening
@@ -22,25 +22,15 @@ _RATE_WINDOW = 30.0  # seconds over which the speed is measured
 _RATE_STEP = 0.1  # seconds between two marks of it: a thousand workers tell of hundreds of batches a second
 
 
-class BuildDisplay:
-    """Images a second, yield by shift, time left."""
+class Display:
+    """Listens, while it is entered, to how far work is, and draws that; `live` is what rich keeps on the screen."""
 
-    def __init__(self) -> None:
-        self.console = terminal(stderr=True)
-        self.live: Any = None
-        self.history: deque[tuple[float, int]] = deque()
-        self.printed = 0.0
-        self.lost = 0
-        self.told_there = False
-        self.tokens = TokenLines()
+    live: Any = None
 
-    def __enter__(self) -> BuildDisplay:
+    def __enter__(self) -> Self:
         self._listening = listening(self.draw)
         self._listening.__enter__()
-        if self.console.is_terminal:
-            from rich.live import Live
-
-            self.live = Live(console=self.console, refresh_per_second=4, transient=True)
+        if self.live is not None:
             self.live.start()
         return self
 
@@ -50,6 +40,26 @@ class BuildDisplay:
         if self.live is not None:
             self.live.stop()
         self._listening.__exit__(kind, error, trace)
+
+    def draw(self, told: Any) -> None:
+        """Show one thing that is told."""
+        raise NotImplementedError
+
+
+class BuildDisplay(Display):
+    """Images a second, yield by shift, time left."""
+
+    def __init__(self) -> None:
+        self.console = terminal(stderr=True)
+        if self.console.is_terminal:
+            from rich.live import Live
+
+            self.live = Live(console=self.console, refresh_per_second=4, transient=True)
+        self.history: deque[tuple[float, int]] = deque()
+        self.printed = 0.0
+        self.lost = 0
+        self.told_there = False
+        self.tokens = TokenLines()
 
     def draw(self, told: Any) -> None:
         """What comes before the images, and the images; what it does not know it leaves."""
@@ -140,29 +150,23 @@ class TokenLines:
         note(text)
 
 
-class StageProgress:
+class StageProgress(Display):
     """A bar a stage on a terminal, a line a finished stage elsewhere."""
 
-    def __enter__(self) -> StageProgress:
+    def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = terminal(stderr=True)
-        self._live = console.is_terminal
         bar = _BAR if console.width > _NARROW else _BAR // 2
         self._most_name = min(_MOST_NAME, console.width - bar - _COUNT_AND_TIME)
-        self._bar = Progress(
+        columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=bar),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            console=console,
-            disable=not self._live,
         )
+        self.live = Progress(*columns, console=console, disable=not console.is_terminal)
         self._tasks: dict[str, Any] = {}
-        self._bar.start()
-        self._listening = listening(self.draw)
-        self._listening.__enter__()
-        return self
 
     def draw(self, stage: Any) -> None:
         from rich.markup import escape
@@ -170,20 +174,14 @@ class StageProgress:
         if not isinstance(stage, Stage):
             return
         if stage.lost is not None:
-            self._bar.console.print(stage.lost, markup=False, highlight=False, soft_wrap=True)
+            self.live.console.print(stage.lost, markup=False, highlight=False, soft_wrap=True)
         name = stage.name
         if name not in self._tasks:
             label = name if len(name) <= self._most_name else f"{name[: self._most_name - 2]} …"
-            self._tasks[name] = self._bar.add_task(escape(label), total=stage.total)
-        self._bar.update(self._tasks[name], completed=stage.done)
-        if stage.done == stage.total and not self._live:
+            self._tasks[name] = self.live.add_task(escape(label), total=stage.total)
+        self.live.update(self._tasks[name], completed=stage.done)
+        if stage.done == stage.total and not self.live.console.is_terminal:
             note(f"{name}: {stage.total:,} done")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-        self._listening.__exit__(kind, error, trace)
 
 
 def _line(progress: BuildProgress, rate: float | None, left: float | None) -> str:

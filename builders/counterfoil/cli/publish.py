@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from counterfoil.cli.options import JsonOption
+from counterfoil.cli.progress import Display
 from counterfoil.cli.terminal import fields_of, next_command, note, print_json, terminal
 from counterfoil.errors import UserError
-from counterfoil.progress import listening
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -144,49 +143,31 @@ def preview_lines(ahead: Preview) -> list[str]:
     return lines
 
 
-class _Bar:
+class _Bar(Display):
     """A bar of the bytes on stderr, where somebody watches."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            console=terminal(stderr=True),
-            transient=True,
-        )
+        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+        self.live = Progress(*columns, console=terminal(stderr=True), transient=True)
         self._task: TaskID | None = None
 
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        self._listening = listening(self.draw)
-        self._listening.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-        self._listening.__exit__(kind, error, trace)
-
     def paused(self, ask: Any) -> Any:
-        self._progress.stop()
+        self.live.stop()
         try:
             return ask()
         finally:
-            self._progress.start()
+            self.live.start()
 
     def draw(self, sending: Any) -> None:
         from counterfoil.publishing.sending import Sending
 
-        if not isinstance(sending, Sending) or not self._progress.console.is_terminal:
+        if not isinstance(sending, Sending) or not self.live.console.is_terminal:
             return
         if self._task is None:
-            self._task = self._progress.add_task(sending.stage, total=None)
-        self._progress.update(
+            self._task = self.live.add_task(sending.stage, total=None)
+        self.live.update(
             self._task,
             description=f"{sending.stage} ({sending.files_done:,} of {sending.files:,} files)",
             completed=sending.bytes_done,
