@@ -296,7 +296,7 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
     shutil.copytree(source, moved := tmp_path / "moved")
     for folder in (source, moved):
         recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={folder}", "source.unit_column=terms"])
-        given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images
+        given, _ = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe)
         rows = [row["source_row"] for row in rows_of(dataset[0]) if row["shift"] == "red"]
         assert not given.seeds  # a row began it, and no noise
         assert given.edited is not None and set(given.edited.keys) == {row_key("test", row) for row in rows}
@@ -312,7 +312,7 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
         refuse_trained_on(subject, {"m": mended_with(replace(own, rows=own.rows[:1]))})
     other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
-    given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images
+    given, _ = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe)
     assert given.edited is None and given.units is None
     assert given.edits is not None and set(given.edits.rows) == set(rows)
 

@@ -79,6 +79,13 @@ def rows_of_cells(cells: NDArray[np.int64], most: Mapping[int, int], seed: int) 
     return np.sort(np.concatenate(chosen))
 
 
+CONTROL_WORDS = {
+    RETRAINED: "the head retrained on training images alone",
+    CLASS_NAME: "as many images of class names",
+    RANDOM: "as many images of random contexts",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """One class in one context: what a shift shows of it, in words. `rank`: 0 for the most frequent of its class."""
@@ -133,16 +140,9 @@ class DebugImages:
         )
 
 
-@dataclass(frozen=True)
-class WithControls:
-    """Images to mend with and the images of its controls, by what they are: `class_name`, `random_contexts`."""
-
-    images: DebugImages
-    controls: Mapping[str, DebugImages]
-
-
-def open_debug_images(given: Given, recipe: Recipe) -> WithControls:
-    """The group that a person names, or the first of `contexts`, `hard` and all shifts; with its dataset's controls.
+def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[str, DebugImages]]:
+    """The group that a person names, or the first of `contexts`, `hard` and all shifts; with its dataset's controls, by
+    what they are: `class_name`, `random_contexts`.
 
     UserError for what is no built dataset, a group that it has not or that is empty, and classes that `recipe` has not.
     """
@@ -173,7 +173,7 @@ def open_debug_images(given: Given, recipe: Recipe) -> WithControls:
             own = np.flatnonzero(np.isin(images.labels, np.unique(found.labels)))
             if len(own):
                 controls[what] = images.only(own)
-    return WithControls(found, controls)
+    return found, controls
 
 
 def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
@@ -393,48 +393,23 @@ class Arm:
         return self.role in ("mended", "control", "upweighted")
 
 
-def image_arms(opened: Sequence[WithControls], seed: int) -> list[Arm]:
-    """Each set of images with its controls after it, all of equal numbers a class. UserError where that leaves none."""
-    arms: list[Arm] = []
-    for one in opened:
-        every = {one.images.name: one.images} | dict(one.controls)
-        rows = equal_numbers({name: images.labels for name, images in every.items()}, seed)
-        if not len(rows[one.images.name]):
-            lacking = " and ".join(one.controls)
-            raise UserError(
-                f"{one.images.name}: of no class are there images of it and of its controls ({lacking})",
-                "Build more images of the controls: without them nothing says what a gain is worth.",
-            )
-        for name, images in every.items():
-            own = name == one.images.name
-            arms.append(
-                Arm(
-                    name=name if own else f"{images.group} beside {one.images.name}",
-                    role="mended" if own else "control",
-                    of=None if own else one.images.name,
-                    what=None if own else name,
-                    debug=images.only(rows[name]),
-                    offered=len(images),
-                    lacking=_lacking(one) if own else {},
-                )
-            )
+def image_arms(images: DebugImages, controls: Mapping[str, DebugImages], seed: int) -> list[Arm]:
+    """A set of images with its controls after it, all of equal numbers a class. UserError where that leaves none."""
+    every = {images.name: images} | dict(controls)
+    rows = equal_numbers({name: one.labels for name, one in every.items()}, seed)
+    if not len(rows[images.name]):
+        raise UserError(
+            f"{images.name}: of no class are there images of it and of its controls ({' and '.join(controls)})",
+            "Build more images of the controls: without them nothing says what a gain is worth.",
+        )
+    own = np.unique(images.labels)
+    missing = {what: tuple(own[~np.isin(own, one.labels)].tolist()) for what, one in controls.items()}
+    lacking = {what: labels for what, labels in missing.items() if labels}
+    arms = [Arm(images.name, "mended", debug=images.only(rows[images.name]), offered=len(images), lacking=lacking)]
+    for what, one in controls.items():
+        name = f"{one.group} beside {images.name}"
+        arms.append(Arm(name, "control", images.name, what, debug=one.only(rows[what]), offered=len(one)))
     return arms
-
-
-def _lacking(one: WithControls) -> dict[str, tuple[int, ...]]:
-    own = np.unique(one.images.labels)
-    missing = {what: tuple(own[~np.isin(own, images.labels)].tolist()) for what, images in one.controls.items()}
-    return {what: labels for what, labels in missing.items() if labels}
-
-
-def all_contexts(arms: Sequence[Arm]) -> tuple[Context, ...]:
-    """What the images of all mended arms show, a class and caption once."""
-    found: dict[tuple[int, str], Context] = {}
-    for arm in arms:
-        if arm.role == "mended" and arm.debug is not None:
-            for context in arm.debug.contexts:
-                found.setdefault((context.label, context.caption), context)
-    return tuple(found.values())
 
 
 def role_of(given: Given) -> ArmRole:
@@ -442,22 +417,3 @@ def role_of(given: Given) -> ArmRole:
     if given.kind == BALANCED:
         return "rival" if given.source == BY_CLIP else "bound"
     return "mended" if given.kind == IMAGES else "upweighted"
-
-
-def balanced_arm(given: Given, context_of: NDArray[np.int64], groups: Mapping[str, NDArray[np.int64]]) -> Arm:
-    """Groups by CLIP, which anybody has, or by what is true, which is a bound. groups: by source, (audited rows,)."""
-    if given.source == BY_CLIP:
-        if not (context_of >= 0).any():
-            raise UserError(
-                f"--with {given.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
-                "Name a dataset of contexts too: --with built:contexts dfr:clip",
-            )
-        return Arm(given.name, role_of(given), groups=context_of + 1)
-    return Arm(given.name, role_of(given), groups=groups[given.source])
-
-
-CONTROL_WORDS = {
-    RETRAINED: "the head retrained on training images alone",
-    CLASS_NAME: "as many images of class names",
-    RANDOM: "as many images of random contexts",
-}

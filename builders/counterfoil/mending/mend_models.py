@@ -42,7 +42,6 @@ from counterfoil.mending.document import (
     ModelMended,
     RecipeMended,
     RowsTested,
-    SetMeasured,
     TrainRows,
     headline_of,
     mend_csv,
@@ -80,16 +79,24 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
     if len(found) < 2:
         return None
     overlap = failure_overlap(np.stack([one.failed[one.confirm] for one in found]))
+
+    def gains(arm: ArmResult) -> tuple[float | None, float | None]:
+        """On held-out failures; and there beyond the retrained head, whose gain any images keep."""
+        heldout = arm.of_set(HELDOUT)
+        beside = (one.difference for one in arm.comparisons if (one.against, one.set) == (RETRAINED, HELDOUT))
+        return None if heldout is None else heldout.gain, next(beside, None)
+
+    def share(own: float | None, other: float | None) -> float | None:
+        return None if own is None or other is None else kept_gain(own, other)
+
     kept = []
     for one in found:
         own_names = {arm.name for arm in prepared.own.get(one.told.name, ()) if arm.role == "mended"}
-        own = next((arm for arm in one.told.arms if arm.name in own_names), None)
-        own_gain = None if own is None else _gain(own.of_set(HELDOUT))
-        own_over = None if own is None else _over_retrained(own)
+        own = next((gains(arm) for arm in one.told.arms if arm.name in own_names), (None, None))
         for arm in one.told.arms:
             if arm.role != "mended":
                 continue
-            gain, over = _gain(arm.of_set(HELDOUT)), _over_retrained(arm)
+            test, (gain, over) = arm.of_set(TEST), gains(arm)
             kept.append(
                 GainKept(
                     model=one.told.name,
@@ -97,11 +104,10 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
                     own=arm.name in own_names,
                     images=arm.images,
                     heldout=gain,
-                    test=_gain(arm.of_set(TEST)),
-                    kept=None if gain is None or own_gain is None else kept_gain(own_gain, gain),
-                    # What retraining alone gains is kept by any images.
+                    test=None if test is None else test.gain,
+                    kept=share(own[0], gain),
                     over_retrained=over,
-                    kept_over_retrained=None if over is None or own_over is None else kept_gain(own_over, over),
+                    kept_over_retrained=share(own[1], over),
                 )
             )
     return Collective(
@@ -111,14 +117,6 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
         overlap=tuple(tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap),
         kept=tuple(kept),
     )
-
-
-def _gain(measured: SetMeasured | None) -> float | None:
-    return None if measured is None else measured.gain
-
-
-def _over_retrained(arm: ArmResult) -> float | None:
-    return next((one.difference for one in arm.comparisons if (one.against, one.set) == (RETRAINED, HELDOUT)), None)
 
 
 def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -144,7 +142,7 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
     return Mended(
         version=MEND_VERSION,
         headline=headline_of(models),
-        recipe=recipe_told(source.recipe),
+        recipe=RecipeMended(source.recipe.name, source.recipe.recipe_hash),
         classes={cls.id: cls.name for cls in source.recipe.classes},
         audited=AuditedRows(
             on=tuple(AuditedPart(without_folders(part.name), part.content, len(part)) for part in prepared.audited),
@@ -197,11 +195,6 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
         asked=asked_names(prepared.given, prepared.own_given, source.mine),
         notes=_notes(prepared, found, models),
     )
-
-
-def recipe_told(recipe: Recipe) -> RecipeMended:
-    """A recipe, as a document calls it."""
-    return RecipeMended(recipe.name, recipe.recipe_hash)
 
 
 def test_name(source: MendSource) -> str:
@@ -347,11 +340,12 @@ def refuse_another_run(
         return
     known = Mended.from_json(read_document(path), str(path))
     named = ", ".join(one.name for one in known.models)
+    recipes = (known.recipe.name, known.recipe.sha256), (source.recipe.name, source.recipe.recipe_hash)
     other = [
         f"{what}: {theirs}, and not {ours}"
         for what, theirs, ours in (
             ("models", named, ", ".join(told_names(models).values())),
-            ("recipe", _recipe_called(known.recipe), _recipe_called(recipe_told(source.recipe))),
+            ("recipe", *(f"{name} ({sha256[:12]})" for name, sha256 in recipes)),
             ("mine.seed", known.audited.seed, source.mine.seed),
             ("mine.failure", known.audited.failure, source.mine.failure),
             ("audited", ", ".join(known.asked.audited), ", ".join(asked.audited)),
@@ -374,15 +368,21 @@ def refuse_another_run(
         )
 
 
-def _recipe_called(told: RecipeMended) -> str:
-    return f"{told.name} ({told.sha256[:12]})"
-
-
 def model_places(models: Sequence[str]) -> dict[str, str]:
-    """Where each of several models is left, under the folder of a run: no two in one place."""
+    """Where each of several models is left, under the folder of a run: no two in one place.
+
+    It is what a model is called, with a number where another one has that already.
+    """
     if len(models) == 1:
         return {models[0]: MODEL}
-    return {name: f"{MODELS}/{own}" for name, own in zip(models, _folder_names(models), strict=True)}
+    found: dict[str, str] = {}
+    for model in models:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model)).strip("._-")[-80:] or "model"
+        taken = {one.lower() for one in found.values()}  # some disks do not tell large letters from small ones
+        numbered = (f"{MODELS}/{name}_{number}" for number in itertools.count(2))
+        every = itertools.chain([f"{MODELS}/{name}"], numbered)
+        found[model] = next(one for one in every if one.lower() not in taken)
+    return found
 
 
 def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], prepared: Prepared) -> MendResult:
@@ -499,17 +499,6 @@ def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepar
         for images in (debug.images, *([debug.edited] if debug.edited is not None else [])):
             digests |= set(prepared.pixels[images.content])
     return sorted(digest for digest in digests if digest is not None)
-
-
-def _folder_names(models: Sequence[str]) -> list[str]:
-    """A folder's name for each of some models: what it is called, with a number where another one has that already."""
-    found: list[str] = []
-    for model in models:
-        name = re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model)).strip("._-")[-80:] or "model"
-        taken = {one.lower() for one in found}  # some disks do not tell large letters from small ones
-        numbered = (f"{name}_{number}" for number in itertools.count(2))
-        found.append(next(one for one in itertools.chain([name], numbered) if one.lower() not in taken))
-    return found
 
 
 def mend(

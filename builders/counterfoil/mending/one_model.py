@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from counterfoil.embedding import Embedder, classifier_embedder
 from counterfoil.embedding.features import embed
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.mending.arms import RETRAINED, Arm, Context, balanced_arm, rows_within
+from counterfoil.mending.arms import RETRAINED, Arm, Context, role_of, rows_within
 from counterfoil.mending.document import (
     CONFIRM,
     HELDOUT,
@@ -405,12 +405,21 @@ def _rows(prepared: Prepared, images, seen: SeenModel) -> tuple[NDArray[np.int64
 
 
 def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Arm]:
-    groups = {
-        source: numbered_groups(by_key, keys, f"dfr:{source}")
-        for source, by_key in prepared.groups.items()
-        if source != BY_CLIP
-    }
-    return [balanced_arm(one, context, groups) for one in prepared.given if one.kind == BALANCED]
+    """Groups by CLIP, which anybody has, or by what is true, which is a bound."""
+    arms = []
+    for one in prepared.given:
+        if one.kind == BALANCED and one.source != BY_CLIP:
+            arms.append(
+                Arm(one.name, role_of(one), groups=numbered_groups(prepared.groups[one.source], keys, one.name))
+            )
+        elif one.kind == BALANCED:
+            if not (context >= 0).any():
+                raise UserError(
+                    f"--with {one.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
+                    "Name a dataset of contexts too: --with built:contexts dfr:clip",
+                )
+            arms.append(Arm(one.name, role_of(one), groups=context + 1))
+    return arms
 
 
 def _balanced_lesson(seen: SeenModel, groups: NDArray[np.int64], discover: NDArray[np.int64], seed: int) -> Lesson:

@@ -24,8 +24,6 @@ from counterfoil.mending.arms import (
     Arm,
     Context,
     DebugImages,
-    WithControls,
-    all_contexts,
     edited_rows,
     image_arms,
     open_debug_images,
@@ -409,7 +407,7 @@ class Prepared:
 
     own: model → the arm of its own dataset, which others do not have; own_given: how that was named. pixels: by content
     of labelled images.
-    contexts: what all images that were asked for show.
+    contexts: what all images that were asked for show, a class and caption once.
     """
 
     source: MendSource
@@ -444,10 +442,10 @@ class Prepared:
 def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given], settings: MendSettings) -> Prepared:
     """Open what is named, all problems told together, and refuse what would judge itself."""
     problems: list[CounterfoilError] = []
-    opened: list[WithControls] = []
+    opened: list[tuple[DebugImages, dict[str, DebugImages]]] = []
     weighted: list[Arm] = []
     groups: dict[str, dict[str, str]] = {}
-    owned: dict[str, WithControls] = {}
+    owned: dict[str, tuple[DebugImages, dict[str, DebugImages]]] = {}
     audited = opened_parts(source.recipe, source.mine.on)
     for one in given:
         try:
@@ -468,8 +466,12 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
-    arms = (*image_arms(opened, settings.seed), *weighted)
-    own_arms = {model: tuple(image_arms([one], settings.seed)) for model, one in owned.items()}
+    arms = (*(arm for one in opened for arm in image_arms(*one, settings.seed)), *weighted)
+    own_arms = {model: tuple(image_arms(*one, settings.seed)) for model, one in owned.items()}
+    contexts: dict[tuple[int, str], Context] = {}
+    for arm in (*arms, *(arm for several in own_arms.values() for arm in several)):
+        for context in arm.debug.contexts if arm.role == "mended" and arm.debug is not None else ():
+            contexts.setdefault((context.label, context.caption), context)
     pixels: dict[str, tuple[str | None, ...]] = {}
     prepared = Prepared(
         source=source,
@@ -479,7 +481,7 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
         own=own_arms,
         own_given=own,
         groups=groups,
-        contexts=all_contexts([*arms, *(arm for several in own_arms.values() for arm in several)]),
+        contexts=tuple(contexts.values()),
         pixels=pixels,
         audited=audited,
     )
