@@ -213,7 +213,7 @@ class _New:
                 "screen.store_embeddings: this dataset did not store them, so images would have to be screened again",
                 hint="Build the recipe into another folder.",
             )
-        problems = [*_never_asked(old.recipe, recipe), *_never_measured(old.recipe, recipe)]
+        problems = [*_never_asked(old.recipe, recipe)]
         if problems:
             raise UserError(problems, "Build the recipe into another folder: images would have to be screened again.")
         known = old.measured
@@ -443,41 +443,34 @@ def _screen_pin(old: SoundDataset) -> Pin:
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
-    """Judges whose answers about a shift's images a cut needs, and that were not asked about them.
+    """Judges whose answers about a shift's images a cut needs, and that were not asked about them; and measures of
+    these images that were not taken.
 
     Whether the first answer is right is recorded whatever the failure rule is, and of the others only the rule's own.
     """
     asked: dict[tuple[str, str], str] = {}
     for shift in before.all_shifts():
         asked |= {(shift.name, without_folders(judge)): rule for judge, rule in _judges(before, shift).items()}
-    missing: dict[tuple[str, str | None], list[str]] = {}
+    missing: dict[tuple[str, str], list[str]] = {}  # what stands before the shifts, and behind them
     for shift in after.all_shifts():
         for judge, rule in _judges(after, shift).items():
             known = asked.get((shift.name, without_folders(judge)))
             if known is None or rule not in (TOP1, known):
-                missing.setdefault((judge, None if known is None else rule), []).append(shift.name)
-    for (judge, rule), shifts in missing.items():
+                by_rule = "" if known is None else f" by the failure rule '{rule}'"
+                missing.setdefault((f"{judge} was not asked about", by_rule), []).append(shift.name)
+    taken = {shift.name: {name for rule in shift.keep for name in rule.measures} for shift in before.all_shifts()}
+    for shift in after.all_shifts():
+        for name in sorted({name for rule in shift.keep for name in rule.measures} - taken[shift.name]):
+            missing.setdefault((f"{name} was not measured of", ""), []).append(shift.name)
+    for (what, by_rule), shifts in missing.items():
         more = f" and {len(shifts) - 3} more shifts" if len(shifts) > 3 else ""
-        by_rule = "" if rule is None else f" by the failure rule '{rule}'"
-        yield f"{judge} was not asked about the images of {', '.join(shifts[:3])}{more}{by_rule}"
+        yield f"{what} the images of {', '.join(shifts[:3])}{more}{by_rule}"
 
 
 def _judges(recipe: Recipe, shift: Shift) -> dict[str, str]:
     """The judges that are asked about a shift's images, each with the failure rule that it is asked by."""
     asked = {judge: recipe.failure_asked(shift, judge) for judge in recipe.judges}
     return {judge: rule for judge, rule in asked.items() if rule is not None}
-
-
-def _never_measured(before: Recipe, after: Recipe) -> Iterator[str]:
-    """Measures of a shift's images that a cut needs, and that were not taken."""
-    taken = {shift.name: {name for rule in shift.keep for name in rule.measures} for shift in before.all_shifts()}
-    missing: dict[str, list[str]] = {}
-    for shift in after.all_shifts():
-        for name in sorted({name for rule in shift.keep for name in rule.measures} - taken[shift.name]):
-            missing.setdefault(name, []).append(shift.name)
-    for name, shifts in missing.items():
-        more = f" and {len(shifts) - 3} more shifts" if len(shifts) > 3 else ""
-        yield f"{name} was not measured of the images of {', '.join(shifts[:3])}{more}"
 
 
 def _images(receipts: Sequence[Receipt]) -> int:

@@ -41,7 +41,7 @@ class Display:
             self.live.stop()
         self._listening.__exit__(kind, error, trace)
 
-    def draw(self, told: Any) -> None:
+    def draw(self, told: Any, /) -> None:
         """Show one thing that is told."""
         raise NotImplementedError
 
