@@ -26,7 +26,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Share, parse_document, plain
 from counterfoil.errors import UserError
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.stats import lang_reiczigel_interval, mover, rogan_gladen, wilson_interval
 from counterfoil.store.sealed_folder import REVIEWED

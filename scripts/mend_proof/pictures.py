@@ -27,7 +27,7 @@ from counterfoil.mining.contexts.lists import load_contexts
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.recipe.schema_mine import ContextsSettings
 from counterfoil.tokens.class_tokens import read_class_tokens
 from mend_proof.plan import saved
 from mend_proof.targets import Target, clip_vectors

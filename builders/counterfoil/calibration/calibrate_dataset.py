@@ -32,7 +32,7 @@ from counterfoil.errors import UserError
 from counterfoil.keep import KEEP_RULES
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe, layer_text
-from counterfoil.recipe.layer import layer_head
+from counterfoil.recipe.loader import layer_head
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import dump_yaml

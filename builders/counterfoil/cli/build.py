@@ -146,7 +146,7 @@ def build(
     from counterfoil.engines import EngineChoice
     from counterfoil.plan.parts import PlanPart
     from counterfoil.recipe import load_recipe
-    from counterfoil.recipe.licenses import license_note
+    from counterfoil.recipe.names import license_note
 
     if (recipe is None) == (source is None):
         raise UserError(

@@ -177,8 +177,8 @@ def check(
     from counterfoil.models.edit_settings import inverts
     from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
     from counterfoil.recipe import load_recipe
-    from counterfoil.recipe.licenses import license_note
-    from counterfoil.recipe.method_settings import method_settings
+    from counterfoil.recipe.names import license_note
+    from counterfoil.recipe.schema_mine import method_settings
     from counterfoil.starting.lacking import lacking
 
     loaded = _with_labels(load_recipe(recipe, overrides or ()))
@@ -205,7 +205,7 @@ def check(
 def _with_labels(recipe: Recipe) -> Recipe:
     """The recipe with the labels of its classes: asked of its source where it leaves them out, and of a folder of one's
     own, whose order may be another. A build asks the others too; reading them here would load libraries for seconds."""
-    from counterfoil.recipe.layering import is_local
+    from counterfoil.recipe.names import is_local
     from counterfoil.starting.lacking import lacking_classes
 
     if recipe.names_every_label and not is_local(recipe.source.dataset):

@@ -23,7 +23,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.interventions import ORIGIN
 from counterfoil.models.error_text import one_line
 from counterfoil.models.prediction_files import longest_text
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_inputs import Source
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 from counterfoil.sources import LabelledImages

@@ -60,8 +60,7 @@ from counterfoil.models.classifiers.of_python import PREFIX, handed_over
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import did_you_mean, without_folders
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import listed, points

@@ -58,7 +58,7 @@ from counterfoil.models.mended import mended_of
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import without_folders
 from counterfoil.sources import LabelledImages
 from counterfoil.user_cache import user_cache
 
