@@ -63,7 +63,7 @@ _BETWEEN_STAGES = 1000
 _MOST_PROBLEMS = 20
 _MOST_NAMES = 8
 # What something was mined from: of each of its records what that says.
-Mined: TypeAlias = "Sequence[Mapping[str, Any]]"
+MinedRecords: TypeAlias = "Sequence[Mapping[str, Any]]"
 _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or another dataset."
 
 
@@ -275,7 +275,10 @@ def _shared(ours: Known, theirs: Known) -> list[str]:
 
 
 def refuse_told_by_judges(
-    learned: Iterable[tuple[str, Mined]], audited: Mapping[str, str], discover_sha256: str, test: Mapping[str, str]
+    learned: Iterable[tuple[str, MinedRecords]],
+    audited: Mapping[str, str],
+    discover_sha256: str,
+    test: Mapping[str, str],
 ) -> tuple[str, ...]:
     """UserError for what was mined on rows that are judged here; notes of what cannot be compared with them.
 
@@ -370,7 +373,7 @@ def refuse_near_chance(
     )
 
 
-def confirm_chose(mined: Mined, audited: Mapping[str, str]) -> bool:
+def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
     """Whether the confirm half of rows that are audited here chose any of what is learned from.
 
     A recipe of findings has those that were confirmed. Contexts say whether they were and are drawn all the same; what
@@ -433,9 +436,9 @@ class Prepared:
             {(arm.name, arm.debug.images.content): (arm, arm.debug) for arm in every if arm.debug is not None}.values()
         )
 
-    def every_mined(self) -> list[tuple[str, Mined]]:
+    def every_mined(self) -> list[tuple[str, MinedRecords]]:
         """Everything that was mined and is learned from, images and weights, by name."""
-        images: list[tuple[str, Mined]] = [(debug.name, debug.mined) for _, debug in self.drawn()]
+        images: list[tuple[str, MinedRecords]] = [(debug.name, debug.mined) for _, debug in self.drawn()]
         return images + [(arm.name, arm.mined) for arm in self.arms if arm.weights is not None]
 
 
