@@ -58,7 +58,7 @@ def publish(
     _refuse_unfit(model, repo, create_pr, files_per_commit, license)
     note(f"{dataset}: loading libraries and verifying")
     from counterfoil.publishing import publish, publish_model
-    from counterfoil.publishing.publish_dataset import FILES_PER_COMMIT
+    from counterfoil.publishing.sending import FILES_PER_COMMIT
 
     def confirm(ahead: Preview) -> bool:
         return bar.paused(lambda: _confirmed(ahead, yes))

@@ -174,7 +174,7 @@ def check(
 
     No model is loaded or fetched. Exit code 2 where it cannot be built here.
     """
-    from counterfoil.models.edit_settings import inverts
+    from counterfoil.models.pipeline_settings import inverts
     from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import license_note

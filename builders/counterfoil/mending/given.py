@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mining.interventions import ORIGIN
-from counterfoil.models.error_text import one_line
-from counterfoil.models.prediction_files import longest_text
+from counterfoil.models.classifiers.of_predictions import longest_text
+from counterfoil.models.loading_errors import one_line
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_inputs import Source
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular

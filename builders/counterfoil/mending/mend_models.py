@@ -55,8 +55,7 @@ from counterfoil.mending.report import model_card
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
-from counterfoil.models.classifiers.of_callable import Transform
-from counterfoil.models.classifiers.of_python import PREFIX, handed_over
+from counterfoil.models.classifiers.of_python import PREFIX, Transform, handed_over
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.recipe import Recipe

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.embedding import Embedder, classifier_embedder
-from counterfoil.embedding.features import embed
+from counterfoil.embedding import Embedder, classifier_embedder, embed
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.mending.arms import RETRAINED, Arm, Context, role_of, rows_within
 from counterfoil.mending.document import (
