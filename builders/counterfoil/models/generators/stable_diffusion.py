@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.models.generators.family import Family, by_adapter
@@ -32,21 +33,13 @@ STABLE_DIFFUSION = Family(
 )
 
 
-STABLE_DIFFUSION_XL = Family(
+STABLE_DIFFUSION_XL = replace(
+    STABLE_DIFFUSION,
     name="Stable Diffusion XL",
     pipelines=("StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLInpaintPipeline"),
     outputs=("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds"),
-    interval=True,
-    usual_steps=50,
     usual_guidance=5.0,
-    takes_tokens=True,
-    learns_tokens=True,
-    takes="adapter",
-    conditioned=by_adapter,
-    pairs="unet",
-    edits="inversion",
 )
-
 
 STABLE_DIFFUSION_3 = Family(
     name="Stable Diffusion 3 or 3.5",
