@@ -282,9 +282,6 @@ def _special_ids(model: str, place: ModelFiles, problems: list[str]) -> dict[str
     return {key: value for key, value in found.items() if key.endswith("_token_id") and all_ids(value)}
 
 
-_MOST_BYTES = 1 << 23
-
-
 @dataclass(frozen=True)
 class LoadedParts:
     """A captioner's parts: the module in eval mode on its device, and what a `Captioner` of any kind is made of."""
