@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.steps import HeldParts, guidance_of, paired_attention, with_held_parts
@@ -17,6 +17,7 @@ from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.generators import Family, family_of, known_families
 from counterfoil.models.generators.family import bytes_of, company, encode_prompt, joined
+from counterfoil.models.loading_errors import computing
 from counterfoil.models.pipeline_settings import edit_problems, interval_problems, option_problems, pair_problem
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Renderer:
     def _encode(self, prompt: str, guided: bool) -> dict[str, Any]:
         import torch
 
-        with self._told("encode a prompt"), self._ids_in_bounds(), torch.inference_mode():
+        with self.computing("encode a prompt"), self._ids_in_bounds(), torch.inference_mode():
             return encode_prompt(
                 self.family,
                 self.pipeline,
@@ -209,7 +210,7 @@ class Renderer:
         if held is not None:
             guidance = with_held_parts(guidance, held)
         noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
-        with self._told("render"), torch.inference_mode():
+        with self.computing("render"), torch.inference_mode():
             pixels = self.pipeline(
                 **dict(family.sets) | dict(family.sized(self.side)) | generator.options,
                 **arguments,
@@ -238,29 +239,15 @@ class Renderer:
         stacked = torch.from_numpy(np.stack(vectors)).to(device=self.pipeline._execution_device, dtype=unet.dtype)
         return self.family.conditioned(stacked, guided)
 
-    @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """RunFailure for whatever the pipeline raises; `what` it was about to do."""
-        import torch
-
-        try:
-            yield
-        except CounterfoilError:
-            raise
-        except torch.OutOfMemoryError as error:
-            where = f"on {self.pipeline._execution_device} with generator.batch_size {self.generator.batch_size}"
-            raise RunFailure(
-                f"out of memory {where}",
-                "Set a smaller generator.batch_size (another plan: build into a new directory).",
-            ) from error
-        except Exception as error:
-            # Parts of a model that do not belong together, and settings of a scheduler that make no sense, end in
-            # whatever diffusers and torch meet first.
-            said = " ".join(str(error).split())[:300]
-            raise RunFailure(
-                f"generator.model: '{self.generator.model}' cannot {what}: {type(error).__name__}: {said}",
-                "Check its configuration, or name another model.",
-            ) from error
+    def computing(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        """RunFailure for whatever the pipeline raises; `doing` is what it was about to do."""
+        return computing(
+            f"generator.model: '{self.generator.model}'",
+            doing,
+            str(self.pipeline._execution_device),
+            less_memory=f"Set a generator.batch_size below {self.generator.batch_size} (another plan: build into a new"
+            " directory).",
+        )
 
 
 @contextlib.contextmanager

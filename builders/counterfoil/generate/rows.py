@@ -202,7 +202,7 @@ class InvertedRows:
         missing = self.half - len(samples)
         rows = [*samples, *[samples[-1]] * missing]
         images = [*sources, *[sources[-1]] * missing]
-        with self.renderer._told("edit"), torch.inference_mode():
+        with self.renderer.computing("edit"), torch.inference_mode():
             way = self.way(rows, self._latents(images))
             drawn = self._drawn(rows, way)
         # Under its own prompt the edit is its row but for what rounding leaves, and the row is in the call itself.

@@ -72,8 +72,17 @@ def loading(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def computing(who: str, doing: str, device: str, hint: str | None = None) -> Iterator[None]:
-    """While a loaded model, called `who`, works on a device: RunFailure for whatever it cannot do."""
+def computing(
+    who: str,
+    doing: str,
+    device: str,
+    hint: str = "Check its configuration, or name another model.",
+    less_memory: str | None = None,
+) -> Iterator[None]:
+    """While a loaded model, called `who`, works on a device: RunFailure for whatever it cannot do.
+
+    hint, less_memory: what to do about a model that cannot, and about one that finds too little memory.
+    """
     import torch
 
     try:
@@ -81,10 +90,9 @@ def computing(who: str, doing: str, device: str, hint: str | None = None) -> Ite
     except CounterfoilError:
         raise
     except torch.OutOfMemoryError as error:
-        raise RunFailure(f"out of memory on {device} while {who} should {doing}") from error
+        raise RunFailure(f"out of memory on {device} while {who} should {doing}", less_memory) from error
     except Exception as error:
         # A tokenizer, a configuration, a template and weights that do not belong together meet here first.
-        hint = hint or "Check its configuration, or name another model."
         raise RunFailure(f"{who} cannot {doing}: {one_line(error)}", hint) from error
 
 
