@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 import results_page
-from counterfoil.evaluation.distances.kernel import SUBSETS, kernel_distance, subset_estimate
+from counterfoil.evaluation.feature_distances import SUBSETS, kernel_distance, subset_estimate
 from counterfoil.stats import (
     clustered_interval,
     count_failures,

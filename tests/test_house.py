@@ -294,7 +294,7 @@ TABLES = {
         {"engine", "stack", "called_on", "fork_server", "lost_workers", "worker_process", "ray_cluster", "ray_worker"},
     ),
     "models/chat": ("CHAT_KINDS", set()),
-    "evaluation/measures": ("MEASURES", {"measure"}),
+    "evaluation/measures": ("MEASURES", set()),
     "mining/methods": ("METHODS", set()),
 }
 

@@ -18,7 +18,7 @@ from bugs_proof.runs import Carried, Shown
 from bugs_proof.shares import share_text
 from bugs_proof.truth import BASE
 from bugs_proof.words import renderable
-from counterfoil.evaluation.families import family_of
+from counterfoil.evaluation.measures.transfer import family_of
 from counterfoil.models.classifiers import describe_classifier
 
 

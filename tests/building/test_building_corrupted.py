@@ -17,7 +17,7 @@ from counterfoil.building import BuildResult, build
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.edited_rows import edits_of
+from counterfoil.evaluation.trained_on import edits_of
 from counterfoil.generate.corruptions import CORRUPTIONS, corrupt
 from counterfoil.plan.layout import sample_seed
 from counterfoil.recipe import load_recipe

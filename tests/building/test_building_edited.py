@@ -25,9 +25,8 @@ from counterfoil.csv_text import csv_text
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.edited_rows import edits_of
 from counterfoil.evaluation.subject import built_subject
-from counterfoil.evaluation.trained_on import refuse_trained_on
+from counterfoil.evaluation.trained_on import edits_of, refuse_trained_on
 from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.mending.arms import open_debug_images

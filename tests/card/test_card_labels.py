@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from card_cases import INPUTS, build, plan_of
 
-from counterfoil.card.labels import labels_of
+from counterfoil.card.contact_sheets import Tally
+from counterfoil.card.sections import labels_of
 from counterfoil.card.statements import statements_of
 from counterfoil.card.tables import input_rows
-from counterfoil.card.tally import Tally
 from counterfoil.errors import RunFailure
 from counterfoil.recipe import load_recipe
 

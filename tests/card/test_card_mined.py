@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from test_card import front_matter
 
 from counterfoil import __version__
-from counterfoil.card.mined import mined_of
+from counterfoil.card.sections import mined_of
 from counterfoil.recipe.schema_mine import LONGEST
 
 RECORD: dict[str, Any] = {

@@ -12,9 +12,8 @@ from card_cases import build, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.card.citation import dataset_entry, escaped
-from counterfoil.card.licenses import license_for_people
 from counterfoil.card.markdown import address
+from counterfoil.card.metadata import dataset_entry, escaped, license_for_people
 from counterfoil.recipe import load_recipe
 
 TOLD = (

@@ -13,18 +13,22 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from counterfoil.card.contact_sheets import (
+    LARGEST,
     MOST_CLASSES,
     MOST_COLUMNS,
     PAIRS_A_CLASS,
     TALLEST,
     WIDEST,
+    Place,
+    Tally,
+    font,
     overview_row,
     pairs_first,
+    pictures_of,
     spread,
+    tally_of,
+    wrapped,
 )
-from counterfoil.card.drawing import font, wrapped
-from counterfoil.card.pictures import LARGEST, Place, pictures_of
-from counterfoil.card.tally import Tally, tally_of
 from counterfoil.errors import RunFailure
 from counterfoil.store import read_receipts
 

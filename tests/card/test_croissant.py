@@ -19,7 +19,7 @@ import pytest
 from card_cases import Built, all_candidates, build, plan_of
 from PIL import Image
 
-from counterfoil.card.licenses import license_reference
+from counterfoil.card.metadata import license_reference
 from counterfoil.store import read_rows
 from counterfoil.store.manifest import published_paths
 

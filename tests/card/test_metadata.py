@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 from card_cases import plan_of
 
-from counterfoil.card.configs import classes_are_named, configs_of, dataset_info_metadata
-from counterfoil.card.licenses import license_metadata
-from counterfoil.card.loading import timm_splits
-from counterfoil.card.metadata import pretty_name, size_category, source_datasets
+from counterfoil.card.metadata import (
+    classes_are_named,
+    configs_of,
+    dataset_info_metadata,
+    license_metadata,
+    pretty_name,
+    size_category,
+    source_datasets,
+    timm_splits,
+)
 from counterfoil.card.tables import InputRow, input_rows, threshold_text
 from counterfoil.recipe import ThresholdSpec
 from counterfoil.store import Receipt, StoredFile
@@ -94,7 +100,7 @@ def test_a_card_of_very_many_names_declares_them_once(monkeypatch: pytest.Monkey
         return ["class_label" if "class_label" in str(label) else label["dtype"] for label in labels]
 
     assert kinds() == ["class_label"] * len(configs)
-    monkeypatch.setattr("counterfoil.card.configs.MOST_DECLARED_NAMES", 5)
+    monkeypatch.setattr("counterfoil.card.metadata.MOST_DECLARED_NAMES", 5)
     assert kinds() == ["class_label"] + ["int64"] * (len(configs) - 1)
     assert [classes_are_named(config, configs, plan.recipe) for config in configs] == [True, False, False, False]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import results_examples
 from counterfoil.card.markdown import table
-from counterfoil.card.robustness import MOST_COLUMNS, MOST_MODELS, MOST_SHIFTS, robustness_of
+from counterfoil.card.sections import MOST_COLUMNS, MOST_MODELS, MOST_SHIFTS, robustness_of
 from counterfoil.report.results import LeftOut, ResultRow, ResultRows
-from counterfoil.report.tables import Table
+from counterfoil.report.words import Table
 from results_examples import results
 
 

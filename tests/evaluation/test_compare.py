@@ -8,6 +8,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +18,11 @@ from numpy.typing import NDArray
 from colour_world import build_colours
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.compare import compare_models
-from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.scores import ModelAnswers
+from counterfoil.evaluation.measures.comparison import compare_models
+from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
+from counterfoil.evaluation.statistics import BaseFloor
 from counterfoil.evaluation.subject import Subject, labelled_subject
+from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_table, verdict
 from counterfoil.report.results import ResultRow, ResultRows, Results
@@ -103,7 +106,12 @@ def compared(
 ) -> Compared:
     """`correct`: (images, 2), mended and original."""
     answers = ModelAnswers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
-    comparison, rows = compare_models(subject, answers, PAIR, PAIR, min_images=min_images, seed=0, floor=floor)
+    floor = floor or BaseFloor(np.zeros(2, dtype=bool))
+    scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in PAIR)
+    asking = Asking({}, load_classifier, "cpu", 1)
+    wanted = {"comparison": PAIR}
+    comparison, rows = compare_models(AllAnswers(subject, scored, answers, floor, min_images, 0, asking, wanted))
+    assert comparison is not None
     return Compared(comparison, ResultRows(rows))
 
 

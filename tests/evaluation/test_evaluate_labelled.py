@@ -23,7 +23,7 @@ from counterfoil.cli.main import app
 from counterfoil.csv_text import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.keys_table import write_keys
+from counterfoil.evaluation.result_files import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.wardrobe import load_wardrobe
 from counterfoil.models.classifiers import load_classifier

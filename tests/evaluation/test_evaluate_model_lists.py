@@ -10,7 +10,7 @@ import pytest
 from colour_world import build_colours
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.model_lists import NamedModel, named_models
+from counterfoil.evaluation.scored_models import NamedModel, named_models
 from support.files import write
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.measures.relative_drop import relative_drop
+from counterfoil.evaluation.measures.drop import relative_drop
 from counterfoil.evaluation.statistics import (
     ClassUnits,
     averages,

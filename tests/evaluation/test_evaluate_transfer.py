@@ -17,9 +17,9 @@ from colour_kinds import ColourModule
 from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.report.transfer import Transfer, TransferModel, found_words, kept_words, transfer_tables
 from counterfoil.stats import Estimate

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.evaluation.families import family_of, is_told
-from counterfoil.evaluation.transfer import relation_of
+from counterfoil.evaluation.measures.transfer import family_of, is_told, relation_of
 
 
 @pytest.mark.parametrize(

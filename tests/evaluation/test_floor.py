@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from colour_world import CANDIDATES, build_colours, png_of
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.floor import find_floor, near_chance
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.statistics import slope
+from counterfoil.evaluation.statistics import find_floor, near_chance, slope
 from counterfoil.plan import Sample
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.reference import near_chance_sentences

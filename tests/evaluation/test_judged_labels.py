@@ -10,7 +10,7 @@ from test_evaluate_command import app
 from typer.testing import CliRunner
 
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.judged_labels import with_scored_judge
+from counterfoil.evaluation.measures.labels import with_scored_judge
 from counterfoil.label_checks import judged_checks
 from counterfoil.report.labels import spoken_labels
 

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from colour_world import NAMES, build_colours
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.opening import open_subject
-from counterfoil.evaluation.reference import IMAGES_A_CLASS, prepared_reference
+from counterfoil.evaluation.measures.reference import IMAGES_A_CLASS, prepared_reference
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.subject import open_subject
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.progress import Stage, listening
 from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings
@@ -271,7 +271,7 @@ def test_a_source_that_fails_in_a_librarys_words_ends_no_evaluation(lab: Path, m
     def fails(*_: object, **__: object) -> None:
         raise OSError(errno.ESTALE, "Stale file handle", "/photographs/1.png")
 
-    monkeypatch.setattr("counterfoil.evaluation.reference.labelled_split", fails)
+    monkeypatch.setattr("counterfoil.evaluation.measures.reference.labelled_split", fails)
     prepared = prepared_reference(open_subject(lab, None, None, None, {}), {MODEL: MODEL}, (), None)
     assert prepared.images is None
     assert prepared.skipped is not None and "Stale file handle" in prepared.skipped

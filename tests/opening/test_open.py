@@ -22,12 +22,12 @@ from typer.testing import CliRunner
 
 import warm
 from colour_world import build_colours
+from counterfoil import opening as serving
 from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mining.findings import findings_json
 from counterfoil.mining.mined_files import write_files
-from counterfoil.opening import server as serving
-from counterfoil.opening.server import PageServer, open_directory
+from counterfoil.opening import PageServer, open_directory
 from counterfoil.recipe import load_own_recipe
 from counterfoil.store import verify_files
 from tiny_builds import command

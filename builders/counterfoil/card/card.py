@@ -12,19 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
 from counterfoil.card import markdown
-from counterfoil.card.adversarial import adversarial_of
-from counterfoil.card.citation import DATASET_INTERFACES, dataset_entry
-from counterfoil.card.configs import classes_are_named, configs_of
-from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
+from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name, tally_of
 from counterfoil.card.croissant import croissant_bytes
-from counterfoil.card.known import known_of
-from counterfoil.card.labels import labels_of
-from counterfoil.card.licenses import license_for_people
-from counterfoil.card.loading import example_group, timm_splits
-from counterfoil.card.metadata import card_metadata, pretty_name
-from counterfoil.card.mined import mined_of
-from counterfoil.card.provenance import hash_rows, stack_lines
-from counterfoil.card.robustness import robustness_of
+from counterfoil.card.metadata import (
+    DATASET_INTERFACES,
+    card_metadata,
+    classes_are_named,
+    configs_of,
+    dataset_entry,
+    example_group,
+    license_for_people,
+    pretty_name,
+    timm_splits,
+)
+from counterfoil.card.sections import (
+    adversarial_of,
+    hash_rows,
+    known_of,
+    labels_of,
+    mined_of,
+    robustness_of,
+    stack_lines,
+)
 from counterfoil.card.statements import screened_shifts, statements_of
 from counterfoil.card.tables import (
     corruption_rows,
@@ -35,7 +44,6 @@ from counterfoil.card.tables import (
     threshold_rows,
     yield_rows,
 )
-from counterfoil.card.tally import tally_of
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.label_checks import Selection
@@ -43,10 +51,9 @@ from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
 from counterfoil.report.results import Results
-from counterfoil.report.tables import Table, measure_tables
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
-from counterfoil.report.words import points
+from counterfoil.report.words import Table, measure_tables, points
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.differences import differences

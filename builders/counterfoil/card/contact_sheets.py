@@ -1,28 +1,276 @@
 """Contact sheets: an overview of classes by shifts, and a sheet a shift with base and shifted images in pairs.
 
 Sheets are for looking: their number, their size and the images read for them are bounded, however large the
-dataset. What is left out is left out evenly.
+dataset. What is left out is left out evenly. Which candidates were accepted is read in one pass, a bit each; images are
+read from the shards that hold those shown and from no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from counterfoil.card.drawing import Sheet, line_height, wrapped
-from counterfoil.card.pictures import LARGEST, Pictures, Place, pictures_of
-from counterfoil.card.tally import Tally
+from PIL import Image, ImageDraw, ImageFont
+
+from counterfoil.errors import RunFailure
+from counterfoil.keep import ACCEPTED
+from counterfoil.keep.misclassified import RIGHT, judge_column
+from counterfoil.plan import sample_key
 from counterfoil.recipe.prompts import BASE
-from counterfoil.store.rows import unique_names
+from counterfoil.store.decoding import UnreadableImage, rgb_image
+from counterfoil.store.planned_rows import IDENTITY, PlannedRows
+from counterfoil.store.reading import read_file, shard_batches
+from counterfoil.store.receipts import remake_hint
+from counterfoil.store.rows import TableForm, unique_names
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from counterfoil.plan import Plan
     from counterfoil.recipe import Shift
     from counterfoil.store import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """(shift, label) → the accepted indices as the bits of a number; cells without any are absent.
+
+    judged: (shift, class id) → accepted images that the second judge answered to, and those of them whose label it did
+    not answer; empty where there is no such judge.
+    """
+
+    accepted: Mapping[tuple[str, int], int]
+    judged: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def count(self, shift: str, label: int) -> int:
+        """Accepted images of a cell."""
+        return self._bits(shift, label).bit_count()
+
+    def pairs(self, shift: str, label: int) -> int:
+        """Indices of a class that are accepted both on the base and under the shift."""
+        return (self._bits(shift, label) & self._bits(BASE, label)).bit_count()
+
+    def has(self, shift: str, label: int, index: int) -> bool:
+        return bool(self._bits(shift, label) >> index & 1)
+
+    def indices(self, shift: str, label: int) -> Iterator[int]:
+        """Accepted indices of a cell, ascending."""
+        for index, bit in enumerate(reversed(f"{self._bits(shift, label):b}")):
+            if bit == "1":
+                yield index
+
+    def _bits(self, shift: str, label: int) -> int:
+        return self.accepted.get((shift, label), 0)
+
+
+def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
+    """Read every candidate's reason, and what the second judge said of it, once, without images.
+
+    RunFailure, with the file, for candidates that are no samples of the plan, and where another number of them is
+    accepted than `data` has rows.
+    """
+    indices: dict[tuple[str, int], int] = {}
+    judged: dict[tuple[str, str], tuple[int, int]] = {}
+    judge, form = plan.recipe.screen.judge, TableForm.of(plan.recipe)
+    names = [*IDENTITY, "reason", *([] if judge is None else [judge_column(judge, RIGHT)])]
+    by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
+    for shard in plan.shards:
+        receipt = by_shard.get((shard.group, shard.number))
+        file = None if receipt is None else receipt.file("candidates")
+        if receipt is None or file is None:
+            continue
+        planned, accepted = PlannedRows(directory, receipt, "candidates", plan, shard), 0
+        for batch in shard_batches(directory, receipt, names, "candidates", form):
+            columns = [batch.column(name).to_pylist() for name in names]
+            said = columns.pop() if judge is not None else [None] * batch.num_rows
+            for *identity, reason, right in zip(*columns, said, strict=True):
+                planned.refuse_other(*identity)
+                if reason == ACCEPTED:
+                    _, shift, label, class_id, index = identity
+                    indices[shift, label] = indices.get((shift, label), 0) | 1 << index
+                    accepted += 1
+                    if right is not None:
+                        images, disagreed = judged.get((shift, class_id), (0, 0))
+                        judged[shift, class_id] = (images + 1, disagreed + (not right))
+        images = receipt.file("data")
+        rows = 0 if images is None else images.rows
+        if accepted != rows:
+            raise RunFailure(
+                f"{directory / file.path} accepts {accepted} candidates, and {receipt.path} lists {rows} rows of data",
+                remake_hint(directory, receipt.path),
+            )
+    return Tally(indices, judged)
+
+
+# The side of the largest picture on a contact sheet; what is larger is reduced when it is read.
+LARGEST = 128
+
+
+class Place(NamedTuple):
+    """Which image: shift, label and index."""
+
+    shift: str
+    label: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Reads images by place. `files` are the data files by (shift, label), absent where none was accepted; `receipts`
+    those of the files."""
+
+    plan: Plan
+    directory: Path
+    files: Mapping[tuple[str, int], str]
+    receipts: Mapping[str, str]
+
+    def read(self, places: Iterable[Place]) -> dict[Place, Image.Image]:
+        """Accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for one that is not there or does not
+        open."""
+        wanted: dict[str, dict[str, Place]] = {}
+        for place in sorted(set(places)):
+            wanted.setdefault(self.files[place.shift, place.label], {})[self._key(place)] = place
+        found = {}
+        for path, keys in wanted.items():
+            for key, encoded in encoded_images(self.directory / path, set(keys)):
+                found[keys[key]] = reduced(encoded, f"{path}: {key}", LARGEST)
+            missing = [key for key, place in keys.items() if place not in found]
+            if missing:
+                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                raise RunFailure(
+                    f"{self.directory / path} has no row {missing[0]}{more}, which candidates accept",
+                    hint=remake_hint(self.directory, self.receipts[path]),
+                )
+        return found
+
+    def _key(self, place: Place) -> str:
+        return sample_key(place.shift, self.plan.class_of(place.label).id, place.index)
+
+
+def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]) -> Pictures:
+    """A reader for the images of these cells (shift, label)."""
+    wanted = set(cells)
+    by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
+    files: dict[tuple[str, int], str] = {}
+    of_files: dict[str, str] = {}
+    for shard in plan.shards:
+        here = [(cell.shift, cell.label) for cell in shard.cells if (cell.shift, cell.label) in wanted]
+        receipt = by_shard.get((shard.group, shard.number)) if here else None
+        file = receipt.file("data") if receipt else None
+        if receipt is not None and file is not None:
+            of_files[file.path] = receipt.path
+            files.update(dict.fromkeys(here, file.path))
+    return Pictures(plan, directory, files, of_files)
+
+
+def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
+    """(key, encoded image) of these rows of a shard; stops at the last of them."""
+    left = set(keys)
+    for rows in read_file(path, "data", ["key", "image"], only=frozenset(keys)):
+        for row in rows:
+            if row["key"] in left:
+                left.remove(row["key"])
+                yield row["key"], (row["image"] or {}).get("bytes") or b""
+            if not left:
+                return
+
+
+def reduced(encoded: bytes, where: str, side: int) -> Image.Image:
+    """An encoded image as RGB, at most `side` pixels a side. RunFailure, with `where`, for one that does not open."""
+    try:
+        image = rgb_image(encoded)
+    except UnreadableImage as error:
+        raise RunFailure(
+            f"{where} is not an image that opens: {error}",
+            hint="Remove the receipt of its shard and build again: only that shard is made anew.",
+        ) from error
+    image.thumbnail((side, side))
+    return image
+
+
+PAPER = "#ffffff"
+INK = "#1f2328"
+FAINT = "#59636e"
+EMPTY = "#eef0f2"
+QUALITY = 88
+
+
+@lru_cache
+def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """DejaVu Sans, which comes with matplotlib and so is the same on every machine."""
+    from matplotlib import get_data_path
+
+    path = Path(get_data_path(), "fonts/ttf", "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")
+    # The basic layout engine is part of Pillow; the other one is there on some machines only.
+    return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
+
+
+def wrapped(text: str, size: int, width: int, most_lines: int, bold: bool = False) -> list[str]:
+    """The text in lines no wider than `width` pixels; what does not fit ends in "…"."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font(size, bold).getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    if len(lines) > most_lines:
+        lines[most_lines - 1 :] = [" ".join(lines[most_lines - 1 :])]
+    return [_cut(line, size, width, bold) for line in lines]
+
+
+def _cut(line: str, size: int, width: int, bold: bool) -> str:
+    if font(size, bold).getlength(line) <= width:
+        return line
+    while line and font(size, bold).getlength(f"{line}…") > width:
+        line = line[:-1].rstrip()
+    return f"{line}…"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A sheet of paper that pictures and text are put on."""
+
+    image: Image.Image
+    draw: ImageDraw.ImageDraw
+
+    @classmethod
+    def blank(cls, width: int, height: int) -> Sheet:
+        image = Image.new("RGB", (width, height), PAPER)
+        return cls(image, ImageDraw.Draw(image))
+
+    def picture(self, picture: Image.Image | None, x: int, y: int, side: int) -> None:
+        """A picture fitted into a square, or an empty square where there is none."""
+        if picture is None:
+            self.draw.rectangle((x, y, x + side - 1, y + side - 1), fill=EMPTY)
+            return
+        scale = side / max(picture.size)
+        width, height = (max(1, round(length * scale)) for length in picture.size)
+        fitted = picture.resize((width, height), Image.Resampling.LANCZOS)
+        self.image.paste(fitted, (x + (side - width) // 2, y + (side - height) // 2))
+
+    def text(
+        self, lines: list[str], x: int, y: int, size: int, *, anchor: str = "la", faint: bool = False, bold=False
+    ) -> None:
+        """Lines of text; `anchor` says which point of the first line is at (x, y), as in Pillow."""
+        fill = FAINT if faint else INK
+        for number, line in enumerate(lines):
+            at = (x, y + number * line_height(size))
+            self.draw.text(at, line, fill=fill, font=font(size, bold), anchor=anchor)
+
+    def encoded(self) -> bytes:
+        """The sheet as WebP."""
+        file = io.BytesIO()
+        self.image.save(file, "WEBP", quality=QUALITY, method=4)
+        return file.getvalue()
+
+
+def line_height(size: int) -> int:
+    """Pixels from one line of text to the next."""
+    return round(size * 1.25)
+
 
 OVERVIEW = "contact-sheet.webp"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from counterfoil.report.tables import Table, TableColumn
+from counterfoil.report.words import Table, TableColumn
 
 # What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas, strikethrough.
 _ANYWHERE = re.compile(r"([\\`*\[\]<>|~$])")

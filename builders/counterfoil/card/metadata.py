@@ -1,19 +1,29 @@
-"""The YAML block at the top of the card: what the Hub files the dataset under, and how it is loaded."""
+"""The YAML block at the top of the card: what the Hub files the dataset under, and how it is loaded; and its citation.
+
+`default` has a split a group; each group is a config of its own; `candidates` (and `rejected`, where
+images of rejected samples are kept) hold what was screened. What has no row is left out: a config without
+one does not load.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.card.configs import Config, configs_metadata, dataset_info_metadata
-from counterfoil.card.licenses import license_metadata
-from counterfoil.recipe.names import is_local
+from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import LICENSE_NAMES, hub_license, license_slug
+from counterfoil.recipe.prompts import BASE
+from counterfoil.store.layout import SUFFIXES, What
+from counterfoil.store.rows import TableForm, unique_names, webdataset_features
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetCardData
 
+    from counterfoil.plan import Plan
     from counterfoil.recipe import Recipe
+    from counterfoil.store import Receipt
 
 # The first is not of real images.
 _TAGS = ("synthetic", "counterfoil", "counterfactual", "robustness")
@@ -78,3 +88,248 @@ def size_category(images: int) -> str:
 def source_datasets(dataset: str) -> list[str]:
     """The id of an input dataset of the Hub; `original` where it is embedded or a folder."""
     return ["original"] if ":" in dataset or is_local(dataset) else [dataset]
+
+
+DEFAULT = "default"
+
+# Class names are declared in every config of a WebDataset card up to here, about 200 kB of metadata.
+# Beyond, only `default` names the classes and the others keep plain numbers (24 shifts of 1000 classes
+# would make a card of a megabyte that takes a second to parse).
+MOST_DECLARED_NAMES = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A split: the globs of its files, and what they hold. `bytes` is the size of the files."""
+
+    name: str
+    paths: tuple[str, ...]
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A config of the dataset and the table that it shows."""
+
+    name: str
+    what: What
+    splits: tuple[Split, ...]
+
+
+def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
+    """Every config with a row: `default`, the groups in the plan's order, `candidates`, `rejected`."""
+    output = plan.recipe.output
+    rows: dict[tuple[What, str], list[int]] = {}
+    for receipt in receipts:
+        for what in receipt.rows:
+            file = receipt.file(what)
+            if file is not None:
+                total = rows.setdefault((what, receipt.group), [0, 0])
+                total[0] += file.rows
+                total[1] += file.size
+
+    def split(what: What, groups: Iterable[str], name: str) -> Split:
+        with_rows = [group for group in groups if (what, group) in rows]
+        totals = [rows[what, group] for group in with_rows]
+        suffix = SUFFIXES[output.format]
+        return Split(
+            name=name,
+            paths=tuple(f"{what}/{group}/{output.split}-*.{suffix}" for group in with_rows),
+            rows=sum(count for count, _ in totals),
+            bytes=sum(size for _, size in totals),
+        )
+
+    groups = [group for group in plan.groups if ("data", group) in rows]
+    configs = [Config(group, "data", (split("data", [group], output.split),)) for group in groups]
+    if groups:
+        every = tuple(split("data", [group], group) for group in groups)
+        configs.insert(0, Config(DEFAULT, "data", every))
+    for what in ("candidates", "rejected"):
+        if any((what, group) in rows for group in plan.groups):
+            configs.append(Config(what, what, (split(what, plan.groups, output.split),)))
+    return tuple(configs)
+
+
+def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
+    """The card's `configs`: explicit globs, since guessing would take stray files and words for splits."""
+    return [
+        {
+            "config_name": config.name,
+            **({"default": True} if config is configs[0] else {}),
+            "data_files": [
+                {"split": split.name, "path": split.paths[0] if len(split.paths) == 1 else list(split.paths)}
+                for split in config.splits
+            ],
+        }
+        for config in configs
+    ]
+
+
+def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dict[str, Any]]:
+    """The card's `dataset_info`: row counts, which `load_dataset` checks, and for tar files the features."""
+    infos = []
+    for config in configs:
+        info: dict[str, Any] = {"config_name": config.name}
+        if recipe.output.format == "webdataset":
+            info["features"] = _features(config, recipe, named=classes_are_named(config, configs, recipe))
+        info["splits"] = [
+            {"name": split.name, "num_bytes": split.bytes, "num_examples": split.rows} for split in config.splits
+        ]
+        infos.append(info)
+    return infos
+
+
+def classes_are_named(config: Config, configs: Sequence[Config], recipe: Recipe) -> bool:
+    """Whether a config shows class names for its labels; Parquet files bring them along."""
+    if recipe.output.format == "parquet" or config is configs[0]:
+        return True
+    return len(configs) * len(recipe.classes) <= MOST_DECLARED_NAMES
+
+
+def _features(config: Config, recipe: Recipe, named: bool) -> list[dict[str, Any]]:
+    from datasets import Features, Value
+
+    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    declared = webdataset_features(config.what, names, TableForm.of(recipe), recipe.output.image.format)
+    features = Features.from_dict(declared)
+    if not named:
+        features["cls"] = Value("int64")
+    return features._to_yaml_list()
+
+
+_CREATIVE_COMMONS = re.compile(r"cc0-1\.0|cc-by(-nc)?(-sa|-nd)?-\d\.\d")
+# No names of a licence: that there is none of the list, or that nobody knows.
+_NO_LICENSE = frozenset({"other", "unknown"})
+
+
+def license_metadata(license: str) -> tuple[str, str | None]:
+    """The card's `license`, and its `license_name` where the Hub does not list the licence."""
+    listed = hub_license(license)
+    if listed is not None:
+        return listed, None
+    return "other", license_slug(license.strip().lower()) or None
+
+
+def license_for_people(license: str) -> str:
+    """A licence as people read it: "CC BY 4.0" for `cc-by-4.0`; one that the Hub does not list as it is written."""
+    listed = hub_license(license)
+    if listed is None or listed in _NO_LICENSE:
+        return license
+    return LICENSE_NAMES.get(listed) or _creative_commons(listed)
+
+
+def _creative_commons(known: str) -> str:
+    """`cc-by-nc-sa-4.0` is "CC BY-NC-SA 4.0", as Creative Commons spells it."""
+    family, version = known.rsplit("-", 1)
+    return f"{family.upper().replace('CC-', 'CC ', 1)} {version}"
+
+
+# The SPDX identifiers of licences that the Hub spells in lower case, beside those of Creative Commons.
+_SPDX = {"apache-2.0": "Apache-2.0", "bsd-3-clause": "BSD-3-Clause", "mit": "MIT", "odc-by": "ODC-By-1.0"}
+
+
+def license_reference(license: str) -> str:
+    """The address of a licence in SPDX's list, for readers that want one; the text itself for any other."""
+    known = hub_license(license) or ""
+    spdx = known.upper() if _CREATIVE_COMMONS.fullmatch(known) else _SPDX.get(known)
+    return f"https://spdx.org/licenses/{spdx}.html" if spdx else license
+
+
+DATASET_INTERFACES = """\
+@article{vendrow2023dataset,
+  title   = {Dataset Interfaces: Diagnosing Model Failures Using Controllable Counterfactual Generation},
+  author  = {Vendrow, Joshua and Jain, Saachi and Engstrom, Logan and Madry, Aleksander},
+  journal = {arXiv preprint arXiv:2302.07865},
+  year    = {2023}
+}"""
+
+
+# BibTeX counts braces, escaped ones too, so that a text's own become commands.
+_ESCAPED = {
+    "\\": r"\textbackslash{}", "{": r"\textbraceleft{}", "}": r"\textbraceright{}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+}  # fmt: skip
+
+
+def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
+    """The dataset's own entry, of what the recipe tells under `publish`; `version` is Counterfoil's.
+
+    It has the year that is told there and no other: a card knows nothing of when it was made.
+    """
+    publish, name = recipe.publish, recipe.name
+    key = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    owner = publish.repo.partition("/")[0] if publish.repo else None
+    authors = publish.authors or (("{" + owner + "}",) if owner else ())
+    fields = {
+        "author": " and ".join(map(_author, authors)),
+        "title": f"{{{escaped(name)}}}: a dataset of counterfactual images",
+        "year": str(publish.year) if publish.year is not None else "",
+        "version": escaped(publish.version or ""),
+        "doi": publish.doi or "",
+        "url": address_of(recipe) or "",
+        "note": f"Built with Counterfoil {version}, plan {plan_hash[:12]}",
+    }
+    lines = [f"  {field:<5} = {{{text}}}," for field, text in fields.items() if text]
+    return "\n".join([f"@misc{{{key},", *lines[:-1], lines[-1].removesuffix(","), "}"])
+
+
+def address_of(recipe: Recipe) -> str | None:
+    """Where the dataset is, as far as its recipe tells: an address of its own, or its repository on the Hub."""
+    repo = recipe.publish.repo
+    return recipe.publish.url or (f"https://huggingface.co/datasets/{repo}" if repo else None)
+
+
+def escaped(text: str) -> str:
+    """A text for a field of BibTeX in one line: what LaTeX reads otherwise is escaped, letters of all scripts stay."""
+    return "".join(_ESCAPED.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def is_organisation(author: str) -> bool:
+    """Whether an author is written in braces, as BibTeX has names that have no parts."""
+    return author.startswith("{") and author.endswith("}")
+
+
+def plain_author(author: str) -> str:
+    """An author's name without the braces of an organisation."""
+    return author[1:-1].strip() if is_organisation(author) else author
+
+
+def _author(author: str) -> str:
+    name = escaped(plain_author(author))
+    # `and` would divide a name in two, and a third comma is none that BibTeX knows.
+    whole = is_organisation(author) or re.search(r"\band\b", name, re.IGNORECASE) or name.count(",") > 2
+    return f"{{{name}}}" if whole else name
+
+
+def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
+    """The group that examples load: the first with an accepted image that is not the base, else the base."""
+    with_rows = {receipt.group for receipt in receipts if receipt.file("data")}
+    return next(
+        (group for group in plan.groups if group in with_rows and group != BASE),
+        BASE if BASE in with_rows else None,
+    )
+
+
+def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
+    """Groups whose name timm's WebDataset reader cannot take as a split, and what it takes instead.
+
+    Any split with the letters "tar" in it (`starry_night`) is read as a list of files there.
+    """
+    files: dict[str, list[tuple[str, int]]] = {}
+    for receipt in receipts:
+        file = receipt.file("data")
+        if file is not None and "tar" in receipt.group:
+            files.setdefault(receipt.group, []).append((file.path, file.rows))
+    return {group: _file_list(entries) for group, entries in files.items()}
+
+
+def _file_list(files: Sequence[tuple[str, int]]) -> str:
+    """`path/{a,b}.tar|rows`, in the brace notation of webdataset."""
+    paths = [path for path, _ in files]
+    rows = sum(count for _, count in files)
+    if len(paths) == 1:
+        return f"{paths[0]}|{rows}"
+    folder = paths[0].rpartition("/")[0]
+    names = ",".join(path.rpartition("/")[2].removesuffix(".tar") for path in paths)
+    return f"{folder}/{{{names}}}.tar|{rows}"

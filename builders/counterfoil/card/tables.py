@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.card.tally import Tally
+from counterfoil.card.contact_sheets import Tally
 from counterfoil.generate.corruptions import CORRUPTIONS, OWN
 from counterfoil.keep import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders

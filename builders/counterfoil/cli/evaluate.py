@@ -192,7 +192,7 @@ def _write_keys(
     models: list[str] | None,
     beside: list[str] | None,
 ) -> None:
-    from counterfoil.evaluation.keys_table import write_keys
+    from counterfoil.evaluation.result_files import write_keys
 
     if models or beside:
         raise UserError("--write-keys goes with neither --models nor --beside: nothing is scored", "Leave them out.")
@@ -205,9 +205,14 @@ def _print_table(evaluation: Evaluation) -> None:
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
-    from counterfoil.evaluation.input_sizes import spoken_sizes
-    from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings, spoken_ties
-    from counterfoil.report.tables import measure_tables
+    from counterfoil.report.reference import (
+        near_chance_sentences,
+        reference_note,
+        reference_warnings,
+        spoken_sizes,
+        spoken_ties,
+    )
+    from counterfoil.report.words import measure_tables
     from counterfoil.sources.labelled_images import on_a_line
 
     results = evaluation.results

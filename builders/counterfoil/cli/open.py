@@ -23,7 +23,7 @@ def open(
     json: JsonOption = False,
 ) -> None:
     """Serve the pages of a directory on this machine alone: look, choose thresholds, answer reviews, save."""
-    from counterfoil.opening.server import open_directory
+    from counterfoil.opening import open_directory
 
     with open_directory(directory) as server:
         if json:

@@ -1,6 +1,8 @@
-"""Open a built dataset for scoring: its recipe, the metadata of every accepted image, its content hash.
+"""Open a built dataset for scoring: its recipe, the metadata of every accepted image, its content hash, its judges.
 
-A dataset is a directory that `counterfoil build` finished, or the same published on the Hub.
+A dataset is a directory that `counterfoil build` finished, or the same published on the Hub. A row of `data` tells
+every judge's answer, as it was recorded when the dataset was built: which images are there because a classifier of its
+keep rules was wrong about them, and whether its labels are true by the second judge (`screen.judge`).
 """
 
 from __future__ import annotations
@@ -19,17 +21,91 @@ from numpy.typing import NDArray
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
-from counterfoil.evaluation.judged_images import JudgedImages, read_judged
-from counterfoil.evaluation.judged_labels import read_judged_labels
 from counterfoil.hub import DatasetReference, locate_dataset
-from counterfoil.label_checks import read_people, with_people
+from counterfoil.keep.failure_names import TOP1
+from counterfoil.keep.misclassified import FAILED, RIGHT, MisclassifiedRule, judge_column
+from counterfoil.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.layering import without_folders
 from counterfoil.report.labels import LabelChecks
 from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.content import changed_data, content_of_receipts
+from counterfoil.store.layout import LOCK
+from counterfoil.store.reading import shard_batches
+from counterfoil.store.rows import TableForm
 from counterfoil.user_cache import user_cache
+
+
+@dataclass(frozen=True)
+class JudgedShift:
+    """A shift that keeps what judges get wrong: its place among the groups, and how many of them must be wrong.
+
+    failure: the rule that says what is wrong; decides: what of a judge's record says so.
+    """
+
+    place: int
+    judges: tuple[str, ...]
+    at_least: int
+    failure: str = TOP1
+    decides: str = RIGHT
+
+
+@dataclass(frozen=True)
+class JudgedImages:
+    """The shifts that keep what judges get wrong, and by judge (n,) bool: kept, and recorded as wrong about it.
+
+    Judges go by their names without folders; the n images are those of the dataset, in its order.
+    """
+
+    shifts: tuple[JudgedShift, ...] = ()
+    wrong: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+
+def judged_shifts(recipe: Recipe) -> tuple[JudgedShift, ...]:
+    """The shifts of a recipe whose keep rules keep what classifiers get wrong."""
+    return tuple(
+        JudgedShift(place, tuple(map(without_folders, rule.judges())), rule.at_least, rule.failure, rule.decides)
+        for place, shift in enumerate(recipe.all_shifts())
+        for rule in shift.keep
+        if isinstance(rule, MisclassifiedRule)
+    )
+
+
+def read_judged(
+    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], keys: Sequence[str], shifts: NDArray[np.int64]
+) -> JudgedImages:
+    """What `data` records of the judges; nothing is read where no rule asks any.
+
+    keys, shifts (n,): of the dataset's images, read from the same files. RunFailure for a table that is damaged.
+    """
+    judged = judged_shifts(recipe)
+    if not judged:
+        return JudgedImages()
+    every = recipe.all_shifts()
+    groups = {every[one.place].group for one in judged}
+    # By judge and by what of its record says whether it is wrong, the shifts that ask so.
+    places: dict[tuple[str, str], list[int]] = {}
+    for one in judged:
+        for judge in one.judges:
+            places.setdefault((judge, one.decides), []).append(one.place)
+    row_of = {key: row for row, key in enumerate(keys)}
+    wrong = {judge: np.zeros(len(keys), dtype=bool) for judge, _ in places}
+    form = TableForm.of(recipe)
+    columns = list(dict.fromkeys(judge_column(*each) for each in places))
+    for receipt in receipts:
+        if receipt.group not in groups:
+            continue
+        for batch in shard_batches(directory, receipt, ["key", *columns], "data", form):
+            rows = np.array([row_of[key] for key in batch.column("key").to_pylist()], dtype=np.int64)
+            for (judge, what), own in places.items():
+                # A judge that was not asked about an image, or gave no answer, is not wrong.
+                said = batch.column(judge_column(judge, what)).to_pylist()
+                found = np.array([one is (what == FAILED) for one in said], dtype=bool)
+                wrong[judge][rows] |= found & np.isin(shifts[rows], own)
+    return JudgedImages(judged, wrong)
+
 
 # What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more (`candidates.py`).
 _PUBLISHED = [
@@ -188,3 +264,30 @@ def _reasons(receipts: Sequence[Receipt]) -> Mapping[str, Mapping[str, int]]:
         for shift, counts in receipt.counts.items():
             reasons.setdefault(shift, Counter()).update(counts)
     return reasons
+
+
+def read_judged_labels(
+    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], inputs: Mapping[str, Any]
+) -> LabelChecks:
+    """The checks of every shift by the accepted rows; nothing is read where the recipe names no second judge.
+
+    `inputs` are those of the lock. RunFailure for a table that is damaged, and for a lock that does not pin the judge
+    as a build does: both may have come from anybody. Rows must have been compared with the recipe before.
+    """
+    counts: dict[tuple[str, str], tuple[int, int]] = {}
+    if recipe.screen.judge is not None:
+        right, form = judge_column(recipe.screen.judge, RIGHT), TableForm.of(recipe)
+        for receipt in receipts:
+            for batch in shard_batches(directory, receipt, ["shift", "label", right], "data", form):
+                for shift, label, said in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    if said is not None:
+                        cell = (shift, recipe.classes[label].id)
+                        images, disagreed = counts.get(cell, (0, 0))
+                        counts[cell] = (images + 1, disagreed + (not said))
+    try:
+        return checks_of_dataset(recipe, inputs, counts)
+    except ValueError as error:
+        raise RunFailure(
+            f"{directory / LOCK} is not one that a build wrote: {error}",
+            "`counterfoil verify` names what is damaged, and how it is repaired.",
+        ) from error

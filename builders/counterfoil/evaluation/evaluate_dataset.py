@@ -12,38 +12,34 @@ import numpy as np
 
 from counterfoil.card.index_page import write_index
 from counterfoil.documents import document_text
-from counterfoil.engines import Engine, EngineChoice, engine_and_device
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.evaluation.compare import compare_models
-from counterfoil.evaluation.compared_models import other_origin, refuse_uncompared, with_compared
-from counterfoil.evaluation.distances.measure_distances import measure_distances, prepared_distances
-from counterfoil.evaluation.findings import Answerer, measure_findings
-from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.given_models import GivenModel, given_models
-from counterfoil.evaluation.hub_entries import FOLDER, entry_files, stale_entries
-from counterfoil.evaluation.input_sizes import usual_side
-from counterfoil.evaluation.judged_labels import with_scored_judge
-from counterfoil.evaluation.measures import MEASURES
-from counterfoil.evaluation.model_lists import NamedModel, named_models
-from counterfoil.evaluation.opening import open_subject
-from counterfoil.evaluation.public_names import short_name, with_public_names
-from counterfoil.evaluation.reference import measure_reference, prepared_reference
+from counterfoil.engines import EngineChoice, engine_and_device
+from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.evaluation.measures import MEASURES, Measure, Section
+from counterfoil.evaluation.measures.distances import prepared_distances
+from counterfoil.evaluation.measures.reference import prepared_reference
+from counterfoil.evaluation.result_files import FOLDER, entry_files, stale_entries
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scores import AllAnswers, ModelAnswers, base_floor
-from counterfoil.evaluation.subject import Subject
+from counterfoil.evaluation.scored_models import (
+    GivenModel,
+    NamedModel,
+    given_models,
+    named_models,
+    refuse_uncompared,
+    short_name,
+    with_compared,
+    with_public_names,
+)
+from counterfoil.evaluation.scores import AllAnswers, Asking
+from counterfoil.evaluation.subject import Subject, open_subject, usual_side
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
-from counterfoil.evaluation.transfer import measure_transfer
-from counterfoil.evaluation.unpicked_answers import answers_to_unpicked
-from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.passes import Scored, Spread, score_models
-from counterfoil.prediction.predictions import Predictions, joined
+from counterfoil.prediction.passes import Scored, Spread
+from counterfoil.prediction.predictions import joined
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
-from counterfoil.report.labels import label_rows
 from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, ResultRows, Results
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
@@ -137,7 +133,7 @@ def evaluate(
     if repo is not None and not REPOSITORY.fullmatch(repo):
         raise UserError(f"the dataset's repository is {repo!r}: expected user/name")
     if into_card:
-        from counterfoil.evaluation.into_card import make_ready
+        from counterfoil.evaluation.result_files import make_ready
 
         if beside:
             raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
@@ -155,61 +151,38 @@ def evaluate(
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     refuse_uncompared(names, compare)
     stands_for = {name: models[name] if isinstance(models, Mapping) else name for name in names}
-    notes = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
-    refuse_trained_on(subject, notes)
+    mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
+    refuse_trained_on(subject, mended)
     prepared = prepared_distances(subject, distances, against)
     made_by, used_device = engine_and_device(device, workers, engine)
-    spread = _spread(subject, made_by, used_device, workers, frozenset(given))
-    prepared_there = prepared_reference(subject, stands_for, tuple(notes), reference)
+    # The engine whose workers answer; None where this process does. Who asks for several workers has them.
+    workers_of = Spread(made_by, used_device, tuple(subject.classes), frozenset(given))
+    spread = workers_of if workers is not None and workers > 1 else workers_of.worth_for(len(subject.keys))
+    prepared_there = prepared_reference(subject, stands_for, tuple(mended), reference)
     folder = _report_folder(subject, out)
-    load = _loader(subject, given)
-    scored = _scored(subject, names, maps, load, used_device, batch_size, spread)
-    ordered = [scored[name] for name in names]
-    unpicked = answers_to_unpicked(
-        subject.mined.images, ordered, maps, subject.workplace / "predictions", used_device, batch_size, load, spread
-    )
-    answered = _answered(subject, ordered, minimum, seed)
+
+    def load(name: str) -> Classifier:
+        return given[name].load() if name in given else load_classifier(name, classes=subject.classes)
+
+    asking = Asking(maps, load, used_device, batch_size, spread)
+    # Part after part: each part's answers are kept by its own content.
+    parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
+    scored = [
+        replace(parts[0][name], predictions=joined([part[name].predictions for part in parts]))
+        if len(parts) > 1
+        else parts[0][name]
+        for name in names
+    ]
+    wanted = {"distances": prepared, "reference": prepared_there, "comparison": compare, "mended": mended}
+    answered = AllAnswers.of(subject, scored, minimum, seed, asking, wanted)
     # The bootstraps of drops are what takes long, and many measures share them.
     for done, place in enumerate(answered.shifts, start=1):
         if subject.base:
             answered.drops(place)
         report("measuring", done, len(answered.shifts))
-    answers, floor = answered.answers, answered.floor if subject.base else None
-    answerers = [
-        Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
-        for one in ordered
-    ]
-    findings, rows = measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed, floor=floor)
-    transfer, more = measure_transfer(subject, answers.readable, ordered, answerers, floor)
-    rows += more
-    weights = [(one.classifier.name, one.classifier.sha256) for one in ordered]
-    checks = with_scored_judge(subject.label_checks, subject.pins, weights)
     there = [] if prepared_there.images is None else [prepared_there.images]
-    nested: dict[str, Any] = {
-        "findings": findings,
-        "transfer": transfer,
-        "label_checks": checks,
-        "image_side": usual_side([subject.parts[0].images, *there]),
-    }
-    if checks is not None:
-        rows += label_rows(checks)
-    if floor is not None:
-        nested["reference"], more = measure_reference(
-            subject, prepared_there, answers, names, maps, load, floor,
-            device=used_device, batch_size=batch_size, min_images=minimum, seed=seed, spread=spread,
-        )  # fmt: skip
-        rows += more
-    nested["distances"], more = measure_distances(
-        subject, prepared, device=used_device, batch_size=batch_size, seed=seed, spread=spread
-    )
-    rows += more
-    if compare is not None:
-        comparison, more = compare_models(subject, answers, names, compare, min_images=minimum, seed=seed, floor=floor)
-        note = other_origin(compare, notes.get(compare[0]), scored[compare[1]].classifier.sha256)
-        nested["comparison"] = replace(comparison, note=note)
-        rows += more
-    results = _results(answered, ordered, nested, rows)
-    unreadable, paths = np.flatnonzero(~answers.readable).tolist(), subject.paths
+    results = _results(answered, usual_side([subject.parts[0].images, *there]))
+    unreadable, paths = np.flatnonzero(~answered.answers.readable).tolist(), subject.paths
     evaluation = Evaluation(
         results,
         dataset=subject.source,
@@ -219,47 +192,12 @@ def evaluate(
         unreadable_paths=() if paths is None else tuple(paths[row] for row in unreadable),
     )
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
-    written = _write(evaluation, answered, maps, folder, dataset_id)
+    written = _write(evaluation, answered, folder, dataset_id)
     if not into_card:
         return written
-    from counterfoil.evaluation.into_card import store_results
+    from counterfoil.evaluation.result_files import store_results
 
     return replace(written, files={**written.files, "card": store_results(written, dataset_id)})
-
-
-def _loader(subject: Subject, given: Mapping[str, GivenModel]) -> Callable[[str], Classifier]:
-    def load(name: str) -> Classifier:
-        return given[name].load() if name in given else load_classifier(name, classes=subject.classes)
-
-    return load
-
-
-def _spread(subject: Subject, engine: Engine, device: str, workers: int | None, here: frozenset[str]) -> Spread | None:
-    """The engine whose workers answer; None where this process does. Who asks for several workers has them."""
-    spread = Spread(engine, device, tuple(subject.classes), here)
-    return spread if workers is not None and workers > 1 else spread.worth_for(len(subject.keys))
-
-
-def _scored(
-    subject: Subject,
-    names: Sequence[str],
-    maps: Mapping[str, ClassMap],
-    load: Callable[[str], Classifier],
-    device: str,
-    batch_size: int,
-    spread: Spread | None,
-) -> dict[str, Scored]:
-    """Every model's answers to all images, part after part: each part's are kept by its own content."""
-    folder = subject.workplace / "predictions"
-    parts: list[dict[str, Scored]] = []
-    for part in subject.parts:
-        scored = score_models(part.images, names, maps, folder, device, batch_size, load, spread=spread)
-        parts.append(scored)
-    if len(parts) == 1:
-        return parts[0]
-    return {
-        name: replace(parts[0][name], predictions=joined([part[name].predictions for part in parts])) for name in names
-    }
 
 
 def _report_folder(subject: Subject, out: Path | None) -> Path:
@@ -313,38 +251,17 @@ def _class_maps(
     return maps
 
 
-def _answered(subject: Subject, scored: Sequence[Scored], minimum: int, seed: int) -> AllAnswers:
-    """Every model's answers together, and what of them is near chance on the base."""
-    answers = ModelAnswers(
-        # An image decodes or not whatever the model.
-        readable=np.all([one.predictions.readable for one in scored], axis=0),
-        prediction=np.stack([one.predictions.prediction for one in scored], axis=1),
-        correct=np.stack([one.predictions.correct for one in scored], axis=1),
-        correct_top_k=np.stack([one.predictions.correct_top_k for one in scored], axis=1),
-    )
-    if not np.any((subject.shifts == 0) & answers.readable if subject.base else answers.readable):
-        what = "base image" if subject.base else "image"
-        hint = "Run `counterfoil verify` on it." if subject.directory else None
-        raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
-    chances = np.stack([one.class_map.chances for one in scored], axis=1)
-    nothing = BaseFloor(np.zeros(len(scored), dtype=bool))
-    return AllAnswers(
-        subject,
-        answers,
-        models=tuple(one.classifier.name for one in scored),
-        maps=tuple(one.class_map for one in scored),
-        confidence=np.stack([one.predictions.confidence for one in scored], axis=1),
-        floor=base_floor(subject, answers, chances, minimum) if subject.base else nothing,
-        min_images=minimum,
-        seed=seed,
-    )
-
-
-def _results(
-    answered: AllAnswers, scored: Sequence[Scored], nested: Mapping[str, Any], more: Sequence[ResultRow]
-) -> Results:
-    """The document: facts, and the rows of every measure; `nested` was measured beside them, `more` are its rows."""
+def _results(answered: AllAnswers, image_side: int | None) -> Results:
+    """The document: facts, and the rows of every measure."""
     subject = answered.subject
+    rows: list[ResultRow] = []
+    nested: dict[str, Any] = {}
+    for name, measure in MEASURES.items():
+        if isinstance(measure, Section):
+            nested[name], own = measure.measure(answered)
+            rows += own
+        else:
+            rows += measure.rows(answered)
     return Results(
         content=subject.content,
         dataset=subject.name,
@@ -354,18 +271,21 @@ def _results(
         replicates=REPLICATES,
         paired=any(group.paired for group in subject.groups),
         unreadable=int((~answered.answers.readable).sum()),
+        image_side=image_side,
         base=subject.groups[0].name if subject.base else None,
         classes=tuple(ClassFacts(one.id, one.name) for one in subject.classes),
-        models=tuple(_model_facts(one, bool(near)) for one, near in zip(scored, answered.floor.models, strict=True)),
+        models=tuple(map(_model_facts, answered.scored, answered.floor.models.tolist())),
         groups=tuple(answered.facts(place) for place in range(len(subject.groups))),
-        measures=tuple(measure.facts(name) for name, measure in MEASURES.items()),
-        rows=ResultRows([*(one for measure in MEASURES.values() for one in measure.rows(answered)), *more]),
+        measures=tuple(one.facts(name) for name, one in MEASURES.items() if isinstance(one, Measure)),
+        rows=ResultRows(rows),
         **nested,
     )
 
 
 def _model_facts(scored: Scored, near_chance: bool) -> ModelFacts:
-    one = scored.classifier
+    one, shares = scored.classifier, scored.predictions.shares
+    # Images whose two best answers have one softmax: a file's rounded scores, or a model that knows neither.
+    tied = scored.predictions.readable & (shares[:, 0] == shares[:, 1]) if shares.shape[1] > 1 else np.zeros(1, bool)
     return ModelFacts(
         name=one.name,
         short_name=short_name(one.name),
@@ -380,32 +300,18 @@ def _model_facts(scored: Scored, near_chance: bool) -> ModelFacts:
         top_k=scored.class_map.top_k,
         chance=float(scored.class_map.chances.mean()),
         near_chance=near_chance,
-        tied=_tied(scored.predictions),
+        tied=int(tied.sum()),
     )
 
 
-def _tied(predictions: Predictions) -> int:
-    """Images whose two best answers have one softmax: a file's rounded scores, or a model that knows neither."""
-    shares = predictions.shares
-    return int((predictions.readable & (shares[:, 0] == shares[:, 1])).sum()) if shares.shape[1] > 1 else 0
-
-
-def _write(
-    evaluation: Evaluation,
-    answered: AllAnswers,
-    maps: dict[str, ClassMap],
-    folder: Path,
-    dataset_id: str | None,
-) -> Evaluation:
-    from counterfoil.evaluation.examples import pick_examples
-    from counterfoil.evaluation.failures import write_failures
+def _write(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_id: str | None) -> Evaluation:
+    from counterfoil.evaluation.failures import pick_examples, write_failures
     from counterfoil.evaluation.report import report_html
-    from counterfoil.evaluation.tables import predictions_parquet, result_tables
+    from counterfoil.evaluation.result_files import predictions_parquet, result_tables
 
-    subject, answers, results = answered.subject, answered.answers, evaluation.results
+    subject, results = answered.subject, evaluation.results
     examples = pick_examples(answered, results)
-    own_maps = [maps[model.name] for model in results.models]
-    failures = write_failures(results, subject, answers, answered.confidence, own_maps, folder)
+    failures = write_failures(results, answered, folder)
     texts = {
         **result_tables(results),
         "document": ("results.json", document_text(results)),
@@ -413,14 +319,17 @@ def _write(
     }
     entries: dict[str, bytes] = {}
     if dataset_id is not None and subject.base and len(subject.parts) == 1:
-        entries = entry_files(with_public_names(results), dataset_id, _commit(subject.reference))
+        # The commit that a published dataset was named by; a branch or a tag may move.
+        revision = subject.reference.revision if subject.reference else None
+        commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
+        entries = entry_files(with_public_names(results), dataset_id, commit)
     _remove_stale(folder, [file for file, _ in texts.values()], entries)
     files = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
     files["predictions"] = (folder / "predictions.parquet").resolve()
-    write_atomically(files["predictions"], predictions_parquet(subject, answers, answered.confidence, maps))
+    write_atomically(files["predictions"], predictions_parquet(answered))
     if entries:
         files["entries"] = (folder / FOLDER).resolve()
         for file, content in entries.items():
@@ -440,9 +349,3 @@ def _remove_stale(folder: Path, written: Sequence[str], entries: Mapping[str, by
     remove_stale(folder / FOLDER, old := stale_entries(folder / FOLDER, entries.keys()))
     if old and not any((folder / FOLDER).iterdir()):
         (folder / FOLDER).rmdir()
-
-
-def _commit(reference: DatasetReference | None) -> str | None:
-    """The commit that a published dataset was named by; a branch or a tag may move."""
-    revision = reference.revision if reference else None
-    return revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None

@@ -265,7 +265,7 @@ class Evaluation:
         there is none), label, class, answered, confidence and shift. They are read from `files["predictions"]`.
         UserError for a model that was not scored, or where that file is gone.
         """
-        from counterfoil.evaluation.failures.failures_frame import failures_frame
+        from counterfoil.evaluation.failures import failures_frame
 
         return failures_frame(self.files["predictions"], [one.name for one in self.models], model)
 

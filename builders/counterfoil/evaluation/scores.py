@@ -1,23 +1,29 @@
 """What measures are computed from: every model's answers, grouped into classes, shifts and pairs, and their drops.
 
-No file is read or written here. `correct` is (images, models), in the dataset's order.
+`correct` is (images, models), in the dataset's order. A measure is a function from
+these answers to rows, and what it says of itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.errors import RunFailure
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.floor import BaseFloor, find_floor
-from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops
+from counterfoil.evaluation.statistics import Averages, BaseFloor, ClassUnits, Drops, find_floor
 from counterfoil.evaluation.subject import Group, Subject
+from counterfoil.models.classifiers import Classifier
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.report.results import GroupFacts, LeftOut
+from counterfoil.prediction.passes import Scored, Spread, score_models
+from counterfoil.recipe import RecipeClass
+from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
+from counterfoil.sources import LabelledImages
 
 Made = TypeVar("Made")
 
@@ -49,61 +55,125 @@ def base_floor(subject: Subject, answers: ModelAnswers, chances: NDArray[np.floa
     )
 
 
+@dataclass(frozen=True)
+class AnsweredImages:
+    """n images of one group, (n,) each: labels, indices and which are present; correct: (n, models)."""
+
+    labels: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    present: NDArray[np.bool_]
+    correct: NDArray[np.bool_]
+
+    @classmethod
+    def of_group(cls, subject: Subject, answers: ModelAnswers, place: int) -> AnsweredImages:
+        """The images of a group, present where they could be decoded."""
+        rows = np.flatnonzero(subject.shifts == place)
+        return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows])
+
+    def by_label(self) -> dict[int, NDArray[np.int64]]:
+        """The rows of the present images of each label."""
+        rows = np.flatnonzero(self.present)
+        order = rows[np.argsort(self.labels[rows], kind="stable")]
+        labels, starts = np.unique(self.labels[order], return_index=True)
+        return dict(zip(labels.tolist(), np.split(order, starts[1:]), strict=True)) if order.size else {}
+
+
+def aligned_units(
+    subject: Subject, labels: Sequence[int], base: AnsweredImages, shifted: AnsweredImages
+) -> list[ClassUnits]:
+    """The classes of these labels, each with its base and shifted images aligned by candidate index."""
+    sides = [(side, side.by_label()) for side in (base, shifted)]
+    found = []
+    for label in labels:
+        own = [(side, rows.get(label, np.empty(0, dtype=np.int64))) for side, rows in sides]
+        indices = np.union1d(*(side.indices[rows] for side, rows in own))
+        parts: list[NDArray[np.bool_]] = []
+        for side, rows in own:
+            at = np.searchsorted(indices, side.indices[rows])
+            present, correct = np.zeros(len(indices), bool), np.zeros((len(indices), side.correct.shape[1]), bool)
+            present[at], correct[at] = True, side.correct[rows]
+            parts += [present, correct]
+        found.append(ClassUnits(subject.classes[label].id, *parts))
+    return found
+
+
 def class_units(subject: Subject, answers: ModelAnswers, shift: int, base: int = 0) -> list[ClassUnits]:
     """The planned classes of a shift, each with its base and shifted images aligned by candidate index."""
-    planned = subject.groups[shift].class_labels
-    sides = [_positions_by_label(subject, answers.readable, place) for place in (base, shift)]
-    return [
-        _units(subject, answers, subject.classes[label].id, *(side.get(label, _NONE) for side in sides))
-        for label in planned
-    ]
+    sides = (AnsweredImages.of_group(subject, answers, place) for place in (base, shift))
+    return aligned_units(subject, subject.groups[shift].class_labels, *sides)
 
 
-_NONE = np.empty(0, dtype=np.int64)
+@dataclass(frozen=True)
+class Asking:
+    """Who is asked, and where: how a model of a name is loaded, with which class map, and where it answers."""
 
+    maps: Mapping[str, ClassMap]
+    load: Callable[[str], Classifier]
+    device: str
+    batch_size: int
+    spread: Spread | None = None
 
-def _positions_by_label(subject: Subject, readable: NDArray[np.bool_], shift: int) -> dict[int, NDArray[np.int64]]:
-    rows = np.flatnonzero((subject.shifts == shift) & readable)
-    order = rows[np.argsort(subject.labels[rows], kind="stable")]
-    labels, starts = np.unique(subject.labels[order], return_index=True)
-    return dict(zip(labels.tolist(), np.split(order, starts[1:]), strict=True)) if order.size else {}
-
-
-def _units(
-    subject: Subject, answers: ModelAnswers, class_id: str, base: NDArray[np.int64], shift: NDArray[np.int64]
-) -> ClassUnits:
-    indices = np.union1d(subject.indices[base], subject.indices[shift])
-    models = answers.correct.shape[1]
-
-    def side(rows: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        present = np.zeros(len(indices), dtype=bool)
-        correct = np.zeros((len(indices), models), dtype=bool)
-        at = np.searchsorted(indices, subject.indices[rows])
-        present[at] = True
-        correct[at] = answers.correct[rows]
-        return present, correct
-
-    return ClassUnits(class_id, *side(base), *side(shift))
+    def scored(self, images: LabelledImages, names: Sequence[str], folder: Path) -> dict[str, Scored]:
+        """The answers of these models, kept in `folder`. Raises as `score_models`."""
+        return score_models(
+            images, names, self.maps, folder, self.device, self.batch_size, self.load, spread=self.spread
+        )
 
 
 @dataclass(frozen=True)
 class AllAnswers:
     """What a measure is computed from: the images, what all models answered, and the drops that many measures share.
 
-    models: names; maps: how each model's outputs mean the classes; confidence: (images, models) of the top answer. What
-    is near chance by the `floor` is in no average: neither classes, nor, where models are averaged, models. Groups are
-    numbered as the subject has them, the base first where there is one.
+    What is near chance by the `floor` is in no average: neither classes, nor, where models are averaged, models. Groups
+    are numbered as the subject has them, the base first where there is one. `asking` has more images answered, and
+    `wanted` is what was asked for beside the answers, by the name of the measure.
     """
 
     subject: Subject
+    scored: tuple[Scored, ...]
     answers: ModelAnswers
-    models: tuple[str, ...]
-    maps: tuple[ClassMap, ...]
-    confidence: NDArray[np.float32]
     floor: BaseFloor
     min_images: int
     seed: int
+    asking: Asking
+    wanted: Mapping[str, Any]
     made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls, subject: Subject, scored: Sequence[Scored], minimum: int, seed: int, asking: Asking, wanted: dict[str, Any]
+    ) -> AllAnswers:
+        """Every model's answers together. RunFailure where no image, or no base image, can be decoded."""
+        answers = ModelAnswers(
+            # An image decodes or not whatever the model.
+            readable=np.all([one.predictions.readable for one in scored], axis=0),
+            prediction=np.stack([one.predictions.prediction for one in scored], axis=1),
+            correct=np.stack([one.predictions.correct for one in scored], axis=1),
+            correct_top_k=np.stack([one.predictions.correct_top_k for one in scored], axis=1),
+        )
+        if not np.any((subject.shifts == 0) & answers.readable if subject.base else answers.readable):
+            what = "base image" if subject.base else "image"
+            hint = "Run `counterfoil verify` on it." if subject.directory else None
+            raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
+        chances = np.stack([one.class_map.chances for one in scored], axis=1)
+        nothing = BaseFloor(np.zeros(len(scored), dtype=bool))
+        floor = base_floor(subject, answers, chances, minimum) if subject.base else nothing
+        return cls(subject, tuple(scored), answers, floor, minimum, seed, asking, wanted)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(one.classifier.name for one in self.scored)
+
+    @property
+    def maps(self) -> tuple[ClassMap, ...]:
+        """How each model's outputs mean the classes."""
+        return tuple(one.class_map for one in self.scored)
+
+    @property
+    def confidence(self) -> NDArray[np.float32]:
+        """(images, models) of the top answer."""
+        return self.once(("confidence",), lambda: np.stack([one.predictions.confidence for one in self.scored], axis=1))
 
     @property
     def sound(self) -> NDArray[np.bool_]:
@@ -201,3 +271,53 @@ class AllAnswers:
             else:
                 found.append(LeftOut(*counts, "near chance", self.floor.classes[one.class_id]))
         return tuple(found)
+
+
+def answer_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callable[[int], str]:
+    """A function from a model's output to its name for people."""
+    if class_map.outputs == "imagenet":
+        from timm.data.imagenet_info import ImageNetInfo
+
+        info = ImageNetInfo()
+        return lambda output: info.index_to_description(output).split(",")[0]
+    if class_map.outputs == "names":
+        by_output = {output: one.name for one, own in zip(classes, class_map.targets, strict=True) for output in own}
+        labels = class_map.label_names or ()
+        return lambda output: by_output.get(output) or labels[output]
+    by_source_label = {one.source_label: one.name for one in classes}
+    return lambda output: by_source_label.get(output, f"source label {output}")
+
+
+ShownIn = Literal["terminal", "report", "card"]
+EVERYWHERE: tuple[ShownIn, ...] = ("terminal", "report", "card")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure; its name, and that of its rows, is its key in `MEASURES`.
+
+    rows: one number each, of the measure's name. unit and reading: as in `MeasureFacts`. shown: which pages have a
+    table of it, a row a group and a column a model; a number that another table tells is in none. Every number is in
+    measures.csv, and in pandas and robustness.csv where it is of a model and a group. figure: SVG for the report.
+    """
+
+    rows: Callable[[AllAnswers], Iterable[ResultRow]]
+    title: str
+    unit: Literal["percent", "points", "share", "plain"]
+    reading: str
+    shown: tuple[ShownIn, ...] = EVERYWHERE
+    figure: Callable[[Results], str | None] | None = None
+
+    def facts(self, name: str) -> MeasureFacts:
+        """What the document of results has of it."""
+        return MeasureFacts(name, self.title, self.unit, self.reading, self.shown)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A measure whose facts nest in the document of results beside its rows; its name there is its key in `MEASURES`.
+
+    measure: the facts, and rows of names of its own. It gives None, or an empty tuple, where nothing is to be measured.
+    """
+
+    measure: Callable[[AllAnswers], tuple[Any, list[ResultRow]]]

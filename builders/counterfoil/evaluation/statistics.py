@@ -1,4 +1,4 @@
-"""The numbers of a robustness report, as pure functions on arrays: accuracies, drops, intervals, slopes.
+"""The numbers of a robustness report, as pure functions on arrays: accuracies, drops, intervals, slopes, near chance.
 
 All accuracies and drops here are fractions between -1 and 1. Images of one class and one candidate
 index form a unit: with paired noise its base and its shifted image share their noise and are
@@ -6,12 +6,15 @@ resampled together. Sources: Vendrow 2023, section 6 and Appendix A.5.
 
 Intervals are a bootstrap's. It has no width where the images of a class all agree, as if they told all: what they
 leave open is added to it from their counts (`stats.distances_of_share`).
+
+Who is right by chance can lose nothing: such a model looks robust, such a class looks safe, and both pull every average
+towards 0. So what is near chance on the base is found first, and is in no average.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +24,13 @@ from counterfoil.stats import (
     EndDistances,
     Estimate,
     bootstrap_weights,
+    chance_line,
     distances_of_difference,
     distances_of_share,
     least_squares_line,
     percentile_interval,
     seeded,
+    wilson_intervals,
 )
 
 _DRAWN_AT_ONCE = 1 << 24  # units of some replicates: 400 MB of counts
@@ -277,3 +282,52 @@ def _accuracies(sides: Sequence[_Side], rng: np.random.Generator, replicates: in
             with np.errstate(invalid="ignore", divide="ignore"):
                 result[start : start + rows] = (weights @ correct) / drawn[:, None]
     return found
+
+
+@dataclass(frozen=True)
+class Floor:
+    """models: (m,) and classes: (k,) bool, which are near chance on the base. cells: (k, m), by a class and model's own
+    interval. averaged: (k,) base accuracy of each class over the models that tell of it. chances: (k,) the highest of
+    theirs."""
+
+    models: NDArray[np.bool_]
+    classes: NDArray[np.bool_]
+    cells: NDArray[np.bool_]
+    averaged: NDArray[np.float64]
+    chances: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BaseFloor:
+    """The floor of a dataset, by class id. models: (m,) bool. classes: those near chance, with their averaged base
+    accuracy. cells: (m,) bool for every class with enough images. chances: how often a guess is right about each class
+    near chance."""
+
+    models: NDArray[np.bool_]
+    classes: Mapping[str, float] = field(default_factory=dict)
+    cells: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    chances: Mapping[str, float] = field(default_factory=dict)
+
+
+def near_chance(
+    accuracy: NDArray[np.float64], images: NDArray[np.int64] | int, chance: NDArray[np.float64] | float
+) -> NDArray[np.bool_]:
+    """Where the Wilson interval of an accuracy on so many images begins under `MARGIN` of the way up from chance."""
+    low, _ = wilson_intervals(accuracy, images)
+    return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
+
+
+def find_floor(accuracy: NDArray[np.float64], images: NDArray[np.int64], chances: NDArray[np.float64]) -> Floor:
+    """The floor of m models on k >= 1 classes: base accuracy (k, m) on `images` (k,), all above 0, and chances (k, m).
+
+    A model is judged by its accuracy and chance averaged over classes, and all images. A class is judged by its
+    accuracy averaged over the models that are not near chance (over all where all are), its own images, and the highest
+    of their chances.
+    """
+    models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
+    telling = ~models if not models.all() else np.ones_like(models)
+    averaged = accuracy[:, telling].mean(axis=1)
+    highest = chances[:, telling].max(axis=1)
+    classes = near_chance(averaged, images, highest)
+    cells = near_chance(accuracy, images[:, None], chances)
+    return Floor(models, classes, cells, averaged, highest)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
-from counterfoil.evaluation.edited_rows import edits_of, rows_in_pool
+from counterfoil.evaluation.trained_on import edits_of, rows_in_pool
 from counterfoil.mending.given import BALANCED, BY_CLIP, IMAGES, Given
 from counterfoil.models.mended import EditsOf
 from counterfoil.plan.layout import sample_seed

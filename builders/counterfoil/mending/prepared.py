@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.floor import find_floor
-from counterfoil.evaluation.opening import is_built
+from counterfoil.evaluation.statistics import find_floor
+from counterfoil.evaluation.subject import is_built
 from counterfoil.mending.arms import (
     Arm,
     Context,

@@ -9,7 +9,7 @@ import numpy as np
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.opening import is_built
+from counterfoil.evaluation.subject import is_built
 from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.condition_labels import ConditionLabels

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import progress
-from counterfoil.card.licenses import license_metadata
+from counterfoil.card.metadata import license_metadata
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.hub import PATIENCE, Patience, attentive_client
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier

@@ -15,17 +15,23 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT
-from counterfoil.report.tables import (
+from counterfoil.report.words import (
+    NOTHING,
     Table,
     TableCell,
     TableColumn,
     TableRow,
+    between,
     count_cell,
+    counted,
+    csv_interval,
+    csv_percent,
+    listed,
+    points,
     points_cell,
     table_of,
     text_cell,
 )
-from counterfoil.report.words import NOTHING, between, counted, csv_interval, csv_percent, listed, points
 from counterfoil.stats import CONFIDENCE, Estimate
 
 if TYPE_CHECKING:

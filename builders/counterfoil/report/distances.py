@@ -14,8 +14,7 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Table, TableCell, TableColumn, TableRow, text_cell
-from counterfoil.report.words import NOTHING, number
+from counterfoil.report.words import NOTHING, Table, TableCell, TableColumn, TableRow, number, text_cell
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:

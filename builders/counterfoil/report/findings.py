@@ -15,8 +15,20 @@ from pydantic import ConfigDict
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Table, TableCell, TableColumn, TableRow, text_cell
-from counterfoil.report.words import NOTHING, csv_interval, csv_percent, percent, points, spoken, with_interval
+from counterfoil.report.words import (
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    csv_interval,
+    csv_percent,
+    percent,
+    points,
+    spoken,
+    text_cell,
+    with_interval,
+)
 
 if TYPE_CHECKING:
     from counterfoil.report.results import Results

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import ConfigDict
 
 from counterfoil.documents import STRICT
-from counterfoil.report.tables import Table, TableCell, TableColumn, TableRow, text_cell
-from counterfoil.report.words import counted, number, points
+from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, number, points, text_cell
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count
-from counterfoil.report.tables import Table, TableColumn, TableRow, points_cell, text_cell
-from counterfoil.report.words import counted, percent, points
+from counterfoil.report.words import Table, TableColumn, TableRow, counted, percent, points, points_cell, text_cell
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ NEAR_CHANCE = "near chance"  # beside an accuracy that is
 # A larger gap between validation images and the base says that the base is not the input dataset.
 LARGE_GAP = 0.1
 _MOST_NAMES = 12
+# Enlarged so much, an image is nothing that a model of its own size has seen; photographs are seldom smaller.
+_FAR = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,18 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
         told = f"on validation images either ({percent(reference.unseen)} right there)"
         found.append(f"The models do not know {what} {told}.")  # no word on the base
     return tuple(found)
+
+
+def spoken_sizes(results: Results) -> tuple[str, ...]:
+    """A hint for each timm folder by whose configuration these images are enlarged far; none where none are."""
+    side = results.image_side
+    return tuple(
+        f"{model.short_name} gets these images enlarged {model.img_size / side:.0f} times: they have {side} pixels a"
+        f" side, and its folder says {model.img_size}. If it was trained on images of {side}, these answers are worth"
+        f" little: set input_size to [3, {side}, {side}] in the pretrained_cfg of the folder's config.json."
+        for model in results.models
+        if side and model.img_size and model.img_size >= _FAR * side and model.name.startswith("local-dir:")
+    )
 
 
 def spoken_ties(results: Results) -> tuple[str, ...]:

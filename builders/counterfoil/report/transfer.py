@@ -17,17 +17,20 @@ from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
 from counterfoil.keep.failure_names import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
-from counterfoil.report.tables import (
+from counterfoil.report.words import (
     Table,
     TableCell,
     TableColumn,
     TableRow,
     count_cell,
+    counted,
+    csv_interval,
+    csv_percent,
+    listed,
     points_cell,
     table_of,
     text_cell,
 )
-from counterfoil.report.words import counted, csv_interval, csv_percent, listed
 
 if TYPE_CHECKING:
     from counterfoil.report.results import ResultRows, Results

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
 
-from counterfoil.evaluation.distances import frechet
-from counterfoil.evaluation.distances.frechet import feature_statistics, frechet_distance, is_biased
+from counterfoil.evaluation import feature_distances as frechet
+from counterfoil.evaluation.feature_distances import feature_statistics, frechet_distance, is_biased
 
 
 def features(seed: int, images: int, width: int, shift: float = 0.0) -> np.ndarray:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, KEY_METRIC_KID_STD, kid_features_to_metric
 
-from counterfoil.evaluation.distances import kernel
-from counterfoil.evaluation.distances.kernel import FEWEST_IMAGES, kernel_distance, subset_estimate
+from counterfoil.evaluation import feature_distances as kernel
+from counterfoil.evaluation.feature_distances import FEWEST_IMAGES, kernel_distance, subset_estimate
 
 WIDTH = 6
 

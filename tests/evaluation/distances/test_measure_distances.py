@@ -16,8 +16,8 @@ from colour_world import COLOURS, NAMES, SIZE, build_colours, painted, save_colo
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.distances import measure_distances, source_images
-from counterfoil.evaluation.distances.kernel import FEWEST_IMAGES, kernel_distance
+from counterfoil.evaluation.feature_distances import FEWEST_IMAGES, kernel_distance
+from counterfoil.evaluation.measures import distances as measure_distances
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.models.classifiers.of_timm import TimmClassifier
 from counterfoil.plan import Sample
@@ -169,7 +169,7 @@ def test_without_asking_nothing_is_measured_and_nothing_told(noisy_dataset: Path
 def test_the_recipes_source_is_opened_and_its_splits_tell_what_near_is(
     noisy_dataset: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_images, "MOST_IMAGES", 50)
+    monkeypatch.setattr(measure_distances, "MOST_IMAGES", 50)
     measured = evaluate(noisy_dataset, [model], distances=model, out=tmp_path, device="cpu")
     (found,) = measured.distances
     assert found.skipped is None and found.source == "lab:wardrobe:validation"
@@ -259,7 +259,7 @@ def test_clip_is_a_recipes(photos: Path, model: str, tmp_path: Path) -> None:
 
 
 def test_images_of_one_noise_are_one_unit(noisy_dataset: Path) -> None:
-    from counterfoil.evaluation.opening import open_subject
+    from counterfoil.evaluation.subject import open_subject
 
     subject = open_subject(noisy_dataset, None, None, None, {})
     units = measure_distances._subject_units(subject)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.failures.choose_failures import base_partners, choose_failures
+from counterfoil.evaluation.failures import base_partners, choose_failures
 
 
 def world(n_shifts: int = 3, n_classes: int = 4, n: int = 25) -> tuple[NDArray, NDArray, NDArray]:

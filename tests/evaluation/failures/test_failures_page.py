@@ -15,9 +15,14 @@ import pytest
 from PIL import Image
 
 from colour_world import COLOURS, FIRST, NAMES
-from counterfoil.evaluation.failures.choose_failures import base_partners, choose_failures
-from counterfoil.evaluation.failures.failures_page import failures_data, failures_html, sheet_file
-from counterfoil.evaluation.failures.sprite_sheets import sprite_sheets
+from counterfoil.evaluation.failures import (
+    base_partners,
+    choose_failures,
+    failures_data,
+    failures_html,
+    sheet_file,
+    sprite_sheets,
+)
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import ModelAnswers
 from counterfoil.evaluation.subject import labelled_subject
@@ -252,10 +257,10 @@ def many_failures(folder: Path) -> int:
     models = [(name, lambda output: NAMES[output], "") for name in ("one", "other")]
     data = failures_data(subject, answers, np.full((n, 2), 0.5, dtype=np.float32), chosen, models, ["night", "base"])
     wanted = frozenset(keys[row] for row in chosen.images)
-    for sheet in sprite_sheets(images.decoded(encoded) for _, encoded in images.images(wanted)):
-        file = folder / sheet_file(sheet.number)
+    for number, sheet in enumerate(sprite_sheets(images.decoded(encoded) for _, encoded in images.images(wanted))):
+        file = folder / sheet_file(number)
         file.parent.mkdir(exist_ok=True)
-        file.write_bytes(sheet.encoded)
+        file.write_bytes(sheet)
     (folder / "failures.html").write_text(failures_html("many", data, chosen, n, paired=False))
     return chosen.found
 

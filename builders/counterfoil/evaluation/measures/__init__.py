@@ -7,15 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from counterfoil.evaluation.measures.accuracy import ACCURACY, BASE_ACCURACY, CHANCE, TOP1, TOP_K
-from counterfoil.evaluation.measures.by_class import CONFUSION, PRECISION, RECALL
+from counterfoil.evaluation.measures.accuracy import (
+    ACCURACY,
+    BASE_ACCURACY,
+    CHANCE,
+    CONFUSION,
+    PRECISION,
+    RECALL,
+    TOP1,
+    TOP_K,
+)
 from counterfoil.evaluation.measures.calibration import CALIBRATION, CALIBRATION_ERROR, CONFIDENCE_OF_BINS
-from counterfoil.evaluation.measures.drop import AVERAGE_DROP, DROP, IMPACT, PAIRS_DROP
-from counterfoil.evaluation.measures.measure import EVERYWHERE, Measure
-from counterfoil.evaluation.measures.relative_drop import RELATIVE_DROP
-from counterfoil.evaluation.measures.slope import INTERCEPT, R_SQUARED, SLOPE
+from counterfoil.evaluation.measures.comparison import COMPARISON
+from counterfoil.evaluation.measures.distances import DISTANCES
+from counterfoil.evaluation.measures.drop import (
+    AVERAGE_DROP,
+    DROP,
+    IMPACT,
+    INTERCEPT,
+    PAIRS_DROP,
+    R_SQUARED,
+    RELATIVE_DROP,
+    SLOPE,
+)
+from counterfoil.evaluation.measures.findings import FINDINGS
+from counterfoil.evaluation.measures.labels import LABEL_CHECKS
+from counterfoil.evaluation.measures.reference import REFERENCE
+from counterfoil.evaluation.measures.transfer import TRANSFERS
+from counterfoil.evaluation.scores import EVERYWHERE, Measure, Section
 
-MEASURES: Mapping[str, Measure] = {
+MEASURES: Mapping[str, Measure | Section] = {
     "top1": TOP1,
     "top_k": TOP_K,
     "accuracy": ACCURACY,
@@ -35,6 +56,13 @@ MEASURES: Mapping[str, Measure] = {
     "calibration_error": CALIBRATION_ERROR,
     "calibration": CALIBRATION,
     "confidence": CONFIDENCE_OF_BINS,
+    # What nests in the document of results, by its name there; the order is that of rows.
+    "findings": FINDINGS,
+    "transfer": TRANSFERS,
+    "label_checks": LABEL_CHECKS,
+    "reference": REFERENCE,
+    "distances": DISTANCES,
+    "comparison": COMPARISON,
 }
 
-__all__ = ["EVERYWHERE", "MEASURES", "Measure"]
+__all__ = ["EVERYWHERE", "MEASURES", "Measure", "Section"]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.measures.measure import Measure
-from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.scores import AllAnswers, Measure
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import CONFIDENCE, Estimate
 
@@ -93,7 +92,7 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
 def reliability_figure(results: Results) -> str | None:
     """Accuracy against confidence, a line a model, on the base or on the first group; None where nobody tells any."""
-    from counterfoil.evaluation.figure_style import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
+    from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
 
     if not results.groups:
         return None

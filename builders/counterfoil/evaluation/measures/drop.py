@@ -1,15 +1,20 @@
-"""How much accuracy a shift takes: of each model, over pairs alone, over all shifts, and over all models (impact)."""
+"""How much accuracy a shift takes: of each model, over pairs, over all shifts and models (impact), relative; the slope.
+
+The ID/OOD slope is that of the line of shifted on base accuracy over models (Vendrow 2023, section 6).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from counterfoil.evaluation.measures.measure import Measure
-from counterfoil.evaluation.scores import AllAnswers
-from counterfoil.evaluation.statistics import Drops, accuracy_per_class
+from counterfoil.evaluation import statistics
+from counterfoil.evaluation.scores import AllAnswers, Measure
+from counterfoil.evaluation.statistics import Drops, Slope, accuracy_per_class
 from counterfoil.report.results import ResultRow, row
+from counterfoil.stats import Estimate, percentile_interval
 
 
 def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
@@ -91,5 +96,73 @@ IMPACT = Measure(
     "points",
     "The drop averaged over the `n` models that are not near chance on the base; the interval resamples images, with"
     " the models held fixed.",
+    shown=(),
+)
+
+
+def relative_drop(found: Drops, model: int) -> Estimate | None:
+    """Drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
+
+    1 is a model that knows nothing any more. Of a base near chance it says little: its interval is wide, and there is
+    none where the base accuracy of a draw is 0. What every draw gives the same is opened as the drop's interval is.
+    """
+    base = float(found.base_accuracy[model])
+    if base == 0:
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        replicates = found.replicates[:, model] / found.base_replicates[:, model]
+    value = float(found.drop[model]) / base
+    if (found.base_replicates[:, model] == 0).any():
+        return Estimate(value)
+    agreed = float(found.agreed[0][model]) / base, float(found.agreed[1][model]) / base
+    return percentile_interval(value, replicates, agreed, least=-np.inf)
+
+
+def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
+    for place in answered.shifts if answered.subject.base else ():
+        found = answered.drops(place)
+        for model, name in enumerate(answered.models):
+            if found is not None and (own := relative_drop(found, model)) is not None:
+                yield row("relative_drop", own, model=name, group=answered.group(place).name)
+
+
+RELATIVE_DROP = Measure(
+    _relative_drop, "Relative drop", "share", "The share of its accuracy on the base that a model loses.", shown=()
+)
+
+
+def _of_line(name: str, number: Callable[[Slope], Estimate | float]) -> Callable[[AllAnswers], Iterator[ResultRow]]:
+    def rows(answered: AllAnswers) -> Iterator[ResultRow]:
+        for place in answered.shifts if answered.subject.base else ():
+            found, sound = answered.drops(place), answered.sound
+            if found is None:
+                continue
+            line = statistics.slope(found.base_accuracy[sound].tolist(), found.accuracy[sound].tolist())
+            if line is not None:
+                yield row(name, number(line), group=answered.group(place).name, n=line.n_models)
+
+    return rows
+
+
+def _slope(line: Slope) -> Estimate:
+    # Where all models are equal under the shift, nothing tells how far the line may be off.
+    return Estimate(line.slope, line.low, line.high) if math.isfinite(line.low) else Estimate(line.slope)
+
+
+SLOPE = Measure(
+    _of_line("slope", _slope),
+    "ID/OOD slope",
+    "plain",
+    "How accuracy under the shift grows with accuracy on the base, a point a model; models near chance are in no line.",
+    shown=(),
+)
+INTERCEPT = Measure(
+    _of_line("intercept", lambda line: line.intercept), "Intercept", "points", "Where that line begins.", shown=()
+)
+R_SQUARED = Measure(
+    _of_line("r_squared", lambda line: line.r_squared),
+    "R²",
+    "plain",
+    "How much of the variation between models that line tells.",
     shown=(),
 )

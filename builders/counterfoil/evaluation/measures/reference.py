@@ -6,25 +6,22 @@ that is not at hand is skipped with a word: nothing here may end an evaluation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.errors import UserError
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.distances.source_images import pinned_source, shown_source, with_source_placed
-from counterfoil.evaluation.floor import BaseFloor, near_chance
-from counterfoil.evaluation.scores import ModelAnswers, class_units
-from counterfoil.evaluation.statistics import ClassUnits
+from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
+from counterfoil.evaluation.scores import AllAnswers, Section
+from counterfoil.evaluation.statistics import BaseFloor, ClassUnits, near_chance
 from counterfoil.evaluation.subject import Subject
-from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.models.names import LAB
-from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.passes import Scored, Spread, score_models
+from counterfoil.prediction.passes import Scored
 from counterfoil.progress import renamed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import is_local
@@ -81,45 +78,30 @@ def prepared_reference(
             raise UserError("no model can be scored there: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
         images = _validation(subject, subject.recipe, fetch=wanted is True)
     except Exception as error:
-        told = _told(skipped_reason(_SOURCE, error))
+        told = skipped_because(skipped_reason(_SOURCE, error))
         return PreparedReference(split=split, left_out=left_out, skipped=told)
     return PreparedReference(images, split, left_out)
 
 
-def measure_reference(
-    subject: Subject,
-    prepared: PreparedReference,
-    answers: ModelAnswers,
-    names: Sequence[str],
-    maps: Mapping[str, ClassMap],
-    load: Callable[[str], Classifier],
-    floor: BaseFloor,
-    *,
-    device: str,
-    batch_size: int,
-    min_images: int,
-    seed: int,
-    spread: Spread | None = None,
-) -> tuple[ReferenceResult | None, list[ResultRow]]:
+def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, list[ResultRow]]:
     """The gap of every model between validation images and the base, over the classes that the base measures.
 
     None where no reference is wanted; a source that fails on the way is skipped with the reason.
     """
+    prepared: PreparedReference = answered.wanted.get("reference", PreparedReference())
     if prepared.images is None:
         if prepared.skipped is None:
             return None, []
         return ReferenceResult(prepared.split, skipped=prepared.skipped, left_out=prepared.left_out), []
-    scorable = [name for name in names if name not in prepared.left_out]
-    folder = user_cache() / _FOLDER
+    scorable = [name for name in answered.models if name not in prepared.left_out]
     try:
         with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
-            scored = score_models(prepared.images, scorable, maps, folder, device, batch_size, load, spread=spread)
+            scored = answered.asking.scored(prepared.images, scorable, user_cache() / _FOLDER)
     except Exception as error:
-        told = _told(skipped_reason(_SOURCE, error))
+        told = skipped_because(skipped_reason(_SOURCE, error))
         return ReferenceResult(prepared.split, skipped=told, left_out=prepared.left_out), []
     # What was remembered comes first in `scored`: in the order of the models, equal answers give equal bytes.
-    ordered = {name: scored[name] for name in scorable}
-    return _measured(subject, prepared, answers, names, ordered, floor, min_images, seed)
+    return _measured(answered, prepared, prepared.images, {name: scored[name] for name in scorable})
 
 
 def _validation(subject: Subject, recipe: Recipe, *, fetch: bool) -> LabelledImages:
@@ -142,31 +124,22 @@ def _refuse_far(recipe: Recipe, pin: SourcePin) -> None:
         raise UserError(f"'{source.dataset}' is not on this machine", "Add --reference to fetch it.")
 
 
-def _told(error: CounterfoilError) -> str:
-    return "; ".join([*error.problems, *([error.hint] if error.hint else [])]).rstrip(".")
-
-
 def _measured(
-    subject: Subject,
-    prepared: PreparedReference,
-    answers: ModelAnswers,
-    names: Sequence[str],
-    scored: Mapping[str, Scored],
-    floor: BaseFloor,
-    min_images: int,
-    seed: int,
+    answered: AllAnswers, prepared: PreparedReference, images: LabelledImages, scored: Mapping[str, Scored]
 ) -> tuple[ReferenceResult, list[ResultRow]]:
-    assert prepared.images is not None
-    places = [names.index(name) for name in scored]
+    subject, floor = answered.subject, answered.floor
+    places = [answered.models.index(name) for name in scored]
     readable = np.all([one.predictions.readable for one in scored.values()], axis=0)
     correct = np.stack([one.predictions.correct for one in scored.values()], axis=1)
     label_of = {one.id: label for label, one in enumerate(subject.classes)}
-    both = []
-    enough = statistics.surviving(class_units(subject, answers, 0), min_images)
+    both, enough = [], answered.enough(0)
     for one in enough:
-        rows = np.flatnonzero((prepared.images.labels == label_of[one.class_id]) & readable)
+        rows = np.flatnonzero((images.labels == label_of[one.class_id]) & readable)
         if rows.size:
-            both.append(_beside(one.class_id, correct[rows], one.base_correct[one.base_present][:, places]))
+            # A class's answers (n, models) on validation images as one side, and on base images as the other.
+            together = np.concatenate([correct[rows], one.base_correct[one.base_present][:, places]])
+            first = np.arange(len(together)) < len(rows)
+            both.append(ClassUnits(one.class_id, first, together, ~first, together))
     measured = [one for one in both if one.class_id not in floor.classes]
     near = [one for one in both if one.class_id in floor.classes]
     sound = ~floor.models[places]
@@ -183,13 +156,13 @@ def _measured(
     )
     if not measured:
         return result, []
-    found = statistics.drops(measured, paired=False, seed=seed, salt=_SALT)
-    shown = statistics.averages(measured, seed=seed, salt=_SALT)
+    found = statistics.drops(measured, paired=False, seed=answered.seed, salt=_SALT)
+    shown = statistics.averages(measured, seed=answered.seed, salt=_SALT)
     others = [
         ClassUnits(one.class_id, one.shift_present, one.shift_correct, one.shift_present, one.shift_correct)
         for one in measured
     ]
-    base = statistics.averages(others, seed=seed, salt=subject.groups[0].name)
+    base = statistics.averages(others, seed=answered.seed, salt=subject.groups[0].name)
     return result, [
         row(measure, numbers.interval(column), model=name, n=result.images)
         for column, name in enumerate(scored)
@@ -209,8 +182,4 @@ def _is_known(unseen: float, near: Sequence[ClassUnits], floor: BaseFloor) -> bo
     return not near_chance(np.array([unseen]), sum(one.counts[0] for one in near), chance).item()
 
 
-def _beside(class_id: str, validation: NDArray[np.bool_], base: NDArray[np.bool_]) -> ClassUnits:
-    """A class's answers (n, models) on validation images as one side, and on base images as the other."""
-    first = np.arange(len(validation) + len(base)) < len(validation)
-    correct = np.concatenate([validation, base])
-    return ClassUnits(class_id, first, correct, ~first, correct)
+REFERENCE = Section(measure_reference)

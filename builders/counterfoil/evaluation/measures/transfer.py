@@ -1,26 +1,24 @@
 """Transfer: how often each model fails on the images that are there because a judge was wrong (Wiles 2022, Figure 4).
 
-No file is read or written here. A caption is a shift of one class: its images were drawn from one text.
+A caption is a shift of one class: its images were drawn from one text. The family of
+an architecture is told by its name alone: resnet, vit, convnext, mobilenet and so on.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.families import family_of, is_told, plain_architecture
-from counterfoil.evaluation.findings import Answerer, judges_among
-from counterfoil.evaluation.floor import BaseFloor
+from counterfoil.evaluation.measures.findings import judges_among
+from counterfoil.evaluation.scores import AllAnswers, Section
 from counterfoil.evaluation.subject import Subject
 from counterfoil.keep.failure_names import PARENT, TOP1, TOP3
-from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
-from counterfoil.prediction.predictions import Predictions
 from counterfoil.report.results import ResultRow, row
 from counterfoil.report.transfer import (
     BESIDE,
@@ -41,51 +39,26 @@ from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 
 @dataclass(frozen=True)
-class _Model:
-    """A scored model with (n,) whether each image fails, by rule, without a rule that it ranks too few answers for."""
-
-    answerer: Answerer
-    param_count: int | None
-    outputs: int
-    failed: Mapping[str, NDArray[np.bool_]]
-
-
-@dataclass(frozen=True)
 class _Judge:
-    """A judge by its name without folders, with what the lock pins of it; param_count is known where it is scored."""
+    """A judge by its name without folders, with what the lock pins of it. places: of the models that are it."""
 
     name: str
     architecture: str
     sha256: str | None
     places: frozenset[int]
-    param_count: int | None
-    outputs: int | None
+    recorded_name: str
 
 
-def measure_transfer(
-    subject: Subject,
-    readable: NDArray[np.bool_],
-    scored: Sequence[Scored],
-    models: Sequence[Answerer],
-    floor: BaseFloor | None = None,
-) -> tuple[tuple[Transfer, ...], list[ResultRow]]:
+def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[ResultRow]]:
     """One `Transfer` a judge, in the recipe's order, and its rows; none where no rule keeps what one gets wrong.
 
-    readable: (n,) of the subject's images. `models` are those of `scored`, in their order. Images of classes that are
-    near chance by the `floor` are in no rate: models fail on nearly all of them anyway.
+    Images of classes that are near chance are in no rate: models fail on nearly all of them anyway.
     """
+    subject, readable = answered.subject, answered.answers.readable
     if not subject.judged.shifts:
         return (), []
-    described = [
-        _Model(
-            model,
-            one.classifier.param_count,
-            one.classifier.num_classes,
-            _failed(one.predictions, one.class_map, subject),
-        )
-        for one, model in zip(scored, models, strict=True)
-    ]
-    near = np.array([floor is not None and one.id in floor.classes for one in subject.classes], dtype=bool)
+    failed = [_failed(one, subject) for one in answered.scored]
+    near = np.array([one.id in answered.floor.classes for one in subject.classes], dtype=bool)
     found: list[Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
@@ -93,25 +66,24 @@ def measure_transfer(
         rows = rows[readable[rows]]
         left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
         rows = rows[~near[subject.labels[rows]]]
-        judge = _judge(name, described, subject.mined.pins)
+        judge = _judge(name, answered)
         asked = [one for one in subject.judged.shifts if name in one.judges]
         own = {one.place: rows[subject.shifts[rows] == one.place] for one in asked}
         family = family_of(judge.architecture, name)
         told = [
             TransferModel(
-                model.answerer.name,
-                family_of(model.answerer.architecture, model.answerer.name),
-                JUDGE if at in judge.places else _relation(model, judge),
+                one.classifier.name,
+                family_of(one.classifier.architecture, one.classifier.name),
+                JUDGE if at in judge.places else _relation(one, judge, answered),
             )
-            for at, model in enumerate(described)
+            for at, one in enumerate(answered.scored)
         ]
-        numbers += _rates(subject, readable, judge, described, None, rows)
-        for one in asked:
-            # A single shift is all there is.
-            if len(asked) > 1:
-                numbers += _rates(subject, readable, judge, described, one.place, own[one.place])
+        numbers += _rates(answered, judge, failed, None, rows)
+        if len(asked) > 1:  # a single shift is all there is
+            for one in asked:
+                numbers += _rates(answered, judge, failed, one.place, own[one.place])
         if not judge.places:
-            told.insert(0, TransferModel(_recorded_name(judge, described), family, JUDGE))
+            told.insert(0, TransferModel(judge.recorded_name, family, JUDGE))
         found.append(
             Transfer(
                 judge=name,
@@ -139,6 +111,33 @@ def measure_transfer(
     return tuple(found), numbers
 
 
+def _failed(one: Scored, subject: Subject) -> dict[str, NDArray[np.bool_]]:
+    """(n,) whether each image fails, by rule, without a rule that the model ranks too few answers for."""
+    rules = RULES if ranks_enough(one.predictions, one.class_map) else (TOP1,)
+    return {rule: failures(rule, one.predictions, subject.labels, subject.classes, one.class_map) for rule in rules}
+
+
+def _judge(name: str, answered: AllAnswers) -> _Judge:
+    """The lock may be a stranger's, and what it pins of another form: then nothing is known."""
+    pins = answered.subject.mined.pins
+    pin = pins.get(name)
+    told = pin if isinstance(pin, Mapping) else {}
+    architecture, sha256 = (
+        value if isinstance(value, str) else None for value in map(told.get, ("architecture", "sha256"))
+    )
+    places = frozenset(judges_among(answered.scored, [name], pins))
+    # Where a scored model, with other weights, has its name, it is told apart.
+    recorded = f"{name} (of the build)" if name in answered.models else name
+    return _Judge(name, architecture or "", sha256, places, recorded)
+
+
+def _relation(one: Scored, judge: _Judge, answered: AllAnswers) -> Relation:
+    itself = answered.scored[min(judge.places)].classifier if judge.places else None
+    sizes = (itself.param_count, itself.num_classes) if itself else (None, None)
+    own, model = (one.classifier.param_count, one.classifier.num_classes), one.classifier
+    return relation_of(model.architecture, model.sha256, own, judge.architecture, judge.sha256, sizes)
+
+
 def relation_of(
     architecture: str,
     sha256: str | None,
@@ -161,46 +160,22 @@ def relation_of(
     return SAME_FAMILY if family_of(architecture) == family_of(judge_architecture) else OTHER
 
 
-def _failed(predictions: Predictions, class_map: ClassMap, subject: Subject) -> dict[str, NDArray[np.bool_]]:
-    rules = RULES if ranks_enough(predictions, class_map) else (TOP1,)
-    return {rule: failures(rule, predictions, subject.labels, subject.classes, class_map) for rule in rules}
-
-
-def _judge(name: str, models: Sequence[_Model], pins: Mapping[str, Any]) -> _Judge:
-    """The lock may be a stranger's, and what it pins of another form: then nothing is known."""
-    pin = pins.get(name)
-    told = {key: pin.get(key) for key in ("architecture", "sha256")} if isinstance(pin, Mapping) else {}
-    architecture, sha256 = (
-        value if isinstance(value, str) else None for value in map(told.get, ("architecture", "sha256"))
-    )
-    places = frozenset(judges_among([one.answerer for one in models], [name], pins))
-    itself = models[min(places)] if places else None
-    return _Judge(
-        name,
-        architecture or "",
-        sha256,
-        places,
-        itself.param_count if itself else None,
-        itself.outputs if itself else None,
-    )
-
-
 def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The captions of some rows, as shift times classes plus class, and (rows,) which each row is of."""
     return np.unique(subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True)
 
 
 def _rates(
-    subject: Subject,
-    readable: NDArray[np.bool_],
+    answered: AllAnswers,
     judge: _Judge,
-    models: Sequence[_Model],
+    failures_of: Sequence[Mapping[str, NDArray[np.bool_]]],
     place: int | None,
     rows: NDArray[np.int64],
 ) -> list[ResultRow]:
     """Every model on some images that the judge is wrong about: of one shift, or of all (place None)."""
     if not len(rows):
         return []
+    subject, readable = answered.subject, answered.answers.readable
     group = "" if place is None else subject.groups[place].name
     captions, caption = _captions(subject, rows)
     images = np.bincount(caption, minlength=len(captions))
@@ -216,21 +191,21 @@ def _rates(
     if not judge.places:
         # A judge that is not scored here is told by what was recorded of it: wrong about each of these.
         for rule in constructed:
-            key = {"model": _recorded_name(judge, models), "group": group, "against": judge.name, "at": rule}
+            key = {"model": judge.recorded_name, "group": group, "against": judge.name, "at": rule}
             found.append(row(TRANSFER, 1.0, n=len(rows), units=len(captions), note=BY_CONSTRUCTION, **key))
             found.append(row(ON_BASE, None, n=len(base), **key))
     for rule in RULES:
-        able = [at for at, model in enumerate(models) if rule in model.failed]
+        able = [at for at, own in enumerate(failures_of) if rule in own]
         if not able:
             continue
-        failed = np.stack([models[at].failed[rule] for at in able], axis=1)
+        failed = np.stack([failures_of[at][rule] for at in able], axis=1)
         counts = np.zeros((len(captions), len(able)), dtype=np.int64)
         np.add.at(counts, caption, failed[rows].astype(np.int64))
         estimates = clustered_rates(counts, images)
         on_base = _matched(subject, base, failed, mixture)
         others = {name: _matched(subject, own, failed, mixture) for name, own in beside.items()}
         for column, at in enumerate(able):
-            key = {"model": models[at].answerer.name, "group": group, "against": judge.name, "at": rule}
+            key = {"model": answered.models[at], "group": group, "against": judge.name, "at": rule}
             itself = rule in constructed and at in judge.places
             # By construction nothing was estimated.
             rate: Estimate | float = estimates[column].value if itself else estimates[column]
@@ -243,11 +218,6 @@ def _rates(
     return found
 
 
-def _recorded_name(judge: _Judge, models: Sequence[_Model]) -> str:
-    """A judge's name where no scored model, with other weights, has it."""
-    return f"{judge.name} (of the build)" if judge.name in {one.answerer.name for one in models} else judge.name
-
-
 def _constructed(subject: Subject, judge: _Judge, place: int | None) -> tuple[str, ...]:
     """The rules by which a judge is wrong about every image of one shift, or of all, because they were chosen so.
 
@@ -255,17 +225,6 @@ def _constructed(subject: Subject, judge: _Judge, place: int | None) -> tuple[st
     """
     asked = [one for one in subject.judged.shifts if judge.name in one.judges and place in (None, one.place)]
     return RULES if all(one.failure in (TOP3, PARENT) for one in asked) else (TOP1,)
-
-
-def _relation(model: _Model, judge: _Judge) -> Relation:
-    return relation_of(
-        model.answerer.architecture,
-        model.answerer.sha256,
-        (model.param_count, model.outputs),
-        judge.architecture,
-        judge.sha256,
-        (judge.param_count, judge.outputs),
-    )
 
 
 def _rows_of(
@@ -281,3 +240,56 @@ def _matched(
     counts = np.zeros((len(mixture), failed.shape[1]), dtype=np.int64)
     np.add.at(counts, subject.labels[rows], failed[rows].astype(np.int64))
     return matched_rates(counts, np.bincount(subject.labels[rows], minlength=len(mixture)), mixture)
+
+
+# What builders of a name put before it: who trained it, how, or that it is small enough for a test.
+_BEFORE = re.compile(r"^(?:tf|legacy|gluon|ssl|swsl|ig|dm|test|wide)_")
+# `ViTForImageClassification`, as transformers names classes.
+_CLASS_OF_TRANSFORMERS = re.compile(r"for[a-z]*classification.*$")
+# The first word, without the number of a version: `convnextv2_atto` is of convnext, `deit3_small` of deit.
+_FIRST_WORD = re.compile(r"[a-z]+?(?=v?\d|[^a-z]|$)")
+# What is of a family by how it begins. A DeiT is a ViT that is trained otherwise, and timm builds an LCNet by its code
+# of MobileNetV3; RN50 is open_clip's, BiT is a ResNet v2.
+_BEGINNINGS = {
+    "resnet": ("resnet", "resnext", "resnest", "seresnet", "seresnext", "ecaresnet", "skresnet", "skresnext"),
+    "regnet": ("regnet",),
+    "mobilenet": ("mobilenet",),
+    "convnext": ("convnext",),
+    "vit": ("flexivit",),
+}
+_WHOLE_WORDS = {"deit": "vit", "lcnet": "mobilenet", "rn": "resnet", "bit": "resnet"}
+# What stands where no architecture is told: such models are each of a family of their own.
+_UNTOLD = frozenset({"", "predictions", "open_clip", "sequential", "module", "function", "<lambda>"})
+
+
+def family_of(architecture: str, name: str = "") -> str:
+    """The family of an architecture (`resnet50` → resnet); one that is not known is its own, by its first word.
+
+    `name` is the model's, which stands for its family where no architecture is told.
+    """
+    plain = plain_architecture(architecture)
+    if plain in _UNTOLD:
+        return name or architecture
+    before = None
+    while before != plain:
+        before, plain = plain, _BEFORE.sub("", plain)
+    found = _FIRST_WORD.match(_CLASS_OF_TRANSFORMERS.sub("", plain))
+    if found is None:
+        return plain
+    word = found[0]
+    if word in _WHOLE_WORDS:
+        return _WHOLE_WORDS[word]
+    return next((family for family, beginnings in _BEGINNINGS.items() if word.startswith(beginnings)), word)
+
+
+def plain_architecture(architecture: str) -> str:
+    """The architecture alone, in small letters: timm's name without the tag that says how it was trained."""
+    return architecture.strip().lower().partition(".")[0]
+
+
+def is_told(architecture: str) -> bool:
+    """Whether something is known of it, so that two of this name are alike."""
+    return plain_architecture(architecture) not in _UNTOLD
+
+
+TRANSFERS = Section(measure_transfer)

@@ -1,16 +1,38 @@
-"""The CSV files of an evaluation: timm's results with shift columns, and the long robustness tables.
+"""The files of an evaluation: CSV tables, every answer, entries for the Hub, and what is stored in the dataset.
 
-Every accuracy is in percent and every drop in percentage points, as in timm's own results files.
+In tables every accuracy is in percent and every drop in percentage points, as in timm's own results files. An entry for
+the Hub, a file a model, is for the folder `.eval_results/` of the model's repository: its plain accuracy in percent on
+the base or on one shift, every accepted image counting once, which anybody can measure again on the split. Its notes
+tell the intervals, the accuracy averaged over classes that card and report show, the drop beside the base accuracy that
+it is from, and validation → base.
+
+`evaluate --into-card` makes the evaluation part of the dataset that it was made on, and of its card. The files of
+`evaluation/` are written first, then card, croissant.json and, last of all, the manifest anew, under the directory's
+lock. A kill in between leaves a dataset without a manifest, which `verify` names and `build` closes, as does the same
+evaluation run again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.building.closing import close_again
 from counterfoil.csv_text import csv_text
-from counterfoil.evaluation.answer_names import answer_names
+from counterfoil.dataset import read_dataset
+from counterfoil.errors import UserError
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scored_models import with_public_names
+from counterfoil.evaluation.scores import answer_names
+from counterfoil.evaluation.subject import open_subject
+from counterfoil.hub import DatasetReference
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.prompts import BASE
+from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.comparison import compare_csv
 from counterfoil.report.distances import distances_csv
 from counterfoil.report.findings import findings_csv
@@ -19,15 +41,15 @@ from counterfoil.report.results import ClassNumbers, GroupFacts, ModelFacts, Res
 from counterfoil.report.transfer import transfer_csv
 from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
+from counterfoil.stats import Estimate
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.layout import EVALUATION, MANIFEST
+from counterfoil.store.sealed_folder import EVALUATED
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from huggingface_hub import EvalResultEntry
 
-    from counterfoil.evaluation.scores import ModelAnswers
-    from counterfoil.evaluation.subject import Subject
-    from counterfoil.prediction.class_map import ClassMap
-
+    from counterfoil.evaluation.scores import AllAnswers
 
 # The columns of robustness.csv that stand in an order of their own; other measures of a model and a group follow.
 _OWN = ("base_accuracy", "accuracy", "drop", "pairs_drop", "top1", "top_k")
@@ -132,11 +154,9 @@ def classes_csv(results: Results) -> str:
     )
 
 
-def predictions_parquet(
-    subject: Subject, answers: ModelAnswers, confidence: NDArray[np.float32], maps: Mapping[str, ClassMap]
-) -> bytes:
+def predictions_parquet(answered: AllAnswers) -> bytes:
     """One row an image: key, label, class_id, shift, class, and path where images were read from a folder of them; then
-    `answer.MODEL`, `answered.MODEL`, `confidence.MODEL` and `right.MODEL` each, of `maps` by model.
+    `answer.MODEL`, `answered.MODEL`, `confidence.MODEL` and `right.MODEL` of each model.
 
     An answer is the number of the model's output, `answered` its name. All four are empty for an image that cannot be
     decoded.
@@ -145,6 +165,7 @@ def predictions_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    subject, answers = answered.subject, answered.answers
     ids = [one.id for one in subject.classes]
     names = [group.name for group in subject.groups]
     absent = ~answers.readable
@@ -157,13 +178,13 @@ def predictions_parquet(
     }
     if subject.paths is not None:
         columns["path"] = pa.array(subject.paths, pa.string())
-    for place, (model, own) in enumerate(maps.items()):
+    for place, (model, own) in enumerate(zip(answered.models, answered.maps, strict=True)):
         called = answer_names(subject.classes, own)
         outputs, inverse = np.unique(np.where(absent, -1, answers.prediction[:, place]), return_inverse=True)
         spoken = pa.array([None if output < 0 else called(output) for output in outputs.tolist()], pa.string())
         columns[f"answer.{model}"] = pa.array(answers.prediction[:, place], pa.int32(), mask=absent)
         columns[f"answered.{model}"] = spoken.take(pa.array(inverse))
-        columns[f"confidence.{model}"] = pa.array(confidence[:, place], pa.float32(), mask=absent)
+        columns[f"confidence.{model}"] = pa.array(answered.confidence[:, place], pa.float32(), mask=absent)
         columns[f"right.{model}"] = pa.array(answers.correct[:, place], pa.bool_(), mask=absent)
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), buffer)
@@ -256,3 +277,171 @@ def _shift_row(results: Results, shift: GroupFacts) -> dict[str, Any]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
+FOLDER = "eval_results"
+# What the notes of every entry begin with.
+_NOTE = "top-1 accuracy in percent"
+_MOST_BYTES = 1 << 26
+
+
+def entry_files(results: Results, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
+    """File name → YAML, a file a model. `dataset_id` is the dataset's `user/name`, `revision` a commit of it."""
+    import yaml
+    from huggingface_hub import eval_result_entries_to_yaml
+
+    names = file_names([model.name for model in results.models])
+    files = {}
+    for model in results.models:
+        entries = eval_result_entries_to_yaml(_entries(results, model, dataset_id, revision))
+        text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=1000)
+        files[names[model.name]] = text.encode()
+    return files
+
+
+def stale_entries(folder: Path, written: Collection[str]) -> list[str]:
+    """The files of entries in a folder that an earlier evaluation wrote and this one does not, by what they say."""
+    found = sorted(folder.glob("*.yaml")) if folder.is_dir() and not folder.is_symlink() else []
+    return [
+        one.name
+        for one in found
+        if one.name not in written and one.is_file() and _NOTE.encode() in read_regular(one, _MOST_BYTES)
+    ]
+
+
+def file_names(models: list[str]) -> dict[str, str]:
+    """Model → file name: letters, digits, `.`, `_` and `-` of the name; numbered where two would be one."""
+    taken: Counter[str] = Counter()
+    names = {}
+    for model in models:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model"
+        while taken[stem.lower()]:  # also where a file system knows no upper case
+            taken[stem.lower()] += 1
+            stem = f"{stem}-{taken[stem.lower()]}"
+        taken[stem.lower()] = 1
+        names[model] = f"{stem}.yaml"
+    return names
+
+
+def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str | None) -> list[EvalResultEntry]:
+    from huggingface_hub import EvalResultEntry
+
+    base = results.base_group
+    assert base is not None  # only a dataset with a base has entries
+    number = results.rows
+    found = []
+    for group in results.groups:
+        top1 = number.estimate("top1", model=model.name, group=group.name)
+        if top1 is None:
+            continue
+        notes = f"{_interval(top1)}, {group.accepted} images"
+        drop = number.estimate("drop", model=model.name, group=group.name)
+        if group is base:
+            notes += _of_base(results, model)
+        elif drop is not None:
+            own = number.value("base_accuracy", model=model.name, group=group.name)
+            of = "" if own is None else f" of {100 * own:.1f} %"
+            told = f"{100 * drop.value:.1f} points{of}"
+            notes += f"; drop from the base over {group.classes} classes {told}, {_interval(drop)}"
+        found.append((BASE if group is base else group.name, top1, notes))
+    return [
+        EvalResultEntry(
+            dataset_id=dataset_id,
+            task_id=task,
+            value=round(100 * accuracy.value, 3),
+            dataset_revision=revision,
+            notes=f"{_NOTE}; {notes}",
+        )
+        for task, accuracy, notes in found
+    ]
+
+
+def _of_base(results: Results, model: ModelFacts) -> str:
+    """What else is to be known of a model's base accuracy."""
+    notes, own = "", results.base_number(model.name)
+    if own is not None and results.base_group is not None:
+        notes += f"; averaged over {results.base_group.classes} classes {100 * own.value:.1f}, {_interval(own)}"
+    if model.near_chance:
+        notes += "; near chance, so that its drops say nothing"
+    gap = results.rows.estimate(VALIDATION_GAP, model=model.name)
+    validation = results.rows.value(VALIDATION, model=model.name)
+    if gap is not None and validation is not None:
+        told = f"{100 * validation:.1f} on validation images of the source"
+        notes += f"; {told}: gap to the base {100 * gap.value:.1f} points, {_interval(gap)}"
+    return notes
+
+
+def _interval(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return "no interval"
+    return f"95 % interval {100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
+
+
+def make_ready(source: str | Path) -> None:
+    """Refuse a dataset that can take no results before any model is scored; close one that a killed run left open.
+
+    UserError for a published dataset and for one that is not finished.
+    """
+    directory = named_path(source)
+    if not directory.is_dir():
+        if reference := DatasetReference.parse(str(source)):
+            revision = f" --revision {reference.revision}" if reference.revision else ""
+            raise UserError(
+                f"{source} is a published dataset; results are stored in a dataset's directory",
+                f"Fetch it (hf download {reference.repo}{revision} --repo-type dataset --local-dir DIR), evaluate"
+                " DIR with --into-card and publish it again; or leave --into-card away.",
+            )
+        return  # opening it says what is wrong
+    dataset = read_dataset(directory, "receipts").sound()
+    if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
+        close_again(directory)
+    else:
+        dataset.refuse_unfinished()
+
+
+def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:
+    """Write the results into the dataset and close it again; the folder that holds them."""
+    assert evaluation.directory is not None  # only a built dataset takes results
+    close_again(evaluation.directory, _stored_files(evaluation.results, dataset_id), evaluation.results.content)
+    return evaluation.directory / EVALUATION
+
+
+def _stored_files(results: Results, dataset_id: str | None) -> dict[str, bytes]:
+    """Path below `evaluation/` → content. No clock, host or path is in them; entries for the Hub with `dataset_id`."""
+    public = with_public_names(results)
+    files = {name: text.encode() for name, text in result_tables(public).values()}
+    if dataset_id is not None:
+        files |= {f"{FOLDER}/{name}": content for name, content in entry_files(public, dataset_id).items()}
+    return EVALUATED.files(public.to_json(), files)
+
+
+COLUMNS = ("key", "path", "label", "class")
+
+
+def write_keys(
+    dataset: str | Path,
+    out: str | Path,
+    *,
+    recipe: Recipe | str | Path | None = None,
+    base: str | None = None,
+    groups: str | None = None,
+) -> int:
+    """Write a CSV of all images of a dataset, as `evaluate` opens it, and tell how many they are.
+
+    A row an image: its key, its path below a folder (empty where there is none), its label and its class's name.
+    UserError where there is such a file already, which may hold somebody's answers, and for a place in the dataset.
+    """
+    place = named_path(out)
+    if place.exists():
+        raise UserError(f"there is a file {place} already", "Name another, or remove it.")
+    folder = named_path(dataset)
+    if folder.is_dir() and place.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{place} lies in the dataset, which would be another with it", "Name a place outside.")
+    subject = open_subject(dataset, recipe, base, groups, {})
+    paths = subject.paths or (None,) * len(subject.keys)
+    rows = (
+        dict(zip(COLUMNS, (key, path, label, subject.classes[label].name), strict=True))
+        for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True)
+    )
+    write_atomically(place, csv_text(rows, COLUMNS).encode())
+    return len(subject.keys)

@@ -1,6 +1,6 @@
 """Two models on the same images, the mended one against the original: where it is right more often, and where less.
 
-Everything is paired by image. No file is read or written here. Intervals are percentile bootstraps over units: images
+Everything is paired by image. Intervals are percentile bootstraps over units: images
 that share their noise (one class and candidate index under base and shifts), or a unit of the source, are drawn
 together, anything else by itself. Tests are exact and two-sided (McNemar), with Holm's adjustment over all groups.
 """
@@ -14,64 +14,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.scores import ModelAnswers, class_units
+from counterfoil.evaluation.scores import AllAnswers, Section
 from counterfoil.evaluation.subject import Subject
-from counterfoil.report.comparison import (
-    ACCURACY,
-    DROP_GAIN,
-    GAIN,
-    MCNEMAR,
-    ONLY_RIGHT,
-    ComparedGroup,
-    ModelComparison,
-)
+from counterfoil.models.mended import MendedNote
+from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, percentile_interval, seeded, sign_test
 
 
-def compare_models(
-    subject: Subject,
-    answers: ModelAnswers,
-    names: Sequence[str],
-    pair: tuple[str, str],
-    *,
-    min_images: int,
-    seed: int,
-    floor: BaseFloor | None = None,
-) -> tuple[ModelComparison, list[ResultRow]]:
-    """The comparison of `pair` (mended, original), two of the models `names` whose answers these are, and its rows.
+def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
+    """The comparison of the pair (mended, original) that is wanted, and its rows; None where none is.
 
     Gains and tests are over every class with enough images, so that a class which one of the two alone knows counts.
-    Accuracies and drops leave out what is near chance by the `floor`, as everywhere.
+    Accuracies and drops leave out what is near chance, as everywhere.
     """
-    near = frozenset(floor.classes) if floor else frozenset()
-    places = [names.index(name) for name in pair]
-    own = ModelAnswers(
-        answers.readable, answers.prediction[:, places], answers.correct[:, places], answers.correct_top_k[:, places]
-    )
-    measured = [_measured_rows(subject, own.readable, group, min_images) for group in range(len(subject.groups))]
-    replicates = _replicates(subject, own.correct, measured, seed)
+    pair = answered.wanted.get("comparison")
+    if pair is None:
+        return None, []
+    subject, near = answered.subject, answered.floor.classes
+    places = [answered.models.index(name) for name in pair]
+    readable, correct = answered.answers.readable, answered.answers.correct[:, places]
+    measured = [_measured_rows(subject, readable, group, answered.min_images) for group in range(len(subject.groups))]
+    replicates = _replicates(subject, correct, measured, answered.seed)
+    origin = answered.wanted.get("mended", {}).get(pair[0])
     comparison = ModelComparison(
         *pair,
         groups=tuple(
-            ComparedGroup(
-                one.name,
-                one.kind,
-                subject.base and place == 0,
-                len(np.unique(subject.labels[measured[place]])),
-            )
-            for place, one in enumerate(subject.groups)
+            ComparedGroup(one.name, one.kind, subject.base and place == 0, len(np.unique(subject.labels[own])))
+            for place, (one, own) in enumerate(zip(subject.groups, measured, strict=True))
         ),
-        near_chance=tuple(name for name, place in zip(pair, places, strict=True) if floor and floor.models[place]),
+        note=_other_origin(pair, origin, answered.scored[places[1]].classifier.sha256),
+        near_chance=tuple(name for name, place in zip(pair, places, strict=True) if answered.floor.models[place]),
         classes_near_chance=tuple(one.name for one in subject.classes if one.id in near),
     )
     rows: list[ResultRow] = []
-    for group in range(len(subject.groups)):
-        rows += _compared(
-            subject, own, group, measured[group], replicates[:, group], min_images, seed, near, comparison
-        )
-    rows = _adjusted(rows)
+    for group, own in enumerate(measured):
+        rows += _compared(answered, correct, group, own, replicates[:, group], comparison)
+        smaller = _drop_gain(answered, places, group) if subject.base and group else None
+        if smaller is not None:
+            rows.append(row(DROP_GAIN, smaller, n=len(own), **comparison.key(subject.groups[group].name)))
+    adjusted = iter(holm([one.p for one in rows if one.p is not None]))
+    rows = [one if one.p is None else replace(one, q=next(adjusted)) for one in rows]
     values = [one.value for one in rows if one.measure == GAIN and one.value is not None]
     if values:
         average = percentile_interval(float(np.mean(values)), _mean(replicates))
@@ -87,57 +70,45 @@ def _measured_rows(subject: Subject, readable: NDArray[np.bool_], group: int, mi
 
 
 def _compared(
-    subject: Subject,
-    answers: ModelAnswers,
+    answered: AllAnswers,
+    correct: NDArray[np.bool_],
     group: int,
     rows: NDArray[np.int64],
     replicates: NDArray[np.float64],
-    min_images: int,
-    seed: int,
-    near: frozenset[str],
     comparison: ModelComparison,
 ) -> list[ResultRow]:
     """A group's rows; its gain is there, without a value, where no class has enough images."""
-    described = subject.groups[group]
-    sides = (answers.correct[rows, 0], answers.correct[rows, 1])  # mended, original
-    classes = np.unique(subject.labels[rows])
+    subject = answered.subject
+    sides = (correct[rows, 0], correct[rows, 1])  # mended, original
+    labels = subject.labels[rows]
+    classes = np.unique(labels)
     only = [int((sides[0] & ~sides[1]).sum()), int((sides[1] & ~sides[0]).sum())]
-    by_class = np.array([[right[subject.labels[rows] == label].mean() for label in classes] for right in sides])
-    known = np.array([subject.classes[label].id not in near for label in classes], dtype=bool)
+    by_class = np.array([[right[labels == label].mean() for label in classes] for right in sides])
+    known = np.array([subject.classes[label].id not in answered.floor.classes for label in classes], dtype=bool)
     found = []
     for place, side in enumerate(by_class):
-        key = comparison.key(described.name, of_original=bool(place))
+        key = comparison.key(subject.groups[group].name, of_original=bool(place))
         found.append(row(ACCURACY, float(side[known].mean()) if known.any() else None, n=len(rows), **key))
         found.append(row(ONLY_RIGHT, only[place] / len(rows) if len(rows) else None, n=len(rows), **key))
     value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
     gain = None if value is None else percentile_interval(value, replicates)
     p = sign_test(*only) if len(rows) else None
-    key = comparison.key(described.name)
-    found.append(row(GAIN, gain, n=len(rows), test=MCNEMAR, p=p, **key))
-    if subject.base and group:
-        smaller = _drop_gain(subject, answers, group, min_images, seed, near)
-        if smaller is not None:
-            found.append(row(DROP_GAIN, smaller, n=len(rows), **key))
-    return found
+    key = comparison.key(subject.groups[group].name)
+    return [*found, row(GAIN, gain, n=len(rows), test=MCNEMAR, p=p, **key)]
 
 
-def _drop_gain(
-    subject: Subject, answers: ModelAnswers, group: int, min_images: int, seed: int, near: frozenset[str]
-) -> Estimate | None:
-    """The original's drop less the mended model's, in the same bootstrap draws; not over the classes `near` chance."""
-    described = subject.groups[group]
-    enough = statistics.surviving(class_units(subject, answers, group), min_images)
-    kept = [one for one in enough if one.class_id not in near]
+def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate | None:
+    """The original's drop less the mended model's, in the same bootstrap draws; not over classes near chance."""
+    kept = answered.kept(group)
     if not kept:
         return None
-    found = statistics.drops(kept, paired=described.paired, seed=seed, salt=described.name)
+    pair = [
+        replace(one, base_correct=one.base_correct[:, places], shift_correct=one.shift_correct[:, places])
+        for one in kept
+    ]
+    described = answered.group(group)
+    found = statistics.drops(pair, paired=described.paired, seed=answered.seed, salt=described.name)
     return percentile_interval(float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0])
-
-
-def _adjusted(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """The same with p-values adjusted for all groups that have one."""
-    adjusted = iter(holm([one.p for one in rows if one.p is not None]))
-    return [one if one.p is None else replace(one, q=next(adjusted)) for one in rows]
 
 
 def _replicates(
@@ -187,3 +158,13 @@ def _mean(replicates: NDArray[np.float64]) -> NDArray[np.float64]:
     held = np.isfinite(replicates)
     sums = np.where(held, replicates, 0.0).sum(axis=1)
     return np.divide(sums, held.sum(axis=1), out=np.full(len(replicates), np.nan), where=held.any(axis=1))
+
+
+def _other_origin(pair: tuple[str, str], note: MendedNote | None, original_sha256: str | None) -> str | None:
+    """A sentence where the mended model says that it was mended from another one than it is compared with."""
+    if note is None or note.model.sha256 is None or original_sha256 in (None, note.model.sha256):
+        return None
+    return f"{pair[0]} says that it was mended from {note.model.name}, whose weights are not those of {pair[1]}."
+
+
+COMPARISON = Section(compare_models)

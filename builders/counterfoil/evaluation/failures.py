@@ -1,0 +1,404 @@
+"""Pictures of what models get wrong: the failure browser beside the report, and the pairs that the report shows.
+
+The browser's pictures are in sheets of some hundred, which its page loads as they are seen; the page is written last.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil import __version__
+from counterfoil.errors import UserError
+from counterfoil.evaluation.scores import AllAnswers, ModelAnswers, answer_names
+from counterfoil.evaluation.subject import Subject
+from counterfoil.progress import report
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.report.results import Results, classes_of
+from counterfoil.report.templates import template_environment
+from counterfoil.report.words import spoken
+from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.store.decoding import rgb_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+_OWN = re.compile(r"\d{4,}\.webp")
+
+
+def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
+    """The page's path in `folder`. Images are read again, those alone that it shows."""
+    subject, answers = answered.subject, answered.answers
+    built = [place for place, group in enumerate(subject.groups) if place and group.candidates is not None]
+    partners = base_partners(
+        subject.labels, subject.shifts, subject.indices, answers.readable, built if subject.base else ()
+    )
+    most = min(MOST_FAILURES, max(1, MOST_ANSWERS // len(results.models)))
+    chosen = choose_failures(answers.correct, answers.readable, subject.labels, subject.shifts, partners, most)
+    make_folder(folder / FOLDER)
+    images = chosen.images
+    total = len(sheet_rows(len(images)))
+    written: set[str] = set()
+    for number, sheet in enumerate(sprite_sheets(_pictures(subject, frozenset(subject.keys[row] for row in images)))):
+        file = folder / sheet_file(number)
+        write_atomically(file, sheet)
+        written.add(file.name)
+        report("pictures of failures", len(written), total)
+    order = [shift.name for shift in results.by_impact] + ([results.base] if results.base is not None else [])
+    models = [
+        (model.name, answer_names(subject.classes, own), "near chance on the base" if model.near_chance else "")
+        for model, own in zip(results.models, answered.maps, strict=True)
+    ]
+    data = failures_data(subject, answers, answered.confidence, chosen, models, order)
+    page = (folder / PAGE).resolve()
+    paired = any(subject.groups[place].paired for place in built)
+    changed = results.label_checks is not None and results.label_checks.own
+    html = failures_html(results.dataset, data, chosen, len(subject.keys), paired, changed)
+    write_atomically(page, html.encode())
+    for old in (folder / FOLDER).iterdir():
+        if _OWN.fullmatch(old.name) and old.name not in written:
+            old.unlink()  # of an evaluation with more failures
+    return page
+
+
+def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
+    for part in subject.parts:
+        own = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
+        if own:
+            yield from (part.images.decoded(encoded) for _, encoded in part.images.images(own))
+
+
+# A page with more takes long to load, and its pictures fill some hundred megabytes.
+MOST_FAILURES = 20_000
+# Every image brings an answer and a confidence a model: about eight bytes of the page each.
+MOST_ANSWERS = 800_000
+
+
+@dataclass(frozen=True)
+class ChosenFailures:
+    """rows, partners: (f,) positions of the images in the dataset's order, and of their base images, -1 for none.
+
+    found: how many images there are that a model gets wrong, shown or not.
+    """
+
+    rows: NDArray[np.int64]
+    partners: NDArray[np.int64]
+    found: int
+
+    @property
+    def images(self) -> NDArray[np.int64]:
+        """Every position whose picture is needed, ascending, each once."""
+        return np.union1d(self.rows, self.partners[self.partners >= 0])
+
+
+def base_partners(
+    labels: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    indices: NDArray[np.int64],
+    readable: NDArray[np.bool_],
+    shifts: Sequence[int],
+) -> NDArray[np.int64]:
+    """(n,) the base image (group 0) of the same class and index as each readable image of `shifts`; -1 without."""
+    partners = np.full(len(labels), -1, dtype=np.int64)
+    base = {
+        (int(labels[row]), int(indices[row])): int(row) for row in np.flatnonzero((groups == 0) & readable)
+    }  # fmt: skip
+    for row in np.flatnonzero(np.isin(groups, np.asarray(shifts, dtype=np.int64)) & readable):
+        partners[row] = base.get((int(labels[row]), int(indices[row])), -1)
+    return partners
+
+
+def choose_failures(
+    correct: NDArray[np.bool_],
+    readable: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    partners: NDArray[np.int64],
+    most: int,
+) -> ChosenFailures:
+    """The readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
+
+    Where there are more than `most`, every class under every shift gives as many as it has, up to one bound: first
+    those that most models flip (right on the base image, wrong here), then those that most get wrong.
+    """
+    wrong = ~correct & readable[:, None]
+    rows = np.flatnonzero(wrong.any(axis=1))
+    found = len(rows)
+    if found > most:
+        paired = partners[rows] >= 0
+        flips = (wrong[rows] & correct[partners[rows]]).sum(axis=1) * paired
+        cells = groups[rows] * (int(labels.max()) + 1) + labels[rows]
+        order = np.lexsort((rows, -wrong[rows].sum(axis=1), -flips, cells))
+        _, starts = np.unique(cells[order], return_index=True)
+        sizes = np.diff(np.append(starts, found))
+        rank = np.empty(found, dtype=np.int64)
+        rank[order] = np.arange(found) - np.repeat(starts, sizes)
+        rows = np.sort(rows[np.lexsort((cells, rank))[:most]])
+    return ChosenFailures(rows, partners[rows], found)
+
+
+TEMPLATE = "failures.html.j2"
+PAGE = "failures.html"
+FOLDER = "failures"
+
+
+def sheet_file(number: int) -> str:
+    """A sheet's path beside the page."""
+    return f"{FOLDER}/{number:04d}.webp"
+
+
+def failures_link(model: str = "", shift: str = "", class_id: str = "") -> str:
+    """The address of the browser, beside the report, with a filter."""
+    named = {"model": model, "shift": shift, "class": class_id}
+    fragment = urlencode({name: value for name, value in named.items() if value})
+    return f"{PAGE}#{fragment}" if fragment else PAGE
+
+
+def image_link(key: str) -> str:
+    """The address of one image in the browser, enlarged."""
+    return f"{PAGE}#{urlencode({'image': key})}"
+
+
+def failures_data(
+    subject: Subject,
+    answers: ModelAnswers,
+    confidence: NDArray[np.float32],
+    chosen: ChosenFailures,
+    models: Sequence[tuple[str, Callable[[int], str], str]],
+    order: Sequence[str],
+) -> dict[str, Any]:
+    """What the page's script reads. confidence: (n, models), NaN where a model tells none.
+
+    models: each one's name, what its outputs are called, and a note. order: the groups' names as the page lists them.
+    """
+    images = chosen.images
+    place = {int(row): number for number, row in enumerate(images)}
+    rank = {name: number for number, name in enumerate(order)}
+    group_rank = np.array([rank[group.name] for group in subject.groups])
+    listed = np.lexsort((chosen.rows, subject.labels[chosen.rows], group_rank[subject.shifts[chosen.rows]]))
+    names: dict[str, int] = {}
+    told, paths = [], subject.paths
+    for number, (_, called, _) in enumerate(models):
+        outputs, inverse = np.unique(answers.prediction[images, number], return_inverse=True)
+        own = np.array([names.setdefault(called(int(output)), len(names)) for output in outputs], dtype=np.int64)
+        share = confidence[images, number]
+        told.append(
+            {
+                "answers": own[inverse].tolist(),
+                "shares": np.where(np.isnan(share), -1, np.rint(100 * np.nan_to_num(share))).astype(int).tolist(),
+                "right": "".join("1" if right else "0" for right in answers.correct[images, number].tolist()),
+            }
+        )
+    return {
+        "models": [{"name": name, "note": note, **own} for (name, _, note), own in zip(models, told, strict=True)],
+        "base": subject.groups[0].name if subject.base else None,
+        "shifts": [{"id": name, "name": spoken(name)} for name in order],
+        "classes": [{"id": one.id, "name": one.name} for one in subject.classes],
+        "names": list(names),
+        "keys": [subject.keys[row] for row in images],
+        "paths": None if paths is None else [paths[row] for row in images],
+        "shift": group_rank[subject.shifts[images]].tolist(),
+        "class": subject.labels[images].tolist(),
+        "failures": [place[int(row)] for row in chosen.rows[listed]],
+        "partners": [place.get(int(row), -1) for row in chosen.partners[listed]],
+        "sheets": [{"file": sheet_file(at), "rows": rows} for at, rows in enumerate(sheet_rows(len(images)))],
+        "columns": COLUMNS,
+        "imagesASheet": IMAGES_A_SHEET,
+    }
+
+
+def failures_html(
+    name: str, data: dict[str, Any], chosen: ChosenFailures, images: int, paired: bool, changed: bool = False
+) -> str:
+    """The page as text; equal evaluations give equal bytes. images: how many were scored."""
+    environment = template_environment(TEMPLATE)
+    return environment.get_template(TEMPLATE).render(
+        name=name,
+        data=data,
+        found=chosen.found,
+        shown=len(chosen.rows),
+        images=images,
+        paired=paired,
+        changed=changed,
+        pairs=bool((chosen.partners >= 0).any()),
+        version=__version__,
+    )
+
+
+COLUMNS = 12
+IMAGES_A_SHEET = COLUMNS * COLUMNS
+# The longer side of a picture in pixels; a smaller image keeps its own.
+SIDE = 128
+
+
+def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
+    """WebP sheets of pictures in their order, in rows of `COLUMNS`, each in the middle of a square, which None leaves
+    empty."""
+    left = iter(pictures)
+    while sheet := [None if one is None else _reduced(one) for one in islice(left, IMAGES_A_SHEET)]:
+        yield _drawn(sheet)
+
+
+def sheet_rows(total: int) -> list[int]:
+    """How many rows of squares each sheet of `total` pictures has."""
+    return [
+        -(-min(IMAGES_A_SHEET, total - start) // COLUMNS) for start in range(0, total, IMAGES_A_SHEET)
+    ]  # fmt: skip
+
+
+def _reduced(picture: Image) -> Image:
+    small = picture.copy()
+    small.thumbnail((SIDE, SIDE), reducing_gap=2.0)
+    return small
+
+
+def _drawn(pictures: list[Image | None]) -> bytes:
+    from PIL import Image
+
+    side = max((max(one.size) for one in pictures if one is not None), default=1)
+    rows = -(-len(pictures) // COLUMNS)
+    sheet = Image.new("RGBA", (COLUMNS * side, rows * side))
+    for place, picture in enumerate(pictures):
+        if picture is not None:
+            across, down = ((side - length) // 2 for length in picture.size)
+            sheet.paste(picture, (place % COLUMNS * side + across, place // COLUMNS * side + down))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "WEBP", quality=80, method=4)
+    return buffer.getvalue()
+
+
+# What a table of an earlier version may lack.
+_LATER = ("path", "class")
+_COLUMNS = ("model", "key", "path", "label", "class", "answered", "confidence", "shift")
+
+
+def failures_frame(predictions: Path, models: Sequence[str], model: str | None = None) -> Any:
+    """A row an image and model that is wrong about it, the surest first. See `Evaluation.failures`."""
+    import pyarrow as pa
+    import pyarrow.compute
+    import pyarrow.parquet as pq
+
+    if model is not None and model not in models:
+        raise UserError(
+            f"model {model!r} was not scored{did_you_mean(model, models)}", f"These were: {', '.join(models)}."
+        )
+    functions: Any = pyarrow.compute
+    try:
+        file = pq.ParquetFile(predictions)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{predictions} cannot be read: {error}", "Evaluate again: it holds every answer.") from error
+    there = file.schema_arrow.names
+    tables = []
+    with file:
+        for name in [model] if model is not None else models:
+            own = {f"{column}.{name}": column for column in ("answered", "confidence", "right")}
+            known = ("key", "label", "shift", *_LATER)
+            table = file.read(columns=[column for column in (*known, *own) if column in there])
+            wrong = table.filter(functions.invert(table[f"right.{name}"]))
+            wrong = wrong.rename_columns([own.get(column, column) for column in wrong.column_names])
+            tables.append(wrong.append_column("model", pa.array([name] * wrong.num_rows, pa.string())))
+    found = pa.concat_tables(tables).to_pandas().reindex(columns=list(_COLUMNS)).astype({"path": object})
+    found["path"] = found["path"].where(found["path"].notna(), None)
+    return found.sort_values("confidence", ascending=False, kind="stable", ignore_index=True)
+
+
+# A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
+MOST_SHIFTS = 24
+CLASSES_A_SHIFT = 3
+PAIRS_A_CLASS = 2
+THUMBNAIL = 96
+
+
+@dataclass(frozen=True)
+class FlippedPair:
+    """A base image and its shifted partner; `flipped` models were right on one and wrong on the other.
+
+    `answer` is what most of those models say of the shifted image, `answered` how many of them.
+    """
+
+    base_key: str
+    shift_key: str
+    base_image: str
+    shift_image: str
+    flipped: int
+    answer: str
+    answered: int
+
+
+# A class that drops far under a shift: its name, its drop averaged over models, and pairs that flipped.
+ClassExamples = tuple[str, float, list[FlippedPair]]
+
+
+def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, list[ClassExamples]]]:
+    """For the shifts of the largest impact, the classes that drop most and pairs that flip for most models.
+
+    Reads only the images shown. A shift is absent where no pair flipped.
+    """
+    subject, classes = answered.subject, answered.subject.classes
+    # Images that were not built come in no pairs.
+    built = [shift.name for shift in results.shifts if shift.candidates is not None]
+    impacts = {name: results.rows.value("impact", group=name) for name in built}
+    worst = sorted((-value, place) for place, value in enumerate(impacts.values()) if value is not None)[:MOST_SHIFTS]
+    place_of = {group.name: place for place, group in enumerate(subject.groups)}
+    chosen: list[tuple[str, int, float, list[_Flipped]]] = []
+    for _, at in worst:
+        drops = {one.class_id: one.impact.value for one in classes_of(results, built[at]) if one.impact is not None}
+        found = 0
+        for one in sorted(classes, key=lambda one: (-drops.get(one.id, 0.0), one.label)):
+            if drops.get(one.id, 0.0) <= 0 or found == CLASSES_A_SHIFT:
+                break
+            if pairs := _flipped(answered, place_of[built[at]], one.label):
+                chosen.append((built[at], one.label, drops[one.id], pairs))
+                found += 1
+    shown = frozenset(subject.keys[row] for *_, pairs in chosen for base, row, _ in pairs for row in (base, row))
+    pictures = {key: _thumbnail(encoded) for key, encoded in subject.images(shown)} if shown else {}
+    called = [answer_names(classes, own) for own in answered.maps]
+    examples: dict[str, list[ClassExamples]] = {}
+    for shift, label, drop, pairs in chosen:
+        told = []
+        for base, row, models in pairs:
+            counts = Counter(called[model](int(answered.answers.prediction[row, model])) for model in models)
+            most = min(counts, key=lambda one: (-counts[one], one))
+            keys = subject.keys[base], subject.keys[row]
+            told.append(FlippedPair(*keys, pictures[keys[0]], pictures[keys[1]], len(models), most, counts[most]))
+        examples.setdefault(shift, []).append((classes[label].name, drop, told))
+    return list(examples.items())
+
+
+# Rows of a base image and of its shifted partner, and the models that flipped.
+_Flipped = tuple[int, int, NDArray[np.int64]]
+
+
+def _flipped(answered: AllAnswers, shift: int, label: int) -> list[_Flipped]:
+    subject, answers = answered.subject, answered.answers
+    here = (subject.labels == label) & answers.readable
+    base = {int(subject.indices[row]): int(row) for row in np.flatnonzero(here & (subject.shifts == 0))}
+    found = []
+    for row in np.flatnonzero(here & (subject.shifts == shift)).tolist():
+        partner = base.get(int(subject.indices[row]))
+        if partner is not None:
+            models = np.flatnonzero(answers.correct[partner] & ~answers.correct[row])
+            if models.size:
+                found.append((partner, row, models))
+    return sorted(found, key=lambda one: (-one[2].size, one[1]))[:PAIRS_A_CLASS]
+
+
+def _thumbnail(encoded: bytes | None) -> str:
+    """A small picture as a data URI; the image is known to be readable."""
+    image = rgb_image(encoded)  # only readable rows are chosen
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    buffer = io.BytesIO()
+    image.save(buffer, "WEBP", quality=88, method=4)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()

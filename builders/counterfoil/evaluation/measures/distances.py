@@ -1,0 +1,419 @@
+"""How far a dataset is from its source: open, embed (or recall), and compare, the whole and group by group.
+
+Features are those of the recipe's CLIP model, or of a classifier before its last layer. They are kept by content, of
+the dataset beside it and of the source in the user's cache, so a killed run goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.embedding import Embedder, classifier_embedder, clip_embedder, embed
+from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.evaluation.feature_distances import (
+    FEWEST_IMAGES,
+    SUBSETS,
+    FeatureStatistics,
+    feature_statistics,
+    frechet_distance,
+    is_biased,
+    kernel_distance,
+)
+from counterfoil.evaluation.scores import AllAnswers, Asking, Section
+from counterfoil.evaluation.subject import Subject
+from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.models.names import Pin, local_folder
+from counterfoil.progress import renamed, report
+from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe.layering import without_folders
+from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
+from counterfoil.report.results import ResultRow, row
+from counterfoil.sources import LabelledImages, labelled_source, labelled_split, thinned
+from counterfoil.sources.condition_labels import ConditionLabels
+from counterfoil.sources.halves import deal_halves
+from counterfoil.sources.input_datasets import source_splits
+from counterfoil.sources.known_folders import placed
+from counterfoil.sources.labelled_sources import labelled_conditions
+from counterfoil.sources.pins import SourcePin, loadable_pin
+from counterfoil.stats import Estimate
+from counterfoil.user_cache import user_cache
+
+_FOLDER = "embeddings"
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Features [n, d] of readable images, and what images share: (n,)."""
+
+    features: NDArray[np.floating]
+    units: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PreparedDistances:
+    """What is to be measured: the names of models of features, and the source, or why it is not at hand."""
+
+    names: tuple[str, ...] = ()
+    opened: OpenSource | str = ""
+
+
+def prepared_distances(
+    subject: Subject, names: str | Sequence[str] | None, against: str | Path | None
+) -> PreparedDistances:
+    """Look at the names and open the source, before anything takes long.
+
+    UserError for names that can give no features, and for what is wrong with `against`; a recipe's source that is not
+    at hand is noted. RunFailure where `against` cannot be reached.
+    """
+    wanted = _named_features(names, subject)
+    if not wanted:
+        if against is not None:
+            raise UserError(
+                "--against says what distances are measured to, and none are wanted", "Add --distances clip"
+            )
+        return PreparedDistances()
+    try:
+        opened = open_source(subject, against)
+    except CounterfoilError as error:
+        if against is not None:
+            raise
+        return PreparedDistances(wanted, skipped_because(error))
+    if opened.source.images.content == subject.parts[0].images.content:
+        return PreparedDistances(wanted, f"the images are those of {opened.source.name} themselves")
+    return PreparedDistances(wanted, opened)
+
+
+def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list[ResultRow]]:
+    """Distances in the features of each model that was named, and their rows.
+
+    A source that is not at hand and a model that gives no features are skipped, with the reason. RunFailure where a
+    model cannot be fetched or computed.
+    """
+    prepared = answered.wanted.get("distances", PreparedDistances())
+    found: list[Distances] = []
+    rows: list[ResultRow] = []
+    for name in prepared.names:
+        if isinstance(prepared.opened, str):
+            found.append(Distances(name, skipped=prepared.opened))
+            continue
+        try:
+            model = load_features(name, answered.subject, answered.asking.device)
+            distances, own = _measured(answered, prepared.opened, model)
+            found.append(distances)
+            rows += own
+        except UserError as error:
+            found.append(Distances(name, skipped=skipped_because(error)))
+        model = None  # its memory is for the next
+    return tuple(found), rows
+
+
+def skipped_because(error: CounterfoilError) -> str:
+    """All that an error says, as why something was skipped."""
+    return "; ".join([*error.problems, *([error.hint] if error.hint else [])]).rstrip(".")
+
+
+def _measured(answered: AllAnswers, opened: OpenSource, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
+    subject, seed, cache = answered.subject, answered.seed, user_cache() / _FOLDER
+    of_source = _features(opened.source.images, model, cache, answered.asking)
+    found = _readable(of_source)
+    source, near = _Side(of_source[found], _units(opened.source.images)[found]), None
+    if opened.other is not None:
+        other = _features(opened.other.images, model, cache, answered.asking)
+        has = _readable(other)
+        near = _Side(other[has], _units(opened.other.images)[has])
+    parts = [_features(part.images, model, subject.workplace / _FOLDER, answered.asking) for part in subject.parts]
+    features = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    readable, shared = _readable(features), _subject_units(subject)
+    statistics: dict[tuple[int, ...], FeatureStatistics | None] = {}
+    measured: list[tuple[ImageSet, Estimate | None, float | None, str]] = []
+    groups = _groups(subject)
+    for done, (what, name, labels, chosen) in enumerate(groups, 1):
+        chosen = chosen & readable
+        fitting = opened.source.of_classes(subject.classes, labels)[found]
+        against = _Side(source.features[fitting], source.units[fitting])
+        if labels not in statistics:
+            statistics[labels] = _statistics(against)
+        side = _Side(features[chosen], shared[chosen])
+        measured.append(_distance(ImageSet(what, name, len(labels), 0, 0), side, against, statistics[labels], seed))
+        report(f"distances, {model.name}", done, len(groups) + 1)
+    # The source against itself: its other split against the one that all is measured against, or its two halves.
+    one, another, name = near, source, f"{opened.other.name if opened.other else ''} against {opened.source.name}"
+    if one is None:
+        # Equal images have equal features, and go to one half.
+        contents = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in source.features]
+        units = [str(unit) for unit in source.units.tolist()]
+        halves = deal_halves(opened.source.images.labels[found], 0, units, contents)
+        one, another = (_Side(source.features[half], source.units[half]) for half in (halves.discover, halves.confirm))
+        name = f"two halves of {opened.source.name}"
+    itself = ImageSet("source", name, len(subject.classes), 0, 0)
+    measured.append(_distance(itself, one, another, _statistics(another), seed))
+    report(f"distances, {model.name}", len(groups) + 1, len(groups) + 1)
+    distances = Distances(
+        features=model.name,
+        pin=model.pin,
+        width=features.shape[1],
+        scaled=model.scaled,
+        source=opened.source.name,
+        source_content=opened.source.images.content,
+        source_rows=opened.source.rows,
+        subsets=SUBSETS,
+        seed=seed,
+        unreadable=int((~readable).sum() + (~found).sum()),
+        sets=tuple(images for images, _, _, _ in measured),
+    )
+    rows = []
+    for images, kid, fid, note in measured:
+        rows.append(row(KID, kid, n=images.images, note=note, **distances.key(images)))
+        if fid is not None:
+            rows.append(row(FID, fid, n=images.images, **distances.key(images)))
+    return distances, rows
+
+
+def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking: Asking) -> NDArray[np.floating]:
+    """Features [n, d] of n images, lengthened to √d where they are unit vectors; NaN for what is no image."""
+    # Not in half precision: KID of near sets is a small difference of large means.
+    engine, device = (asking.spread.engine, asking.spread.device) if asking.spread else (None, "cpu")
+    with renamed(f"features, {model.name}: {images.name}"):
+        found = embed(
+            images,
+            model.embedder,
+            folder,
+            batch_size=asking.batch_size,
+            precision="float32",
+            engine=engine,
+            device=device,
+        )
+    # The kernel divides by the width: of unit vectors it would see next to nothing beside its constant.
+    return found * np.float32(np.sqrt(found.shape[1])) if model.scaled else found
+
+
+def _readable(features: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Which rows [n, d] are those of an image that could be decoded."""
+    return np.asarray(np.isfinite(features).all(axis=1))
+
+
+def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:
+    """What is compared, its classes and its rows, bool (n,): all of the dataset first, where that is several groups."""
+    found: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
+    own = np.arange(len(subject.keys)) < len(subject.parts[0].images)
+    places = np.unique(subject.shifts[own]).tolist()
+    if len(places) > 1:
+        labels = sorted({label for place in places for label in subject.groups[place].class_labels})
+        found.append(("dataset", subject.name, tuple(labels), own))
+    for place, group in enumerate(subject.groups):
+        found.append(("group", group.name, group.class_labels, subject.shifts == place))
+    return found
+
+
+def _units(images: LabelledImages) -> NDArray[np.int64]:
+    """What images share, as numbers: their own units, or nothing."""
+    return np.unique(images.units if images.units is not None else images.keys, return_inverse=True)[1].reshape(-1)
+
+
+def _subject_units(subject: Subject) -> NDArray[np.int64]:
+    """What the images of a subject share: where noise is paired, those of one class and index begin with the same."""
+    found, start = [], 0
+    for part in subject.parts:
+        rows = slice(start, start + len(part.images))
+        if subject.groups[part.first].paired:
+            cells = np.stack([subject.labels[rows], subject.indices[rows]], axis=1)
+            units = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
+        else:
+            units = _units(part.images)
+        found.append(units + sum(len(one) for one in found))
+        start = rows.stop
+    return np.concatenate(found)
+
+
+def _statistics(side: _Side) -> FeatureStatistics | None:
+    return feature_statistics(side.features) if len(side.features) >= FEWEST_IMAGES else None
+
+
+def _distance(
+    images: ImageSet, side: _Side, against: _Side, statistics: FeatureStatistics | None, seed: int
+) -> tuple[ImageSet, Estimate | None, float | None, str]:
+    """A set with its counts, KID and FID; a note where there are too few."""
+    images = replace(images, images=len(side.features), source_images=len(against.features))
+    counts = [len(np.unique(one.units)) for one in (side, against)]
+    if statistics is None or min(counts) < FEWEST_IMAGES:
+        independent = " and ".join(f"{count:,}" for count in counts)
+        note = f"{independent} independent images, and subsets need {FEWEST_IMAGES} on either side"
+        return images, None, None, note
+    kid = kernel_distance(side.features, against.features, side.units, against.units, seed=seed)
+    biased = is_biased(images.images, images.source_images, side.features.shape[1])
+    images = replace(images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased)
+    fid = frechet_distance(feature_statistics(side.features), statistics)
+    return images, Estimate(kid.value, kid.low, kid.high), fid, ""
+
+
+# The CLIP model that the recipe screens with.
+CLIP = "clip"
+_OPEN_CLIP = "open_clip:"
+_PREDICTIONS = "predictions:"
+
+
+@dataclass(frozen=True)
+class FeatureModel:
+    """`embedder` gives the features of one model; `pin` tells which it was. scaled: whether they are unit vectors."""
+
+    name: str
+    pin: str
+    embedder: Embedder
+    scaled: bool
+
+
+def _named_features(names: str | Sequence[str] | None, subject: Subject) -> tuple[str, ...]:
+    """The names, each once. UserError, collected, for those that can give no features, before any weight is loaded."""
+    wanted = tuple(dict.fromkeys([names] if isinstance(names, str) else names or ()))
+    problems: list[CounterfoilError] = []
+    for name in wanted:
+        try:
+            _refuse_unfit(name, subject)
+        except CounterfoilError as error:
+            told = [f"distances: {problem}" for problem in error.problems]
+            problems.append(type(error)(told, error.hint))
+    raise_together(problems)
+    return wanted
+
+
+def _refuse_unfit(name: str, subject: Subject) -> None:
+    if name == CLIP:
+        if subject.recipe is None:
+            raise UserError(
+                f"'{CLIP}' is the model that a recipe screens with, and there is no recipe",
+                "Name one (--recipe), or a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
+            )
+        if subject.recipe.screen.model is None:
+            raise UserError(
+                f"'{CLIP}' is the model that a recipe screens with, and this one screens nothing",
+                "Name a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
+            )
+        local_folder(subject.recipe.screen.model)
+    elif name.startswith(_PREDICTIONS):
+        raise UserError(f"model {name!r}: a file of predictions looks at no image, so it has no features")
+    else:
+        describe_classifier(name, subject.classes)
+
+
+def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
+    """The model that a name stands for, on `device`. A CLIP model of the Hub is the commit that the dataset pins."""
+    if name != CLIP:
+        classifier = load_classifier(name, device, subject.classes)
+        embedder = classifier_embedder(classifier, device)
+        return FeatureModel(name, f"sha256 {classifier.sha256}", embedder, scaled=name.startswith(_OPEN_CLIP))
+    assert subject.recipe is not None  # `_named_features` asked
+    screen = subject.recipe.screen
+    pinned = (subject.pins.get("models") or {}).get("screen") or {}
+    if pinned.get("name") and pinned.get("revision"):
+        pin = Pin(pinned["name"], pinned["revision"], pinned.get("sha256"), pinned.get("license"))
+    else:
+        pin = pin_clip(screen.clip, screen.weights)
+    clip = load_clip(screen.clip, screen.weights, device, revision=pin.revision)
+    told = f"commit {pin.revision}" if pin.revision else f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
+    return FeatureModel(pin.name, told, clip_embedder(clip, pin, screen.weights), scaled=True)
+
+
+# Of a larger split so many rows, evenly spaced: FID of 2,048 features asks for as many (Heusel 2017).
+MOST_IMAGES = 10_000
+
+
+@dataclass(frozen=True)
+class SourceImages:
+    """Images of a source. sets: which conditions the images of a label have, where they may have several."""
+
+    images: LabelledImages
+    name: str
+    rows: int
+    sets: ConditionLabels | None = None
+
+    def of_classes(self, classes: Sequence[RecipeClass], labels: Sequence[int]) -> NDArray[np.bool_]:
+        """bool [n]: the images of these labels of the classes; of several conditions, one that fits is enough."""
+        if self.sets is None:
+            return np.isin(self.images.labels, labels)
+        fitting = [self.sets.of_label(classes[label].source_label) for label in labels]
+        return np.any(fitting, axis=0)[self.images.labels]
+
+
+@dataclass(frozen=True)
+class OpenSource:
+    """What to measure against, and another split of the same source, where it has one."""
+
+    source: SourceImages
+    other: SourceImages | None
+
+
+def open_source(subject: Subject, against: str | Path | None) -> OpenSource:
+    """The validation split of a recipe's source as the dataset pins it, with the train split; or `against`.
+
+    UserError for what is not there, RunFailure where a network or a disk refuses: then nothing can be measured.
+    """
+    if against is not None:
+        images = labelled_source(against, subject.classes)
+        return OpenSource(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images)), None)
+    subject = with_source_placed(subject)
+    pin = pinned_source(subject)
+    recipe = subject.recipe
+    assert recipe is not None  # what is pinned has one
+    splits = source_splits(recipe.source, pin)
+    names = [name for name in (recipe.source.validation_split, recipe.source.train_split) if name in splits]
+    if splits and not names:
+        raise UserError(f"source: '{recipe.source.dataset}' has neither split of the recipe: {', '.join(splits)}")
+    opened = [_split(recipe, name, pin) for name in dict.fromkeys(names or [recipe.source.validation_split])]
+    return OpenSource(opened[0], opened[1] if len(opened) > 1 else None)
+
+
+def with_source_placed(subject: Subject) -> Subject:
+    """The subject with the folder of this machine that its source is, where that is known by its content."""
+    recipe = subject.recipe
+    if recipe is None:
+        return subject
+    source = placed(recipe.source, subject.pins.get("source"))
+    return subject if source is recipe.source else replace(subject, recipe=recipe.model_copy(update={"source": source}))
+
+
+def pinned_source(subject: Subject) -> SourcePin:
+    """What the source of a subject's recipe is pinned to, as its dataset was built.
+
+    UserError for a subject without a recipe, and for a source that is another one now.
+    """
+    recipe = subject.recipe
+    if recipe is None:
+        raise UserError("the images have no recipe, so their source is not known", "Name one: --against IMAGES")
+    recorded = subject.pins.get("source")
+    pin = loadable_pin(recipe.source, recorded)
+    known = SourcePin.of(recorded)
+    if known is not None and known.revision and pin.revision and known.revision != pin.revision:
+        raise UserError(
+            f"source: '{known.dataset}' was {known.revision} when the dataset was built, and is {pin.revision} here"
+        )
+    return pin
+
+
+def shown_source(dataset: str, split: str) -> str:
+    """DATASET:SPLIT, without the folders of this machine."""
+    return f"{without_folders(dataset)}:{split}"
+
+
+def _split(recipe: Recipe, split: str, pin: SourcePin) -> SourceImages:
+    if recipe.source.conditions is None:
+        images, sets = labelled_split(recipe.source, split, recipe.classes, pin), None
+    else:
+        images, found = labelled_conditions(recipe.source, split, pin)
+        # In the order that `sets` numbers them.
+        sets = ConditionLabels(found.names, np.unique(found.present, axis=0))
+    return SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images), sets)
+
+
+def _shown(images: LabelledImages) -> str:
+    dataset, _, split = images.name.rpartition("/")
+    return shown_source(dataset, split)
+
+
+DISTANCES = Section(measure_distances)

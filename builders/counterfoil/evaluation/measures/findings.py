@@ -1,0 +1,251 @@
+"""Findings: how often each model fails under the mined shifts, before any classifier's rule took its pick.
+
+Where a shift's rules ask a classifier, its accepted images are what that one gets wrong: over them a failure rate says
+nothing, so none is ever given. What is counted is every candidate that passed the screen: by the models' answers where
+their images are stored, by what a judge is recorded to have answered where not. Classes with too few such candidates,
+or base images, are left out on both sides; so are those near chance, of which models fail on nearly all base images, so
+that every difference is near 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from counterfoil.evaluation import statistics
+from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
+from counterfoil.evaluation.scores import AllAnswers, AnsweredImages, Section, aligned_units
+from counterfoil.evaluation.statistics import ClassUnits
+from counterfoil.label_checks import without_validation
+from counterfoil.prediction.passes import Scored
+from counterfoil.progress import track
+from counterfoil.recipe.layering import without_folders
+from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingModel, MinedShiftResult
+from counterfoil.report.results import ResultRow, row
+
+_FILE = "cannot be measured: a file of predictions has no answers to candidates that were not accepted"
+_NOT_SCORED = "as recorded in the build; it was not scored here, so its rate on the base is not known"
+_RECORDED = "as recorded in the build"
+_OPEN = "cannot be measured: the shift's threshold is open: nothing has passed the screen yet"
+_NONE = "cannot be measured: no candidate passed the screen"
+
+
+def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
+    """The mined shifts in the recipe's order, and their rows. Raises as `score_models`, for candidates that are asked.
+
+    A file of predictions is not asked about candidates: it answers the images of `data`, and where it numbers them,
+    others would be taken for these.
+    """
+    mined, scored = answered.subject.mined, answered.scored
+    if not mined.shifts:
+        return (), []
+    asked = [one.classifier.name for one in scored if one.classifier.recorded(()) is None]
+    stored: dict[str, Scored] = {}
+    if mined.images is not None and asked:
+        stored = answered.asking.scored(mined.images, asked, answered.subject.workplace / "predictions")
+    measuring = _Measuring(answered, stored)
+    return tuple(measuring.finding(shift) for shift in track(mined.shifts, "findings")), measuring.numbers
+
+
+class _Measuring:
+    """What all findings of a dataset share. stored: the answers to candidates that were not accepted, by model."""
+
+    def __init__(self, answered: AllAnswers, stored: Mapping[str, Scored]) -> None:
+        self.answered, self.subject, self.stored = answered, answered.subject, stored
+        self.base = AnsweredImages.of_group(answered.subject, answered.answers, 0)
+        self.rows = {key: row for row, key in enumerate(self.subject.keys)}
+        images = self.subject.mined.images
+        self.more = {} if images is None else {key: row for row, key in enumerate(images.keys)}
+        self.numbers: list[ResultRow] = []
+
+    def finding(self, shift: MinedShift) -> MinedShiftResult:
+        group = self.subject.groups[shift.place]
+        classes = [self.subject.classes[label] for label in group.class_labels]
+        return MinedShiftResult(
+            shift=group.name,
+            words=shift.facts.words,
+            role=shift.facts.role,
+            target=shift.facts.target,
+            class_ids=tuple(one.id for one in classes),
+            class_names=tuple(one.name for one in classes),
+            candidates=group.candidates or 0,
+            screened=shift.screened,
+            accepted=int((self.subject.shifts == shift.place).sum()),
+            judges=shift.judges,
+            quota=shift.quota,
+            models=tuple(self._models(shift)),
+            near_chance=tuple(one.name for one in classes if one.id in self.answered.floor.classes),
+        )
+
+    def _models(self, shift: MinedShift) -> list[FindingModel]:
+        scored, own = self.answered.scored, shift.unpicked
+        if shift.open or not shift.screened:
+            why = _OPEN if shift.open else _NONE
+            return [self._unmeasured(one.classifier.name, _is_target(one, shift), shift, why) for one in scored]
+        every = list(range(len(scored)))
+        if own is None:
+            side = AnsweredImages.of_group(self.subject, self.answered.answers, shift.place)
+            return self._of_images(shift, side, every)
+        judges = judges_among(scored, shift.judges, self.subject.mined.pins)
+        complete = self.subject.mined.complete
+        seen = [at for at in every if own.accepted.all() or (complete and scored[at].classifier.name in self.stored)]
+        found = dict(zip(seen, self._of_images(shift, self._screened(own), seen), strict=True)) if seen else {}
+        for at, one in enumerate(scored):
+            if at in found:
+                continue
+            if at in judges:
+                found[at] = self._of_record(shift, own, judges[at], at)
+                continue
+            told = _FILE
+            if not complete:
+                told = (
+                    f"cannot be measured: a rule that asks {' and '.join(shift.judges)} kept failures only, and the"
+                    " images of the other candidates are not stored (screen.keep_rejected is false)"
+                )
+            found[at] = self._unmeasured(one.classifier.name, _is_target(one, shift), shift, told)
+        absent = [judge for judge in shift.judges if judge not in judges.values()]
+        return [found[at] for at in every] + [self._of_absent(shift, own, judge) for judge in absent]
+
+    def _of_images(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[FindingModel]:
+        side = replace(side, correct=side.correct[:, list(places)])
+        return self._compared(shift, places, self._units(shift, side, places), "images", "")
+
+    def _of_record(self, shift: MinedShift, own: Unpicked, judge: str, place: int) -> FindingModel:
+        """What a judge that is scored is recorded to have answered, against its answers to the base."""
+        units = self._units(shift, _recorded(own, judge), [place])
+        return self._compared(shift, [place], units, "recorded", _RECORDED)[0]
+
+    def _of_absent(self, shift: MinedShift, own: Unpicked, judge: str) -> FindingModel:
+        """What a judge that is not scored here is recorded to have answered."""
+        # Where a scored model, with other weights, has its name, it is told apart.
+        taken = judge in {without_folders(name) for name in self.answered.models}
+        name = f"{judge} (of the build)" if taken else judge
+        pin = self.subject.mined.pins.get(judge)
+        sha256 = pin.get("sha256") if isinstance(pin, Mapping) else None
+        target = _told_target(shift, judge, sha256)
+        units = self._units(shift, _recorded(own, judge), [0])
+        kept = self._kept(units)
+        if not kept:
+            return self._unmeasured(name, target, shift, self._none_left(units))
+        shares = [statistics.accuracy_per_class(one.shift_present, one.shift_correct)[0] for one in kept]
+        self._tell(name, shift, kept, 1 - float(np.mean(shares)), _NOT_SCORED)
+        return FindingModel(name, target, "recorded", len(kept), _failures(kept, 0)[0])
+
+    def _compared(
+        self,
+        shift: MinedShift,
+        places: Sequence[int],
+        units: Sequence[ClassUnits],
+        measured_on: Literal["images", "recorded"],
+        note: str,
+    ) -> list[FindingModel]:
+        """These models, a column of the units each, under the shift and on the base."""
+        group, kept = self.subject.groups[shift.place], self._kept(units)
+        drops = None
+        if kept:
+            drops = statistics.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
+        found = []
+        for column, place in enumerate(places):
+            one = self.answered.scored[place]
+            name, target = one.classifier.name, _is_target(one, shift)
+            if drops is None:
+                found.append(self._unmeasured(name, target, shift, self._none_left(units)))
+                continue
+            rate, base_rate = (1 - float(side[column]) for side in (drops.accuracy, drops.base_accuracy))
+            key = self._tell(name, shift, kept, rate, note, base_rate)
+            self.numbers.append(row(DIFFERENCE, drops.interval(column), **key))
+            found.append(FindingModel(name, target, measured_on, len(kept), *_failures(kept, column)))
+        return found
+
+    def _tell(
+        self,
+        model: str,
+        shift: MinedShift,
+        kept: Sequence[ClassUnits],
+        rate: float,
+        note: str,
+        base_rate: float | None = None,
+    ) -> dict[str, str]:
+        """Adds the rows of both rates; their key."""
+        key = {"model": model, "group": self.subject.groups[shift.place].name}
+        base_images, images = (sum(one.counts[side] for one in kept) for side in (0, 1))
+        self.numbers += [row(RATE, rate, n=images, note=note, **key), row(BASE_RATE, base_rate, n=base_images, **key)]
+        return key
+
+    def _unmeasured(self, model: str, target: bool, shift: MinedShift, why: str) -> FindingModel:
+        self.numbers.append(row(RATE, None, model=model, group=self.subject.groups[shift.place].name, note=why))
+        return FindingModel(model, target)
+
+    def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
+        enough = statistics.surviving(units, self.answered.min_images)
+        return [one for one in enough if one.class_id not in self.answered.floor.classes]
+
+    def _none_left(self, units: Sequence[ClassUnits]) -> str:
+        """Why no class is measured."""
+        least = self.answered.min_images
+        if statistics.surviving(units, least):
+            return "cannot be measured: every class with enough images is near chance on the base"
+        return f"cannot be measured: no class has {least} such candidates and as many base images"
+
+    def _screened(self, own: Unpicked) -> AnsweredImages:
+        """Every candidate that passed the screen, accepted or stored beside them."""
+        models = self.answered.models
+        present = np.zeros(len(own.keys), dtype=bool)
+        correct = np.zeros((len(own.keys), len(models)), dtype=bool)
+        answers = [self.stored[name].predictions for name in models if name in self.stored]
+        columns = [place for place, name in enumerate(models) if name in self.stored]
+        for at, (key, accepted) in enumerate(zip(own.keys, own.accepted.tolist(), strict=True)):
+            if accepted:
+                place = self.rows[key]
+                present[at], correct[at] = self.answered.answers.readable[place], self.answered.answers.correct[place]
+            elif answers and key in self.more:
+                place = self.more[key]
+                present[at] = all(one.readable[place] for one in answers)
+                correct[at, columns] = [one.correct[place] for one in answers]
+        return AnsweredImages(own.labels, own.indices, present, correct)
+
+    def _units(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[ClassUnits]:
+        """The shift's planned classes, aligned by index with what these models answer to the base."""
+        base = replace(self.base, correct=self.base.correct[:, list(places)])
+        return aligned_units(self.subject, self.subject.groups[shift.place].class_labels, base, side)
+
+
+def _recorded(own: Unpicked, judge: str) -> AnsweredImages:
+    said = own.recorded[judge]
+    return AnsweredImages(own.labels, own.indices, said != NO_ANSWER, (said == IS_RIGHT)[:, None])
+
+
+def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
+    """A model's failures under the shift and on the base, summed over classes."""
+    shift = sum(int((one.shift_present & ~one.shift_correct[:, column]).sum()) for one in kept)
+    return shift, sum(int((one.base_present & ~one.base_correct[:, column]).sum()) for one in kept)
+
+
+def _is_target(one: Scored, shift: MinedShift) -> bool:
+    return _told_target(shift, one.classifier.name, one.classifier.sha256)
+
+
+def _told_target(shift: MinedShift, name: str, sha256: Any) -> bool:
+    facts = shift.facts
+    if facts.target_sha256 is not None:
+        return facts.target_sha256 == sha256
+    return facts.target is not None and facts.target == without_folders(name)
+
+
+def judges_among(scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[str, Any]) -> dict[int, str]:
+    """Place of a model → the judge that it is: by weights and right answers as the lock pins them, not by its name."""
+    found: dict[int, str] = {}
+    pins = without_validation(pins)
+    for place, one in enumerate(scored):
+        model, targets = one.classifier, [list(outputs) for outputs in one.class_map.targets]
+        own = {"architecture": model.architecture, "sha256": model.sha256, "targets": targets}
+        judge = next((judge for judge in judges if pins.get(judge) == own), None)
+        if model.sha256 and judge is not None:
+            found[place] = judge
+    return found
+
+
+FINDINGS = Section(measure_findings)

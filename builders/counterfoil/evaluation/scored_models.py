@@ -1,0 +1,284 @@
+"""Which models are scored, and what they are called: names, files that list names, Python's own models.
+
+A word after `--models` is a name, or a file that lists names. A list is plain text: one name a line; blank lines, and
+whatever follows a `#`, are ignored. A word is a file when it starts with `@`, when it ends in `.txt`, or when such a
+file exists and no timm model is called so. Paths in a list are read as on the command line, from the working folder.
+Python code hands models over under names: `evaluate(dataset, {"mine": model}, transform=…)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
+from counterfoil.models.classifiers.of_python import Transform, classifier_of
+from counterfoil.recipe.layering import is_local, without_folders
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.regular_files import named_path, read_regular
+from counterfoil.report.comparison import MEASURES as COMPARED
+from counterfoil.report.labels import MEASURES as CHECKED
+from counterfoil.report.results import ResultRows, Results
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import RecipeClass
+    from counterfoil.sources import LabelledImages
+
+# A list of every model there is takes about 50 kB; larger files are weights named by mistake.
+LARGEST_LIST = 1_000_000
+_SOURCE = re.compile(r"[a-z][a-z_-]+:")
+_COMMENT = re.compile(r"(^|\s)#.*")
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model's name, and where it was listed; `place` is None for one named directly."""
+
+    name: str
+    place: str | None = None
+
+
+def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], tuple[str, ...]]:
+    """The models that the words name, each once, in order; and what is wrong with the lists, one text a problem."""
+    models: dict[str, NamedModel] = {}
+    problems: list[str] = []
+    for word in words:
+        file = _list_file(word)
+        found = [NamedModel(str(word))] if file is None else _read_list(file, problems)
+        for one in found:
+            models.setdefault(one.name, one)
+    return tuple(models.values()), tuple(problems)
+
+
+def _list_file(word: str | Path) -> Path | None:
+    """The file that a word means, or None for a model's name."""
+    if isinstance(word, Path):
+        return named_path(word)
+    if word.startswith("@"):
+        return named_path(word[1:])
+    if _SOURCE.match(word):
+        return None
+    file = named_path(word)
+    if file.suffix == ".txt":
+        return file
+    return file if file.is_file() and not _is_timm_name(word) else None
+
+
+def _is_timm_name(word: str) -> bool:
+    import timm
+
+    return timm.is_model(word.partition(".")[0])
+
+
+def _read_list(file: Path, problems: list[str]) -> list[NamedModel]:
+    before = len(problems)
+    try:
+        text = read_regular(file, LARGEST_LIST).decode("utf-8-sig")
+    except FileNotFoundError:
+        problems.append(f"there is no list of models {file}")
+        return []
+    except UnicodeDecodeError:
+        problems.append(f"{file} is no list of models: expected plain text, one name a line")
+        return []
+    except OSError as error:
+        problems.append(f"the list of models {file} cannot be read: {error.strerror or error}")
+        return []
+    models = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        name = _COMMENT.sub("", line).strip()
+        if not name:
+            continue
+        wrong = _line_problem(name)
+        if wrong is None:
+            models.append(NamedModel(name, f"{file}, line {number}"))
+        else:
+            problems.append(f"{file}, line {number}: {wrong}")
+    if not models and len(problems) == before:
+        problems.append(f"{file} lists no model")
+    return models
+
+
+def _line_problem(name: str) -> str | None:
+    """What is wrong with a line of a list, or None."""
+    shown = name if len(name) <= 60 else f"{name[:60]} …"
+    if not name.isprintable():
+        return f"found {shown!r}, expected one name in printable letters"
+    if name.startswith("@"):
+        return f"found '{shown}', but a list cannot name another list"
+    # Only the name of a folder or a file may hold these.
+    if re.search(r"[\s,;]", name) and not (_SOURCE.match(name) and is_local(name)):
+        return f"found '{shown}', expected one name a line and nothing else"
+    return None
+
+
+@dataclass(frozen=True)
+class GivenModel:
+    """A model under a name that its person chose: what it says of itself, and how it is loaded."""
+
+    facts: ClassifierFacts
+    load: Callable[[], Classifier]
+
+
+def given_models(
+    models: Any,
+    transform: Transform | Mapping[str, Transform] | None,
+    images: LabelledImages,
+    classes: Sequence[RecipeClass],
+) -> dict[str, GivenModel]:
+    """Name → model of a mapping from names to callables, or to names of models; nothing where `models` is no mapping.
+
+    `transform` prepares an image for every callable, or is a mapping by their names. Raises UserError, or RunFailure
+    where a callable fails on a first image, with all that is wrong.
+    """
+    if not isinstance(models, Mapping):
+        if transform is not None:
+            raise UserError("transform is given, and no callable", 'Give one: evaluate(dataset, {"mine": model}, …)')
+        return {}
+    errors: list[CounterfoilError] = []
+    called = [name for name, model in models.items() if not isinstance(model, str)]
+    for name in transform if isinstance(transform, Mapping) else ():
+        if name not in called:
+            errors.append(UserError(f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}"))
+    found: dict[str, GivenModel] = {}
+    for name, model in models.items():
+        own = transform.get(name) if isinstance(transform, Mapping) else transform
+        try:
+            found[name] = _given(name, model, own, images, classes)
+        except CounterfoilError as error:
+            errors.append(error)
+    raise_together(errors)
+    return found
+
+
+def _given(
+    name: Any, model: Any, transform: Transform | None, images: LabelledImages, classes: Sequence[RecipeClass]
+) -> GivenModel:
+    if not isinstance(name, str) or not name.isprintable() or not name.strip():
+        raise UserError(f"model {str(name)[:80]!r}: expected a printable text as its name")
+    if isinstance(model, str):
+        facts = replace(describe_classifier(model, classes), name=name)
+        return GivenModel(facts, lambda: replace(load_classifier(model, classes=classes), name=name))
+    first = next((image for _, one in images.images() if (image := images.decoded(one)) is not None), None)
+    if first is None:
+        raise RunFailure(f"{images.name}: not one image can be decoded")
+    facts, classifier = classifier_of(name, model, transform, first)
+    return GivenModel(facts, partial(_same, classifier))
+
+
+def _same(classifier: Classifier) -> Classifier:
+    return classifier
+
+
+_HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original."
+
+
+def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
+    """The models to score with the two that are compared among them; these alone where no other is named.
+
+    UserError where one model would be compared with itself, or a mapping of models lacks a name.
+    """
+    if compare is None:
+        return models
+    if len(compare) != 2 or compare[0] == compare[1]:
+        raise UserError(f"compared are two models, and these are {' and '.join(map(repr, compare))}", _HINT)
+    if isinstance(models, Mapping):
+        known = [str(name) for name in models]
+        problems = [
+            f"compare: {name!r} is none of the given models{did_you_mean(name, known)}"
+            for name in compare
+            if name not in models
+        ]
+        if problems:
+            raise UserError(problems)
+        return models
+    if models is None:
+        named: list[str | Path] = []
+    else:
+        named = [models] if isinstance(models, str | Path) else list(models)
+    # In front, so that the report shows them first.
+    return [*compare, *(name for name in named if name not in compare)]
+
+
+def refuse_uncompared(names: Sequence[str], compare: tuple[str, str] | None) -> None:
+    """UserError where a compared name is no model, but a file that lists some."""
+    problems = [f"compare: {name!r} is no model's name" for name in compare or () if name not in names]
+    if problems:
+        raise UserError(problems, _HINT)
+
+
+_UNSHOWN = {*COMPARED, *CHECKED}
+
+
+def short_name(name: str) -> str:
+    """The name without its source; of a folder or file, the last part; of timm's own repositories, timm's name."""
+    if is_local(name) and not name.startswith((".", "/", "~")):
+        return Path(without_folders(name)).name
+    source, _, rest = name.partition(":")
+    return rest.removeprefix("timm/") if source in ("lab", "hf-hub") else name
+
+
+def with_public_names(results: Results) -> Results:
+    """The same results, models renamed: folders of one name are told apart by the hash of their weights.
+
+    Why something was skipped may name a place of this machine, and is left out. So is what no card shows.
+    """
+    names = _public_names({model.name: model.sha256 for model in results.models})
+    # A judge that was not scored has the name by which the recipe that is published knows it; features are no model.
+    names |= {one.features: names.get(one.features, without_folders(one.features)) for one in results.distances}
+
+    def called(name: str) -> str:
+        return names.get(name, name)
+
+    reference = results.reference
+    return replace(
+        results,
+        models=tuple(
+            replace(model, name=names[model.name], short_name=short_name(names[model.name])) for model in results.models
+        ),
+        rows=ResultRows(
+            replace(one, model=called(one.model), against=called(one.against))
+            for one in results.rows
+            if one.measure not in _UNSHOWN
+        ),
+        findings=tuple(
+            replace(one, models=tuple(replace(model, name=called(model.name)) for model in one.models))
+            for one in results.findings
+        ),
+        transfer=tuple(
+            replace(
+                one,
+                models=tuple(
+                    # A model that tells no architecture is a family by its own name.
+                    replace(model, name=called(model.name), family=called(model.family))
+                    for model in one.models
+                ),
+            )
+            for one in results.transfer
+        ),
+        reference=reference
+        and replace(reference, skipped=None if reference.skipped is None else "it was not at hand", left_out={}),
+        distances=tuple(
+            replace(one, features=called(one.features)) for one in results.distances if one.skipped is None
+        ),
+        comparison=None,
+        label_checks=None,
+    )
+
+
+def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
+    """Name → public name, of models with these hashes."""
+    shown = {name: without_folders(name) for name in sha256}
+    times = Counter(shown.values())
+    named = {name: one if times[one] == 1 else f"{one}-{sha256[name][:8]}" for name, one in shown.items()}
+    taken: Counter[str] = Counter()
+    for name, one in named.items():  # the same weights in two folders
+        taken[one] += 1
+        if taken[one] > 1:
+            named[name] = f"{one}-{taken[one]}"
+    return named
