@@ -8,8 +8,6 @@ writes a page writes it anew from what then lies there.
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +20,9 @@ from counterfoil.card.contact_sheets import OVERVIEW, sheet_name
 from counterfoil.errors import CounterfoilError
 from counterfoil.keep import ACCEPTED
 from counterfoil.recipe import Recipe, load_own_recipe
+from counterfoil.report.results import results_from
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import counted, listed, spoken
+from counterfoil.report.words import between, counted, listed, percent, points, spoken
 from counterfoil.screen import open_shifts
 from counterfoil.store.atomic import told_to_people, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
@@ -157,17 +156,19 @@ def _found(document: Mapping[str, Any]) -> str:
 
 
 def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
-    models, line = _rows(directory, f"{below}results.csv"), ""
-    hit = [row for row in _rows(directory, f"{below}shifts.csv") if row.get("impact")]
-    with contextlib.suppress(KeyError, ValueError):
-        line = f"{counted(len(models), 'model')}: " if models else ""
-        if hit:
-            most = max(hit, key=lambda row: float(row["impact"]))
-            value, low, high = (f"{float(most[name]):.1f}" for name in ("impact", "impact_low", "impact_high"))
-            line += f"accuracy falls most under “{spoken(most['shift'])}”, by {value} points ({low} to {high})."
-        elif models:
-            best = max(models, key=lambda row: float(row["top1"]))
-            line += f"{best['model']} is right about {float(best['top1']):.1f} % of images."
+    line, path = "", f"{below}results.json"
+    with contextlib.suppress(CounterfoilError, OSError):  # a page is there all the same
+        results = results_from(read_inside(directory, path, MOST_DOCUMENT), path)
+        line = f"{counted(len(results.models), 'model')}: "
+        right = {
+            one.name: results.rows.value("top1", model=one.name, group=results.base or "") for one in results.models
+        }
+        best = max(right, key=lambda name: right[name] or 0.0)
+        if results.by_impact and (impact := results.rows.estimate("impact", group=results.by_impact[0].name)):
+            most = spoken(results.by_impact[0].name)
+            line += f"accuracy falls most under “{most}”, by {points(impact.value)} points ({between(impact)})."
+        else:
+            line += f"{best} is right about {percent(right[best])} of images."
     yield IndexEntry(f"{below}report.html", "Evaluation", _said(line))
     yield IndexEntry(f"{below}failures.html", "Failures", "The images that models get wrong, by model and shift.")
 
@@ -194,13 +195,6 @@ def _document(directory: Path, path: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def _rows(directory: Path, path: str) -> list[dict[str, str]]:
-    try:
-        return list(csv.DictReader(io.StringIO(read_inside(directory, path, MOST_DOCUMENT).decode())))
-    except (OSError, ValueError, csv.Error):
-        return []
 
 
 def _said(line: Any) -> str:

@@ -16,7 +16,7 @@ from counterfoil.keep.failure_names import TOP1
 from counterfoil.keep.misclassified import MisclassifiedRule
 from counterfoil.label_checks import checks_of_dataset
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.schema_mine import MOST_CLASSES, MinedFacts, mined_facts
+from counterfoil.recipe.schema_mine import mined_facts
 from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
 from counterfoil.report.reference import (
     NEAR_CHANCE,
@@ -51,182 +51,91 @@ if TYPE_CHECKING:
     from counterfoil.store import Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class AdversarialRow:
-    """A shift that keeps what judges get wrong: candidates drawn, those that passed the screen, were wrong, are kept.
+MINED = "mined"
+# The roles of failures; others are built beside them: what is easy, and the class as such.
+FAILING = ("hard", "far_from")
+# What the three hashes of lock.json are over.
+_OVER = {
+    "plan": "what is rendered: classes, prompts, seed, samples, generator, format and layout",
+    "screen": "what is kept: captions, CLIP model, thresholds, keep rule",
+    "inputs": "what names stood for: commits and hashes of models, input dataset, tokens, thresholds",
+}
 
-    each: how many were drawn for each that is kept, as text.
+
+def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> dict[str, Any] | None:
+    """Images that are there because classifiers were wrong about them; None where no keep rule keeps such.
+
+    rows: of the first of `all_shifts` such shifts, beside which there are `others`: candidates drawn, those that passed
+    the screen, were wrong, are kept; `total`: their sums over all. judges: every one, in the recipe's order. needed:
+    (judges of a rule, how many must be wrong), each once. failures: the failure rules by which they were asked, where
+    that was not by the first answer alone.
     """
-
-    name: str
-    judges: tuple[str, ...]
-    at_least: int
-    drawn: int
-    screened: int
-    wrong: int
-    kept: int
-    each: str
-
-
-@dataclass(frozen=True, slots=True)
-class Adversarial:
-    """What the section shows: rows of the first of `all_shifts` such shifts, beside which there are `others`.
-
-    judges: every one, in the recipe's order. needed: (judges of a rule, how many must be wrong), each once.
-    failures: the failure rules by which they were asked, where that was not by the first answer alone.
-    """
-
-    rows: tuple[AdversarialRow, ...]
-    all_shifts: int
-    others: int
-    judges: tuple[str, ...]
-    needed: tuple[tuple[int, int], ...]
-    total: AdversarialRow
-    failures: tuple[str, ...] = ()
-
-
-def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> Adversarial | None:
-    """The section of a recipe whose keep rules keep what classifiers get wrong; None where none does."""
     judged = [
         (shift, rule) for shift in recipe.all_shifts() for rule in shift.keep if isinstance(rule, MisclassifiedRule)
     ]
     if not judged:
         return None
     counts = counts_by_shift(receipts)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for shift, rule in judged:
         reasons = counts.get(shift.name, {})
         screened = sum(count for why, count in reasons.items() if before_judges(shift.keep, why))
         right = sum(count for why, count in reasons.items() if why in rule.reasons)
-        judges = tuple(map(without_folders, rule.models))
         rows.append(
-            _row(shift.name, judges, rule.at_least, sum(reasons.values()), screened, right, reasons.get(ACCEPTED, 0))
+            {
+                "name": shift.name,
+                "judges": tuple(map(without_folders, rule.models)),
+                "at_least": rule.at_least,
+                "drawn": sum(reasons.values()),
+                "screened": screened,
+                "wrong": screened - right,
+                "kept": reasons.get(ACCEPTED, 0),
+            }
         )
-    every = tuple(dict.fromkeys(judge for row in rows for judge in row.judges))
-    sums = [sum(getattr(row, name) for row in rows) for name in ("drawn", "screened", "wrong", "kept")]
-    return Adversarial(
-        rows=tuple(rows[:most_rows]),
-        all_shifts=len(rows),
-        others=len(recipe.prompts.shifts) - len(rows),
-        judges=every,
-        needed=tuple(sorted({(len(row.judges), row.at_least) for row in rows})),
-        failures=tuple(sorted({rule.failure for _, rule in judged}))
-        if any(rule.failure != TOP1 for _, rule in judged)
-        else (),
-        total=_row("", every, 0, sums[0], sums[1], sums[1] - sums[2], sums[3]),
-    )
+    failures = sorted({rule.failure for _, rule in judged})
+    return {
+        "rows": rows[:most_rows],
+        "all_shifts": len(rows),
+        "others": len(recipe.prompts.shifts) - len(rows),
+        "judges": list(dict.fromkeys(judge for row in rows for judge in row["judges"])),
+        "needed": sorted({(len(row["judges"]), row["at_least"]) for row in rows}),
+        "failures": failures if failures != [TOP1] else [],
+        "total": {name: sum(row[name] for row in rows) for name in ("drawn", "kept")},
+    }
 
 
-def _row(
-    name: str, judges: tuple[str, ...], at_least: int, drawn: int, screened: int, right: int, kept: int
-) -> AdversarialRow:
-    each = f"{drawn / kept:,.1f}" if kept else "–"
-    return AdversarialRow(name, judges, at_least, drawn, screened, screened - right, kept, each)
+def mined_of(recipe: Recipe, most_rows: int) -> dict[str, Any] | None:
+    """Mined shifts, chosen because a classifier failed there; None where there are none.
 
-
-MINED = "mined"
-# The roles of failures; others are built beside them: what is easy, and the class as such.
-FAILING = ("hard", "far_from")
-
-
-@dataclass(frozen=True, slots=True)
-class MinedRow:
-    """A mined shift with what its `mined_from` tells, as text; a dash for what it does not."""
-
-    name: str
-    words: str
-    caption: str
-    role: str
-    method: str
-    target: str
-    sha256: str
-    rate: str
-    rest: str
-    p: str
-    q: str
-    classes: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mined:
-    """What the section shows: rows of the first of `all_shifts` mined ones, beside which there are `others`.
-
-    targets: the classifiers that they are told to be failures of. judges: those that their keep rules ask. compared:
-    whether some are told to have another role than that of failures. pairs, rows_tested: whether some were tested in
-    pairs of the same noise, and whether others have the rate of the rest of their class.
+    rows: (name, what its `mined_from` tells) of the first of `all_shifts`, beside which there are `others`. targets:
+    the classifiers that they are told to be failures of. judges: those that their keep rules ask. compared: whether
+    some are told to have another role than that of failures. pairs, rows_tested: whether some were tested in pairs of
+    the same noise, and whether others have the rate of the rest of their class.
     """
-
-    rows: tuple[MinedRow, ...]
-    all_shifts: int
-    others: int
-    targets: tuple[str, ...]
-    judges: tuple[str, ...]
-    compared: bool
-    pairs: bool
-    rows_tested: bool
-
-
-def mined_of(recipe: Recipe, most_rows: int) -> Mined | None:
-    """The section of a recipe's mined shifts; None where it has none."""
     shifts = [shift for shift in recipe.all_shifts() if shift.kind == MINED]
     if not shifts:
         return None
     facts = {shift.name: mined_facts(recipe.prompts.shifts[shift.name].mined_from) for shift in shifts}
     judges = [without_folders(name) for shift in shifts for rule in shift.keep for name in rule.judges()]
-    return Mined(
-        rows=tuple(_mined_row(shift.name, facts[shift.name]) for shift in shifts[:most_rows]),
-        all_shifts=len(shifts),
-        others=len(recipe.prompts.shifts) - len(shifts),
-        targets=tuple(dict.fromkeys(one.target for one in facts.values() if one.target)),
-        judges=tuple(dict.fromkeys(judges)),
-        compared=any(one.role not in (None, *FAILING) for one in facts.values()),
-        pairs=any(one.tested_on == "pairs" for one in facts.values()),
-        rows_tested=any(one.rest_rate is not None and one.tested_on != "pairs" for one in facts.values()),
-    )
+    return {
+        "rows": list(facts.items())[:most_rows],
+        "all_shifts": len(shifts),
+        "others": len(recipe.prompts.shifts) - len(shifts),
+        "targets": list(dict.fromkeys(one.target for one in facts.values() if one.target)),
+        "judges": list(dict.fromkeys(judges)),
+        "compared": any(one.role not in (None, *FAILING) for one in facts.values()),
+        "pairs": any(one.tested_on == "pairs" for one in facts.values()),
+        "rows_tested": any(one.rest_rate is not None and one.tested_on != "pairs" for one in facts.values()),
+    }
 
 
-def _mined_row(name: str, facts: MinedFacts) -> MinedRow:
-    classes = ", ".join(facts.classes[:MOST_CLASSES])
-    rest = len(facts.classes) - MOST_CLASSES
-    return MinedRow(
-        name=name,
-        words=f"{facts.words or ''} ({', '.join(facts.marks)})" if facts.marks else facts.words or "",
-        caption=facts.caption or "",
-        role=facts.role or "",
-        method=facts.method or "",
-        target=facts.target or "",
-        sha256=(facts.target_sha256 or "")[:12],
-        rate=_percent(facts.set_rate),
-        rest=_percent(facts.rest_rate),
-        p=_small(facts.p),
-        q=_small(facts.q),
-        classes=f"{classes} and {rest} more" if rest > 0 else classes,
-    )
+def labels_of(
+    recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows: int
+) -> tuple[LabelChecks, Table, bool]:
+    """Whether labels are true by the second judge, and whether a keep rule chose images by this judge's own failures.
 
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}"
-
-
-def _small(value: float | None) -> str:
-    """A p- or q-value with two digits that count."""
-    return "–" if value is None else f"{value:.2g}"
-
-
-_WORST = 3
-
-
-@dataclass(frozen=True, slots=True)
-class LabelsShown:
-    """What the section shows. picked: whether a keep rule chose images by this judge's own failures."""
-
-    checks: LabelChecks
-    table: Table
-    picked: bool
-
-
-def labels_of(recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows: int) -> LabelsShown:
-    """The section. `inputs` are those of lock.json. RunFailure where these do not pin the judge as a build does."""
+    `inputs` are those of lock.json. RunFailure where these do not pin the judge as a build does.
+    """
     try:
         checks = checks_of_dataset(recipe, inputs, tally.judged)
     except ValueError as error:
@@ -235,8 +144,7 @@ def labels_of(recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows
     spoken = {cls.id: names[cls.label] for cls in recipe.classes}
     table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
     worst = [
-        "; ".join(f"{spoken[name]} {_doubt(one)}" for name, one in worst_classes(shift, _WORST))
-        for shift in checks.shifts
+        "; ".join(f"{spoken[name]} {_doubt(one)}" for name, one in worst_classes(shift, 3)) for shift in checks.shifts
     ]
     table = replace(
         table,
@@ -247,7 +155,7 @@ def labels_of(recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows
         ),
     )
     picked = any(recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)
-    return LabelsShown(checks, table.first(most_rows, "shifts", "the columns of the rows"), picked)
+    return checks, table.first(most_rows, "shifts", "the columns of the rows"), picked
 
 
 def _doubt(one: JudgedLabels) -> str:
@@ -257,28 +165,19 @@ def _doubt(one: JudgedLabels) -> str:
     return f"{share_words(one.label_error)}, of {one.images}"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRow:
-    """The zero-shot answers over all validation images: shares from 0 to 1, and the caption with `{class}`."""
+def known_of(recipe: Recipe, document: Mapping[str, Any]) -> tuple[dict[str, Any] | None, ScreenDoubts | None]:
+    """What CLIP's zero-shot answers over all validation images came to, and what speaks against the screen.
 
-    caption: str
-    captions: int
-    n: int
-    accuracy: float
-    low: float
-    high: float
-    chance: float
-
-
-def known_of(recipe: Recipe, document: Mapping[str, Any]) -> tuple[KnownRow | None, ScreenDoubts | None]:
-    """What was measured, and what speaks against the screen. `document` is thresholds.json, empty where absent."""
+    `document` is thresholds.json, which anybody may have written; empty where absent. Shares are from 0 to 1.
+    """
     read = KnownClasses.read(document["known"]) if "known" in document else None
     thresholds = Thresholds(document.get("object", {}), document.get("shift", {})).with_known(read, recipe)
     known, doubts = thresholds.known, screen_doubts(recipe, thresholds)
     if known is None:
         return None, doubts
     low, high = wilson_interval(known.right, known.n)
-    return KnownRow(known.caption, known.captions, known.n, known.right / known.n, low, high, known.chance), doubts
+    told = {"caption": known.caption, "captions": known.captions, "n": known.n, "chance": known.chance}
+    return {**told, "accuracy": known.right / known.n, "low": low, "high": high}, doubts
 
 
 # What a person reads; all of it is in evaluation/robustness.csv.
@@ -375,13 +274,6 @@ def _slope_cell(line: ResultRow | None) -> TableCell:
         return TableCell(NOTHING)
     ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
     return TableCell(number(line.value), ends)
-
-
-_OVER = {
-    "plan": "what is rendered: classes, prompts, seed, samples, generator, format and layout",
-    "screen": "what is kept: captions, CLIP model, thresholds, keep rule",
-    "inputs": "what names stood for: commits and hashes of models, input dataset, tokens, thresholds",
-}
 
 
 def hash_rows(lock: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:

@@ -9,12 +9,10 @@ near chance; and `only_right` of either, the share of images that it alone is ri
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
-
-from pydantic import ConfigDict
+from typing import TYPE_CHECKING
 
 from counterfoil.csv_text import csv_text
-from counterfoil.documents import STRICT
+from counterfoil.documents import Strict
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -45,10 +43,9 @@ LEVEL = round(1 - CONFIDENCE, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedGroup:
+class ComparedGroup(Strict):
     """A group and how many of its classes have enough images."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     kind: str | None
     is_base: bool
@@ -56,14 +53,13 @@ class ComparedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelComparison:
+class ModelComparison(Strict):
     """The model `mended` against `original`, group after group, the base first.
 
     note: what must be said of the two, None for nothing. near_chance: which of the two are near chance on the base;
     classes_near_chance: the names of the classes that are.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     mended: str
     original: str
     groups: tuple[ComparedGroup, ...]

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
-
-from pydantic import ConfigDict
+from typing import TYPE_CHECKING, Literal
 
 from counterfoil.csv_text import csv_text
-from counterfoil.documents import STRICT, Count
+from counterfoil.documents import Count, Strict
 from counterfoil.report.words import NOTHING, Table, TableCell, TableColumn, TableRow, number, text_cell
 from counterfoil.stats import Estimate
 
@@ -41,7 +39,7 @@ SetOfImages = Literal["dataset", "group", "source"]
 
 
 @dataclass(frozen=True, slots=True)
-class ImageSet:
+class ImageSet(Strict):
     """Images that were compared with those of the source of the same classes: all of the dataset, a group of it
     (`name`), or the source itself.
 
@@ -49,7 +47,6 @@ class ImageSet:
     fid_biased: whether a side has too few images for so many features.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     what: SetOfImages
     name: str
     classes: Count
@@ -61,7 +58,7 @@ class ImageSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Distances:
+class Distances(Strict):
     """Distances in the features of one model: what was compared, the source against itself as the last set.
 
     features: its name. pin: what the name stood for. width: how many features an image has. scaled: whether they are
@@ -71,7 +68,6 @@ class Distances:
     sides. skipped: why nothing was measured.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     features: str
     pin: str = ""
     width: Count = 0

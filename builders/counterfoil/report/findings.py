@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from pydantic import ConfigDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.csv_text import csv_text
-from counterfoil.documents import STRICT, Count
+from counterfoil.documents import Count, Strict
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -45,7 +43,7 @@ _FILE = "findings.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class FindingModel:
+class FindingModel(Strict):
     """A model under a mined shift, or a judge of the build that is not scored here.
 
     target: whether the finding is told to be this model's. measured_on: the images, or what the model, being a judge,
@@ -53,7 +51,6 @@ class FindingModel:
     classes; base_failures is None for a judge that is not scored here.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     target: bool
     measured_on: Literal["images", "recorded"] | None = None
@@ -63,7 +60,7 @@ class FindingModel:
 
 
 @dataclass(frozen=True, slots=True)
-class MinedShiftResult:
+class MinedShiftResult(Strict):
     """A mined shift, measured over every candidate that a classifier's rule could choose from.
 
     words, role and target are what its recipe tells of it, None where it tells none. screened: the candidates that
@@ -72,7 +69,6 @@ class MinedShiftResult:
     near_chance: names of its classes that are near chance on the base, and in no rate.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     shift: str
     words: str | None
     role: str | None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from pydantic import ConfigDict
-
-from counterfoil.documents import STRICT
+from counterfoil.documents import Strict
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, number, points, text_cell
 from counterfoil.stats import Estimate
 
@@ -29,10 +27,9 @@ UNCHECKED = "unchecked"
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedShare:
+class CheckedShare(Strict):
     """A share of images with its 95 % interval; all three from 0 to 1."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     value: float
     low: float
     high: float
@@ -44,7 +41,7 @@ class CheckedShare:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedLabels:
+class JudgedLabels(Strict):
     """What the second judge (`screen.judge`) says of a shift, or of one class under it.
 
     images: accepted images that it answered to. disagreed: those to which it answered another class than the label's.
@@ -53,7 +50,6 @@ class JudgedLabels:
     that this is plain disagreement.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     images: int
     disagreed: int
     disagreement: CheckedShare
@@ -61,14 +57,13 @@ class JudgedLabels:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectedByPeople:
+class SelectedByPeople(Strict):
     """What people said of a shift (Vendrow 2023, appendix A.4). Shares are selection frequencies, averaged over images.
 
     images: those that anybody was shown for the task; None for a task nobody was given. kappa: Fleiss' kappa; None
     where raters are fewer than two.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     class_images: int
     class_selected: CheckedShare | None
     class_kappa: float | None
@@ -78,13 +73,12 @@ class SelectedByPeople:
 
 
 @dataclass(frozen=True, slots=True)
-class ShiftChecks:
+class ShiftChecks(Strict):
     """Who checked the labels of one shift (`base` is one). classes: the judge's word, by class id.
 
     picked: whether a keep rule chose its images by this judge's own failures, so that its word says nothing of labels.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     shift: str
     judge: JudgedLabels | None = None
     people: SelectedByPeople | None = None
@@ -102,14 +96,13 @@ class ShiftChecks:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelChecks:
+class LabelChecks(Strict):
     """The checks of a whole dataset. judge: the second judge's name. validated_on: how many validation images tell its
     own errors; None where none were at hand. raters, controls: how many people, and the share of real images of the
     class that they selected; None where nobody was asked. also_scored: the models of an evaluation that are the judge
     itself, whose own drop is then part of its estimate. own: the labels are the input dataset's, of the very images
     that were changed, so that nobody need check that their class was drawn."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     judge: str | None
     validated_on: int | None
     shifts: tuple[ShiftChecks, ...]

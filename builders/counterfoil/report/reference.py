@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from counterfoil.documents import STRICT, Count
+from counterfoil.documents import Count, Strict
 from counterfoil.report.words import Table, TableColumn, TableRow, counted, percent, points, points_cell, text_cell
 from counterfoil.stats import Estimate
 
@@ -29,7 +29,7 @@ _FAR = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceResult:
+class ReferenceResult(Strict):
     """The source's validation split, as DATASET:SPLIT, and what was scored there.
 
     images, classes: those that the gaps are over, the classes being those that the base measures. skipped: why nothing
@@ -38,7 +38,6 @@ class ReferenceResult:
     whether it is not near chance, so that the models know these classes, and the base does not show them.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     split: str
     images: Count = 0
     classes: Count = 0

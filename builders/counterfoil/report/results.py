@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from counterfoil.documents import STRICT, Count, parse_document, plain
+from counterfoil.documents import Count, Strict, parse_document, plain
 from counterfoil.errors import UserError
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
@@ -33,10 +33,9 @@ KEY = ("measure", "model", "group", "class_id", "against", "at")
 
 
 @dataclass(frozen=True, slots=True)
-class ResultRow:
+class ResultRow(Strict):
     """One number with its key: value, interval, how many images (`n`) and independent units, test, p and q, a note."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     measure: str
     model: str = ""
     group: str = ""
@@ -133,14 +132,13 @@ class ResultRows(Sequence[ResultRow]):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Strict):
     """A model: what it is, and whether it is near chance on the base, which averages over models then leave out.
 
     tied: images whose two best scores are equal. chance: right outputs over all outputs, averaged over classes. What a
     kind of classifier does not tell is None, its hash empty.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     short_name: str
     architecture: str
@@ -158,10 +156,9 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Strict):
     """A class that a group's averages leave out, with the images it has on either side, and why."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     class_id: str
     name: str
     base_images: Count
@@ -171,10 +168,9 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFacts:
+class GroupFacts(Strict):
     """A group of images (the base, a shift, or any): its yield, and the classes and images that averages are over."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     kind: str | None
     prompt: str
@@ -199,14 +195,13 @@ class GroupFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureFacts:
+class MeasureFacts(Strict):
     """What a measure says of itself: its name in rows and columns, its unit, how it is read, and where it is shown.
 
     unit: `percent` of an accuracy or a rate, `points` of a difference of two, `share` of a ratio, `plain` of any other
     number.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     title: str
     unit: Literal["percent", "points", "share", "plain"]
@@ -215,10 +210,9 @@ class MeasureFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassFacts:
+class ClassFacts(Strict):
     """A class: its id in the recipe, and what it is called."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     id: str
     name: str
 
@@ -232,7 +226,7 @@ _AGAIN = "Run `counterfoil evaluate` again."
 
 
 @dataclass(frozen=True)
-class Results:
+class Results(Strict):
     """Everything that an evaluation measured: `results.json`, from which tables, pages and cards are made.
 
     content: sha256 of the images. base: the group that the others are compared with, the first; None where there is
@@ -241,7 +235,6 @@ class Results:
     which it never has. What nests is there where it was measured.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     content: str
     dataset: str
     seed: int

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from pydantic import ConfigDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.csv_text import csv_text
-from counterfoil.documents import STRICT, Count
+from counterfoil.documents import Count, Strict
 from counterfoil.keep.failure_names import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
 from counterfoil.report.words import (
@@ -55,24 +53,22 @@ _FILE = "transfer.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class TransferModel:
+class TransferModel(Strict):
     """A model and what it has to do with the judge: it is the judge, wrong by construction; another of its architecture
     with other weights, as far as names and configurations tell; of its family; or another."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     family: str
     relation: Relation
 
 
 @dataclass(frozen=True, slots=True)
-class TransferShift:
+class TransferShift(Strict):
     """A shift that keeps what at least so many of its judges get wrong; `images` are those that this one got wrong.
 
     failure: the rule that says what is wrong.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     judges: tuple[str, ...]
     at_least: Count
@@ -83,7 +79,7 @@ class TransferShift:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Strict):
     """A judge of the build, and the images that are there because it was wrong.
 
     scored: whether it is among the models of this evaluation; else its row is as the build recorded it. captions:
@@ -91,7 +87,6 @@ class Transfer:
     of classes that are so on the base, whose images no rate counts.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     judge: str
     architecture: str
     family: str
