@@ -40,18 +40,18 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
     ids = [cls.id for cls in recipe.classes]
     judged = {("base", name): (20, 0) for name in ids}
     judged |= {("at_night", name): (10, wrong) for name, wrong in zip(ids, [9, 1, 4, 0, 6], strict=False)}
-    found = labels_of(recipe, inputs({name: {name: 100} for name in ids}), Tally({}, judged), 100)
-    rows = {row.cells[0].text: row.cells for row in found.table.rows}
-    assert found.checks.judge == JUDGE and found.checks.validated_on == 1000 and not found.picked
+    checks, table, picked = labels_of(recipe, inputs({name: {name: 100} for name in ids}), Tally({}, judged), 100)
+    rows = {row.cells[0].text: row.cells for row in table.rows}
+    assert checks.judge == JUDGE and checks.validated_on == 1000 and not picked
     disagrees, error, worst = rows["at_night"][1:]
     assert disagrees.below == "20 of 50"
     assert disagrees.text.startswith("40.0 (") and error.text.startswith("40.0 (")
     assert [text.partition(" ")[0] for text in worst.text.split("; ")] == ["t-shirt", "coat", "pullover"]
     assert rows["base"][3].text == "–" and rows["base"][1].text.startswith("0.0 (0.0 to ")
     assert [cell.text for cell in rows["red"][1:3]] == ["unchecked", "–"]  # nothing of it was accepted
-    plain = labels_of(recipe, inputs(None), Tally({}, judged), 2)
-    assert [row.cells[2].text for row in plain.table.rows] == ["not known", "–"]
-    assert plain.table.more == "and 4 more shifts, in the columns of the rows" and plain.checks.validated_on is None
+    checks, table, _ = labels_of(recipe, inputs(None), Tally({}, judged), 2)
+    assert [row.cells[2].text for row in table.rows] == ["not known", "–"]
+    assert table.more == "and 4 more shifts, in the columns of the rows" and checks.validated_on is None
 
 
 @pytest.mark.parametrize("validation", [{"crane": {"crane": 1}}, {"00": {"00": 10**6}}, "<script>"])
