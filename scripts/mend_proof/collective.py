@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from counterfoil.evaluation.families import family_of
 
+from counterfoil.evaluation.measures.transfer import family_of
 from counterfoil.mending.fitting import fit_head
 from counterfoil.mending.mend_models import failure_overlap, kept_gain
 from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, images_a_context

@@ -25,9 +25,8 @@ from counterfoil.calibration.scores import (
     steps_of,
     thresholds_over,
 )
-from counterfoil.card.contact_sheets import encoded_images
+from counterfoil.card.contact_sheets import encoded_images, reduced
 from counterfoil.card.index_page import write_index
-from counterfoil.card.pictures import reduced
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
 from counterfoil.keep import KEEP_RULES

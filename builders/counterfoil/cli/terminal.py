@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from counterfoil.report.tables import Table
+    from counterfoil.report.words import Table
 
 MOST_PROBLEMS = 100
 LONGEST_PROBLEM = 2000

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from counterfoil.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.families import family_of
+from counterfoil.evaluation.measures.transfer import family_of
 from counterfoil.mending.arms import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, DebugImages, role_of
 from counterfoil.mending.document import (
     BALANCED_ROLES,

@@ -10,8 +10,7 @@ from typing import Any
 
 from counterfoil import __version__
 from counterfoil.card.markdown import code, code_cell, inline
-from counterfoil.evaluation.figure_style import INK
-from counterfoil.evaluation.figures import KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
+from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
 from counterfoil.mending.document import (
     BALANCED_ROLES,
     FEWEST_LISTED,

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil import __version__
-from counterfoil.card.contact_sheets import encoded_images
+from counterfoil.card.contact_sheets import encoded_images, reduced
 from counterfoil.card.index_page import write_index
-from counterfoil.card.pictures import reduced
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.label_checks import TASKS, Task
