@@ -14,7 +14,7 @@ from counterfoil.card.index_page import write_index
 from counterfoil.documents import document_text
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import CounterfoilError, UserError, raise_together
-from counterfoil.evaluation.measures import MEASURES, Measure, Section
+from counterfoil.evaluation.measures import MEASURES, Measure, NestedMeasure
 from counterfoil.evaluation.measures.distances import prepared_distances
 from counterfoil.evaluation.measures.reference import prepared_reference
 from counterfoil.evaluation.result_files import FOLDER, entry_files, stale_entries
@@ -257,7 +257,7 @@ def _results(answered: AllAnswers, image_side: int | None) -> Results:
     rows: list[ResultRow] = []
     nested: dict[str, Any] = {}
     for name, measure in MEASURES.items():
-        if isinstance(measure, Section):
+        if isinstance(measure, NestedMeasure):
             nested[name], own = measure.measure(answered)
             rows += own
         else:

@@ -314,7 +314,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Section:
+class NestedMeasure:
     """A measure whose facts nest in the document of results beside its rows; its name there is its key in `MEASURES`.
 
     measure: the facts, and rows of names of its own. It gives None, or an empty tuple, where nothing is to be measured.

@@ -34,9 +34,9 @@ from counterfoil.evaluation.measures.findings import FINDINGS
 from counterfoil.evaluation.measures.labels import LABEL_CHECKS
 from counterfoil.evaluation.measures.reference import REFERENCE
 from counterfoil.evaluation.measures.transfer import TRANSFERS
-from counterfoil.evaluation.scores import EVERYWHERE, Measure, Section
+from counterfoil.evaluation.scores import EVERYWHERE, Measure, NestedMeasure
 
-MEASURES: Mapping[str, Measure | Section] = {
+MEASURES: Mapping[str, Measure | NestedMeasure] = {
     "top1": TOP1,
     "top_k": TOP_K,
     "accuracy": ACCURACY,
@@ -65,4 +65,4 @@ MEASURES: Mapping[str, Measure | Section] = {
     "comparison": COMPARISON,
 }
 
-__all__ = ["EVERYWHERE", "MEASURES", "Measure", "Section"]
+__all__ = ["EVERYWHERE", "MEASURES", "Measure", "NestedMeasure"]

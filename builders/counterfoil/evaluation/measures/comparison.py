@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.scores import AllAnswers, Section
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.mended import MendedNote
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
@@ -167,4 +167,4 @@ def _other_origin(pair: tuple[str, str], note: MendedNote | None, original_sha25
     return f"{pair[0]} says that it was mended from {note.model.name}, whose weights are not those of {pair[1]}."
 
 
-COMPARISON = Section(compare_models)
+COMPARISON = NestedMeasure(compare_models)

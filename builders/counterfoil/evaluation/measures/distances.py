@@ -25,7 +25,7 @@ from counterfoil.evaluation.feature_distances import (
     is_biased,
     kernel_distance,
 )
-from counterfoil.evaluation.scores import AllAnswers, Asking, Section
+from counterfoil.evaluation.scores import AllAnswers, Asking, NestedMeasure
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
@@ -416,4 +416,4 @@ def _shown(images: LabelledImages) -> str:
     return shown_source(dataset, split)
 
 
-DISTANCES = Section(measure_distances)
+DISTANCES = NestedMeasure(measure_distances)

@@ -17,7 +17,7 @@ import numpy as np
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
-from counterfoil.evaluation.scores import AllAnswers, AnsweredImages, Section, aligned_units
+from counterfoil.evaluation.scores import AllAnswers, AnsweredImages, NestedMeasure, aligned_units
 from counterfoil.evaluation.statistics import ClassUnits
 from counterfoil.label_checks import without_validation
 from counterfoil.prediction.passes import Scored
@@ -248,4 +248,4 @@ def judges_among(scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[
     return found
 
 
-FINDINGS = Section(measure_findings)
+FINDINGS = NestedMeasure(measure_findings)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from counterfoil.evaluation.scores import AllAnswers, Section
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.labels import LabelChecks, label_rows
 from counterfoil.report.results import ResultRow
@@ -38,4 +38,4 @@ def _checks(answered: AllAnswers) -> tuple[LabelChecks | None, list[ResultRow]]:
     return checks, [] if checks is None else label_rows(checks)
 
 
-LABEL_CHECKS = Section(_checks)
+LABEL_CHECKS = NestedMeasure(_checks)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
-from counterfoil.evaluation.scores import AllAnswers, Section
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.evaluation.statistics import BaseFloor, ClassUnits, near_chance
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.classifiers.of_predictions import PREFIX
@@ -182,4 +182,4 @@ def _is_known(unseen: float, near: Sequence[ClassUnits], floor: BaseFloor) -> bo
     return not near_chance(np.array([unseen]), sum(one.counts[0] for one in near), chance).item()
 
 
-REFERENCE = Section(measure_reference)
+REFERENCE = NestedMeasure(measure_reference)

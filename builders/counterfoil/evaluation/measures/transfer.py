@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.measures.findings import judges_among
-from counterfoil.evaluation.scores import AllAnswers, Section
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.evaluation.subject import Subject
 from counterfoil.keep.failure_names import PARENT, TOP1, TOP3
 from counterfoil.prediction.failures import failures, ranks_enough
@@ -292,4 +292,4 @@ def is_told(architecture: str) -> bool:
     return plain_architecture(architecture) not in _UNTOLD
 
 
-TRANSFERS = Section(measure_transfer)
+TRANSFERS = NestedMeasure(measure_transfer)
