@@ -186,7 +186,7 @@ ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
     "form": ("model_index.json", lambda c: c.update(unet=["diffusers"]), "expected [library, class]"),
     "pipeline": ("model_index.json", lambda c: c.update(_class_name=["a"]), "expected a class of diffusers"),
     "other pipeline": ("model_index.json", lambda c: c.update(_class_name="os"), "is not driven"),
-    "side": ("unet/config.json", lambda c: c.update(sample_size=100_000), "sample_size is 100000"),
+    "side": ("unet/config.json", lambda c: c.update(sample_size=100_000), "sample_size: found 100000"),
     "width": ("unet/config.json", lambda c: c.update(cross_attention_dim=10**12), "expected at most"),
     "depth": ("text_encoder/config.json", lambda c: c.update(num_hidden_layers=10**6), "num_hidden_layers"),
     "words": ("text_encoder/config.json", lambda c: c.update(vocab_size=10**5), "could not be loaded"),
@@ -195,7 +195,7 @@ ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
     "code": ("text_encoder/config.json", lambda c: c.update(auto_map={"AutoModel": "a.B"}), "auto_map"),
     "times": ("scheduler/scheduler_config.json", lambda c: c.update(num_train_timesteps=10**8), "expected at most"),
     "many times": ("scheduler/scheduler_config.json", lambda c: c.update(num_train_timesteps=500_000), "1 to 100,000"),
-    "no side": ("unet/config.json", lambda c: c.update(sample_size=None), "sample_size is null"),
+    "no side": ("unet/config.json", lambda c: c.update(sample_size=None), "sample_size: found null"),
     "side of text": ("unet/config.json", lambda c: c.update(sample_size="16"), "expected a whole number"),
 }
 

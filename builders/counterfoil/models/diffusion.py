@@ -12,17 +12,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import (
     LARGEST_NUMBER,
     LISTS_OF_WORDS,
+    Foreign,
+    declared,
+    expected,
     folder_problems,
     followed_problems,
     is_integer,
     number_problems,
     read_config,
+    refuse_problems,
     shown,
 )
 from counterfoil.models.devices import Quantization, compile_blocks, lay_out, resolve_dtype
@@ -332,6 +338,31 @@ _NOT_KEPT = ("safety_checker", "feature_extractor", "image_encoder")
 _SCALE = 8  # pixels a latent; the usual autoencoders' scale
 
 
+_Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE // _SCALE)]
+_DRAWN = expected(f"a whole number, or some, that draws at most {LARGEST_SIDE} pixels a side")
+
+
+class UnetDocument(Foreign):
+    """What a UNet's config.json says that decides how large pictures are."""
+
+    sample_size: Annotated[_Side | list[_Side], _DRAWN]
+
+
+class TransformerDocument(Foreign):
+    """The same of a transformer; many draw any side."""
+
+    sample_size: Annotated[_Side | list[_Side] | None, _DRAWN] = None
+
+
+class SchedulerDocument(Foreign):
+    """What a scheduler's configuration says of the times that its model learned."""
+
+    num_train_timesteps: Annotated[int, Field(ge=1, le=_MOST_TIMES), expected(f"1 to {_MOST_TIMES:,}")] = 1000
+
+
+_DECLARED: Mapping[str, type[Foreign]] = {"unet": UnetDocument, "transformer": TransformerDocument}
+
+
 def refuse_odd_pipeline(model: str, folder: Path) -> None:
     """UserError, with every problem, for parts that are not of diffusers or transformers, or of absurd sizes.
 
@@ -347,17 +378,15 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
         if not problems and file.exists():
             config = read_config(file, model)
             problems += number_problems(config, f"{part}/config.json")
-            problems += _side_problems(part, config)
+            if part in _DECLARED:
+                problems += declared(_DECLARED[part], config, f"{part}/config.json: ")[1]
             problems += _depth_problems(part, config, file.parent)
     schedule = folder / "scheduler" / "scheduler_config.json"
     if not problems and schedule.exists():
         config = read_config(schedule, model)
         problems += number_problems(config, "scheduler")
-        steps = config.get("num_train_timesteps", 1000)
-        if not is_integer(steps, 1, _MOST_TIMES):
-            problems.append(f"scheduler: num_train_timesteps is {shown(steps)}, expected 1 to {_MOST_TIMES:,}")
-    if problems:
-        raise UserError([f"model '{model}': {problem}" for problem in problems[:20]], "It is not loaded.")
+        problems += declared(SchedulerDocument, config, "scheduler: ")[1]
+    refuse_problems(model, problems)
 
 
 def family_in(folder: Path, model: str) -> Family:
@@ -420,23 +449,6 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
     told = next(((name, place[name]) for name in names for place in places if name in place), (names[0], None))
     if held and told[1] != len(held):
         yield f"{part}/config.json: {told[0]} is {shown(told[1])}, and its weights have {len(held)}"
-
-
-def _side_problems(part: str, config: Mapping[str, Any]) -> Iterator[str]:
-    if part not in ("unet", "transformer"):
-        return
-    size = config.get("sample_size")
-    if size is None and part == "transformer":
-        return  # many draw any side
-    sides = size if isinstance(size, list) else [size]
-    for side in sides:
-        if not is_integer(side, 1, LARGEST_NUMBER):
-            yield f"{part}/config.json: sample_size is {shown(size)}, expected a whole number"
-        elif side is not None and side * _SCALE > LARGEST_SIDE:
-            yield (
-                f"{part}/config.json: sample_size is {side}, which draws {side * _SCALE} pixels a side, expected at"
-                f" most {LARGEST_SIDE}"
-            )
 
 
 def placed(pipeline: Any, device: str, offload: str = "none") -> Any:

@@ -22,14 +22,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.config_files import (
     CONFIG,
     MOST_JSON_BYTES,
     PROCESSORS,
+    Foreign,
     checked_processor,
+    declared,
+    expected,
     followed_problems,
     is_integer,
     number_problems,
@@ -109,7 +114,7 @@ def checked_captioner(model: str, place: ModelFiles, kinds: Collection[str]) -> 
     problems = [*_kind_problems(document, known_captioners(), "captioner")]
     model_type = document.get("model_type")
     if model_type == "vision-encoder-decoder":
-        problems += _halves_problems(document)
+        problems += declared(TwoHalves, document)[1]
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
     needed = (
         None
@@ -201,19 +206,38 @@ def _nested_problems(document: Mapping[str, Any]) -> Iterator[str]:
             waiting += value
 
 
-def _halves_problems(document: Mapping[str, Any]) -> Iterator[str]:
+def _known_encoder(model_type: str) -> str:
+    if model_type not in _ENCODERS:
+        raise ValueError
+    return model_type
+
+
+def _known_decoder(model_type: str) -> str:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    for half, known in (("encoder", _ENCODERS), ("decoder", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)):
-        own = document.get(half)
-        if not isinstance(own, Mapping):
-            yield f"{half} is {shown(own)}, expected a mapping"
-        elif own.get("model_type") not in known:
-            yield f"{half}.model_type is {shown(own.get('model_type'))}, which is not known to be one of a captioner"
-        elif half == "encoder" and own.get("num_channels", 3) != 3:
-            yield f"encoder.num_channels: found {shown(own['num_channels'])}, expected 3: a dataset's images are RGB"
-        elif half == "decoder" and own.get("add_cross_attention") is False:
-            yield "decoder.add_cross_attention is false, so it would not look at the image"
+    if model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise ValueError
+    return model_type
+
+
+_OF_NO_CAPTIONER = expected("is not known to be one of a captioner", "which ")
+
+
+class _EncoderHalf(Foreign):
+    model_type: Annotated[str, AfterValidator(_known_encoder), _OF_NO_CAPTIONER]
+    num_channels: Annotated[Literal[3], expected("3: a dataset's images are RGB")] = 3
+
+
+class _DecoderHalf(Foreign):
+    model_type: Annotated[str, AfterValidator(_known_decoder), _OF_NO_CAPTIONER]
+    add_cross_attention: Annotated[Literal[True] | None, expected("true: else it would not look at the image")] = None
+
+
+class TwoHalves(Foreign):
+    """What a captioner that is made of two says of both."""
+
+    encoder: _EncoderHalf
+    decoder: _DecoderHalf
 
 
 def _sizes_alone(value: Any) -> Any:
