@@ -1,7 +1,7 @@
 """The published corruptions: what leaves every pixel in its place, what moves pixels, and weather.
 
 A picture is float64 [height, width, 3] from 0 to 1 and so is the answer, which the caller clips and rounds. Whatever is
-random comes as arrays behind the constants; a function `draw_…` makes them from a generator. What lies outside of a
+random comes as arrays behind the constants, which the table's `draw` makes from a generator. What lies outside of a
 picture is said by each function, as the published definitions differ in it: the nearest edge pixel, or the picture
 mirrored at its edge.
 """
@@ -24,38 +24,8 @@ def draw_normal(rng: np.random.Generator, picture: np.ndarray, constant: Constan
     return (rng.standard_normal(picture.shape),)
 
 
-def draw_photons(rng: np.random.Generator, picture: np.ndarray, full: float) -> tuple[np.ndarray, ...]:
-    """How many arrive in each pixel, where a white one gets `full` on average."""
-    return (rng.poisson(picture * full),)
-
-
-def draw_two_uniform(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    return rng.random(picture.shape), rng.random(picture.shape)
-
-
-def draw_place(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Two numbers from 0 to 1."""
-    return (rng.random(2),)
-
-
 def draw_sign(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
     return (np.asarray(rng.integers(2) * 2 - 1),)
-
-
-def added_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) -> np.ndarray:
-    return picture + deviation * normal
-
-
-def counted_photons(picture: np.ndarray, full: float, photons: np.ndarray) -> np.ndarray:
-    return photons / full
-
-
-def scaled_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) -> np.ndarray:
-    return picture + picture * deviation * normal
-
-
-def salt_and_pepper(picture: np.ndarray, share: float, struck: np.ndarray, salt: np.ndarray) -> np.ndarray:
-    return np.where(struck <= share, np.where(salt <= 0.5, 1.0, 0.0), picture)
 
 
 def brightened(picture: np.ndarray, more: float) -> np.ndarray:
@@ -87,14 +57,6 @@ def jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
     return _picture(Image.open(file))
 
 
-def pixelated(picture: np.ndarray, share: float) -> np.ndarray:
-    return _by_way_of(picture, share, Image.Resampling.BOX)
-
-
-def low_resolution(picture: np.ndarray, share: float) -> np.ndarray:
-    return _by_way_of(picture, share, Image.Resampling.BICUBIC)
-
-
 def darker(picture: np.ndarray, stops: float) -> np.ndarray:
     return _encoded(_light(picture) * 2.0**-stops)
 
@@ -103,10 +65,6 @@ def colour_cast(picture: np.ndarray, stops: float, sign: np.ndarray) -> np.ndarr
     """Red up and blue down by so many stops, or the other way; a white picture keeps its luminance."""
     gains = 2.0 ** (np.array([0.5, 0.0, -0.5]) * stops * sign)
     return _encoded(_light(picture) * (gains / (gains @ np.array([0.2126, 0.7152, 0.0722]))))
-
-
-def greyer(picture: np.ndarray, share: float) -> np.ndarray:
-    return picture + share * ((picture @ LUMA)[..., None] - picture)
 
 
 def occluded(picture: np.ndarray, share: float, place: np.ndarray) -> np.ndarray:
@@ -130,7 +88,7 @@ def _encoded(light: np.ndarray) -> np.ndarray:
     return np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
 
 
-def _by_way_of(picture: np.ndarray, share: float, resampling: Image.Resampling) -> np.ndarray:
+def by_way_of(picture: np.ndarray, share: float, resampling: Image.Resampling) -> np.ndarray:
     """Resized to this share of its sides, and back."""
     image = _image(picture)
     width, height = image.size
@@ -219,11 +177,6 @@ def through_glass(picture: np.ndarray, constants: tuple[float, int, int], swaps:
             behind = further
         levels = levels[neighbour[behind]]
     return blurred(levels.reshape(height, width, 3) / 255.0, deviation)
-
-
-def draw_angle(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Degrees from the horizontal."""
-    return (np.asarray(rng.uniform(-45, 45)),)
 
 
 def moved(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray) -> np.ndarray:
@@ -429,10 +382,6 @@ def snowed(
     flakes = np.floor(moved(np.floor(flakes * 255), (radius, sigma), angle)) / 255
     white = np.maximum(picture, (picture @ LUMA)[..., None] * 1.5 + 0.5)
     return left * picture + (1 - left) * white + (flakes + np.rot90(flakes, 2))[..., None]
-
-
-def draw_one_normal(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    return (rng.standard_normal(picture.shape[:2]),)
 
 
 def splashed(

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from counterfoil.generate import corruption_kinds as kinds
 
@@ -102,7 +104,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         Corruption(
             "gaussian_noise",
             "Adds normal noise to every channel of every pixel, as a sensor does in poor light.",
-            kinds.added_noise,
+            lambda picture, deviation, normal: picture + deviation * normal,
             (0.08, 0.12, 0.18, 0.26, 0.38),
             (0.04, 0.06, 0.08, 0.09, 0.10),
             kinds.draw_normal,
@@ -110,23 +112,24 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         Corruption(
             "shot_noise",
             "Counts few photons in every pixel, so that brighter ones vary more.",
-            kinds.counted_photons,
+            lambda picture, full, photons: photons / full,
             (60, 25, 12, 5, 3),
             (500, 250, 100, 75, 50),
-            kinds.draw_photons,
+            # How many arrive in each pixel, where a white one gets so many on average.
+            lambda rng, picture, full: (rng.poisson(picture * full),),
         ),
         Corruption(
             "impulse_noise",
             "Sets single channels of some pixels to black or white.",
-            kinds.salt_and_pepper,
+            lambda picture, share, struck, salt: np.where(struck <= share, np.where(salt <= 0.5, 1.0, 0.0), picture),
             (0.03, 0.06, 0.09, 0.17, 0.27),
             (0.01, 0.02, 0.03, 0.05, 0.07),
-            kinds.draw_two_uniform,
+            lambda rng, picture, _: (rng.random(picture.shape), rng.random(picture.shape)),
         ),
         Corruption(
             "speckle_noise",
             "Adds normal noise that grows with the level of a pixel.",
-            kinds.scaled_noise,
+            lambda picture, deviation, normal: picture + picture * deviation * normal,
             (0.15, 0.2, 0.35, 0.45, 0.6),
             (0.06, 0.1, 0.12, 0.16, 0.2),
             kinds.draw_normal,
@@ -152,7 +155,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
             kinds.moved,
             ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
             ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-            kinds.draw_angle,
+            lambda rng, *_: (np.asarray(rng.uniform(-45, 45)),),  # degrees from the horizontal
         ),
         Corruption(
             "zoom_blur",
@@ -223,7 +226,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
                 (0.65, 0.1, 0.7, 0.69, 0.6, 1),
                 (0.65, 0.1, 0.5, 0.68, 0.6, 1),
             ),
-            kinds.draw_one_normal,
+            lambda rng, picture, _: (rng.standard_normal(picture.shape[:2]),),
         ),
         Corruption(
             "brightness",
@@ -269,7 +272,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         Corruption(
             "pixelate",
             "Shows the picture in larger pixels.",
-            kinds.pixelated,
+            partial(kinds.by_way_of, resampling=Image.Resampling.BOX),
             (0.6, 0.5, 0.4, 0.3, 0.25),
             (0.95, 0.9, 0.85, 0.75, 0.65),
         ),
@@ -307,7 +310,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         Corruption(
             "greyscale",
             "Takes colour away by fifths; at severity 5 the picture is grey.",
-            kinds.greyer,
+            lambda picture, share: picture + share * ((picture @ kinds.LUMA)[..., None] - picture),
             (0.2, 0.4, 0.6, 0.8, 1.0),
             (0.2, 0.4, 0.6, 0.8, 1.0),
             deviation=OWN,
@@ -327,13 +330,13 @@ CORRUPTIONS: Mapping[str, Corruption] = {
             kinds.occluded,
             (0.05, 0.1, 0.2, 0.3, 0.4),
             (0.05, 0.1, 0.2, 0.3, 0.4),
-            kinds.draw_place,
+            lambda rng, *_: (rng.random(2),),
             OWN,
         ),
         Corruption(
             "low_resolution",
             "Shrinks the picture and enlarges it smoothly again.",
-            kinds.low_resolution,
+            partial(kinds.by_way_of, resampling=Image.Resampling.BICUBIC),
             (0.5, 0.35, 0.25, 0.18, 0.125),
             (0.8, 0.65, 0.5, 0.4, 0.3),
             deviation=OWN,

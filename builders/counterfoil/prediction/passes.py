@@ -165,12 +165,12 @@ def _passes(
     that only this process has are never in one list.
     """
     waiting: list[ModelInPass] = []
-    room = _room(device) if spread is None else _room_elsewhere()
-    for name in _first_spread(names, spread):
+    room = _room(device if spread is None else None)
+    # Those first that workers can load.
+    for name in sorted(names, key=lambda name: spread is not None and name in spread.here):
         try:
             classifier = load(name)
-            _refuse_other_inputs(classifier)
-            _refuse_changed(classifier, maps[name])
+            _refuse_unfit(classifier, maps[name])
             recorded = classifier.recorded(images.keys, images.paths)
             if recorded is not None:
                 scored[name] = Scored(classifier, maps[name], take_over(images, name, recorded, maps[name]))
@@ -196,7 +196,7 @@ def _passes(
         elsewhere = _spread_of([model], spread) is not None
         if waiting and (size > room or elsewhere != (_spread_of(waiting, spread) is not None)):
             yield waiting
-            waiting, room = [], _room_elsewhere() if elsewhere else _room(device)
+            waiting, room = [], _room(None if elsewhere else device)
         model.classifier = classifier if elsewhere else classifier.placed(device)
         if classifier.kept:
             model.answers, model.done = load_parts(entry, key, images.keys, form)
@@ -206,24 +206,17 @@ def _passes(
         yield waiting
 
 
-def _first_spread(names: Sequence[str], spread: Spread | None) -> list[str]:
-    """The names, those first that workers can load."""
-    return sorted(names, key=lambda name: spread is not None and name in spread.here)
-
-
 def _spread_of(models: Sequence[ModelInPass], spread: Spread | None) -> Spread | None:
     """How a list of models is spread; None where it answers in this process."""
     return None if spread is None or any(one.classifier.name in spread.here for one in models) else spread
 
 
-def _room(device: str) -> float:
-    """Bytes that the weights and inputs of one pass may take."""
-    return free_bytes(device) * _SHARE
+def _room(device: str | None) -> float:
+    """Bytes that the weights and inputs of one pass may take on a device, or on a worker's (None).
 
-
-def _room_elsewhere() -> float:
-    """The same on a worker's device, which is not asked: this process, which loads the weights too, does not use it."""
-    return min(_ROOM_ELSEWHERE, free_bytes() * _SHARE)
+    A worker's is not asked: this process, which loads the weights too, does not use it.
+    """
+    return min(_ROOM_ELSEWHERE, free_bytes() * _SHARE) if device is None else free_bytes(device) * _SHARE
 
 
 def batch_bytes(classifier: Classifier, batch_size: int) -> int:
@@ -254,19 +247,16 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
     )
 
 
-def _refuse_changed(classifier: Classifier, class_map: ClassMap) -> None:
-    """RunFailure where a model is no longer what the class map was made for: a branch moved, a file was written."""
-    same = class_map.label_names in (None, classifier.label_names)
-    if not same or classifier.num_classes != class_map.num_classes:
-        raise RunFailure(
-            f"model {classifier.name!r} changed while the run began: its outputs are others now", "Run it again."
-        )
-
-
-def _refuse_other_inputs(classifier: Classifier) -> None:
+def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
+    """UserError for other images than a dataset's; RunFailure where a model is no longer what the map was made for."""
     if classifier.input_size is not None and classifier.input_size[0] != 3:
         raise UserError(
             f"model {classifier.name!r} wants images of {classifier.input_size[0]} channels; a dataset's are RGB"
+        )
+    same = class_map.label_names in (None, classifier.label_names)
+    if not same or classifier.num_classes != class_map.num_classes:  # a branch moved, a file was written
+        raise RunFailure(
+            f"model {classifier.name!r} changed while the run began: its outputs are others now", "Run it again."
         )
 
 
