@@ -5,9 +5,11 @@ A request whose answer was lost may have been carried out: whatever changes some
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub import PATIENCE, Patience, with_retries
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 MAIN = "main"
 TITLE = "Counterfoil: publish "
@@ -40,6 +43,28 @@ class Repository:
     tags: Mapping[str, str]
 
 
+def _tried(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A method of a `Remote` that is safe to repeat, and is while that can help.
+
+    what: what it does, for messages; names in braces are its arguments.
+    """
+
+    def tried(method: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(method)
+
+        @functools.wraps(method)
+        def call(*arguments: P.args, **named: P.kwargs) -> T:
+            given = signature.bind(*arguments, **named).arguments
+            remote: Remote = given["self"]
+            return with_retries(
+                lambda: method(*arguments, **named), what.format(**given), tell=remote.tell, patience=remote.patience
+            )
+
+        return call
+
+    return tried
+
+
 class Remote:
     """One repository of a dataset or a model. Methods raise UserError and RunFailure; what can be tried again is."""
 
@@ -56,104 +81,89 @@ class Remote:
         self._operations: dict[str, Addition] = {}
         self.commits = 0
 
+    @_tried("asking whose token this is")
     def user(self) -> str:
         """Whose token this is. UserError without a valid one."""
-        return self._try(lambda: self.api.whoami()["name"], "asking whose token this is")
+        return self.api.whoami()["name"]
 
+    @_tried("looking at {self.repo}")
     def repository(self) -> Repository | None:
         """What there is by this name; None where there is nothing (or nothing that this token may see)."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
-        def look() -> Repository | None:
-            try:
-                info = self.api.repo_info(self.repo, repo_type=self.kind)
-            except RepositoryNotFoundError:
-                return None
-            refs = self.api.list_repo_refs(self.repo, repo_type=self.kind)
-            return Repository(
-                bool(info.private),
-                {ref.name: ref.target_commit for ref in refs.branches},
-                {ref.name: ref.target_commit for ref in refs.tags},
-            )
+        try:
+            info = self.api.repo_info(self.repo, repo_type=self.kind)
+        except RepositoryNotFoundError:
+            return None
+        refs = self.api.list_repo_refs(self.repo, repo_type=self.kind)
+        return Repository(
+            bool(info.private),
+            {ref.name: ref.target_commit for ref in refs.branches},
+            {ref.name: ref.target_commit for ref in refs.tags},
+        )
 
-        return self._try(look, f"looking at {self.repo}")
-
+    @_tried("listing {self.repo} at {name}")
     def branch(self, name: str) -> Branch:
         """The head and the files of a branch, of a pull request (`refs/pr/N`) or of a commit."""
         from huggingface_hub.hf_api import RepoFile
 
-        def look() -> Branch:
-            head = self.api.repo_info(self.repo, repo_type=self.kind, revision=name).sha
-            assert head is not None
-            # By commit, so that no page of the listing is of another one.
-            entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type=self.kind)
-            files = [
-                RemoteFile(entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
-                for entry in entries
-                if isinstance(entry, RepoFile)
-            ]
-            return Branch(name, head, {file.path: file for file in files})
+        head = self.api.repo_info(self.repo, repo_type=self.kind, revision=name).sha
+        assert head is not None
+        # By commit, so that no page of the listing is of another one.
+        entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type=self.kind)
+        files = [
+            RemoteFile(entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
+            for entry in entries
+            if isinstance(entry, RepoFile)
+        ]
+        return Branch(name, head, {file.path: file for file in files})
 
-        return self._try(look, f"listing {self.repo} at {name}")
-
+    @_tried("making {self.repo}")
     def create(self, private: bool) -> None:
         """Make the repository, or find it made."""
-        self._try(
-            lambda: self.api.create_repo(self.repo, repo_type=self.kind, private=private, exist_ok=True),
-            f"making {self.repo}",
-        )
+        self.api.create_repo(self.repo, repo_type=self.kind, private=private, exist_ok=True)
 
+    @_tried("making the branch {name}")
     def create_branch(self, name: str) -> None:
-        self._try(
-            lambda: self.api.create_branch(self.repo, branch=name, repo_type=self.kind, exist_ok=True),
-            f"making the branch {name}",
-        )
+        self.api.create_branch(self.repo, branch=name, repo_type=self.kind, exist_ok=True)
 
+    @_tried("making {self.repo} public")
     def make_public(self) -> None:
-        self._try(
-            lambda: self.api.update_repo_settings(self.repo, private=False, repo_type=self.kind),
-            f"making {self.repo} public",
-        )
+        self.api.update_repo_settings(self.repo, private=False, repo_type=self.kind)
 
+    @_tried("checking the card")
     def check_card(self, text: str) -> None:
         """RunFailure where the Hub refuses the card's metadata."""
         from huggingface_hub import RepoCard
 
-        def check() -> None:
-            try:
-                RepoCard(text, ignore_metadata_errors=False).validate(repo_type=self.kind)
-            except ValueError as error:
-                if type(error) is not ValueError:  # a broken answer is a ValueError too
-                    raise
-                raise RunFailure(f"the Hub refuses the card's metadata: {error}") from error
+        try:
+            RepoCard(text, ignore_metadata_errors=False).validate(repo_type=self.kind)
+        except ValueError as error:
+            if type(error) is not ValueError:  # a broken answer is a ValueError too
+                raise
+            raise RunFailure(f"the Hub refuses the card's metadata: {error}") from error
 
-        self._try(check, "checking the card")
-
+    @_tried("looking at the dataset {name}")
     def is_public_dataset(self, name: str) -> bool:
         """Whether there is a dataset of this name that everybody may see."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
-        def look() -> bool:
-            try:
-                return not self.api.dataset_info(name).private
-            except RepositoryNotFoundError:
-                return False
+        try:
+            return not self.api.dataset_info(name).private
+        except RepositoryNotFoundError:
+            return False
 
-        return self._try(look, f"looking at the dataset {name}")
-
+    @_tried("looking at the model {name}")
     def license_of_model(self, name: str) -> str | None:
         """The licence that a model's card gives; None where there is no such model, or it gives none."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
-        def look() -> str | None:
-            try:
-                card = self.api.model_info(name).card_data
-            except RepositoryNotFoundError:
-                return None
-            told = None if card is None else card.get("license")
-            return told if isinstance(told, str) else None
-
-        return self._try(look, f"looking at the model {name}")
+        try:
+            card = self.api.model_info(name).card_data
+        except RepositoryNotFoundError:
+            return None
+        told = None if card is None else card.get("license")
+        return told if isinstance(told, str) else None
 
     def send(self, files: Sequence[LocalFile], revision: str) -> None:
         """Send contents that the Hub's large-file storage lacks. Commits nothing."""
@@ -163,6 +173,7 @@ class Remote:
             f"sending {files[0].path}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""),
         )
 
+    @_tried("committing to {self.repo}")
     def commit(self, local: Mapping[str, LocalFile], name: str, message: str, most: int | None = None) -> Branch:
         """One commit that makes a branch the directory, or its first `most` changes; as it is where nothing differs.
 
@@ -170,28 +181,25 @@ class Remote:
         """
         from huggingface_hub import CommitOperationDelete
 
-        def once() -> Branch:
-            branch = self.branch(name)
-            changes = first_of(changes_between(local, branch.files, self.kind), most)
-            if not changes.operations:
-                return branch
-            additions = [self._operation(file) for file in changes.sent]
-            self._prepare(additions, name)
-            deletions = [CommitOperationDelete(path, is_folder=False) for path in changes.deleted]
-            self.api.create_commit(
-                self.repo,
-                [*additions, *deletions],
-                commit_message=message,
-                repo_type=self.kind,
-                revision=name,
-                parent_commit=branch.head,
-            )
-            self.commits += 1
-            for file in changes.sent:
-                self._operations.pop(file.path, None)  # the client refuses to commit an operation again
-            return self.branch(name)
-
-        return self._try(once, f"committing to {self.repo}")
+        branch = self.branch(name)
+        changes = first_of(changes_between(local, branch.files, self.kind), most)
+        if not changes.operations:
+            return branch
+        additions = [self._operation(file) for file in changes.sent]
+        self._prepare(additions, name)
+        deletions = [CommitOperationDelete(path, is_folder=False) for path in changes.deleted]
+        self.api.create_commit(
+            self.repo,
+            [*additions, *deletions],
+            commit_message=message,
+            repo_type=self.kind,
+            revision=name,
+            parent_commit=branch.head,
+        )
+        self.commits += 1
+        for file in changes.sent:
+            self._operations.pop(file.path, None)  # the client refuses to commit an operation again
+        return self.branch(name)
 
     def _prepare(self, operations: Sequence[Addition], revision: str) -> None:
         """Send contents. RunFailure where what is here, or what was sent, is not what was verified.
@@ -210,78 +218,64 @@ class Remote:
                 "Remove .gitignore from the repository, or those lines of it.",
             )
 
+    @_tried("opening a pull request")
     def pull_request(self, title: str, author: str) -> int:
         """The number of the author's open pull request of this title, made where there is none.
 
         Others that they left when publishing other contents are closed: what those held is not published any more.
         """
+        found = None
+        asked: Any = {"repo_type": self.kind, "discussion_type": "pull_request", "author": author}
+        for one in self.api.get_repo_discussions(self.repo, **asked):
+            if one.author != author or one.status not in ("draft", "open") or not one.title.startswith(TITLE):
+                continue
+            if one.title == title and found is None:
+                found = one.num
+            else:
+                self.set_status(one.num, "closed")
+        if found is None:
+            found = self.api.create_pull_request(self.repo, title, repo_type=self.kind).num
+        return found
 
-        def look() -> int:
-            found = None
-            asked: Any = {"repo_type": self.kind, "discussion_type": "pull_request", "author": author}
-            for one in self.api.get_repo_discussions(self.repo, **asked):
-                if one.author != author or one.status not in ("draft", "open") or not one.title.startswith(TITLE):
-                    continue
-                if one.title == title and found is None:
-                    found = one.num
-                else:
-                    self._set_status(one.num, "closed")
-            if found is None:
-                found = self.api.create_pull_request(self.repo, title, repo_type=self.kind).num
-            return found
-
-        return self._try(look, "opening a pull request")
-
+    @_tried("making pull request {number} {status}")
     def set_status(self, number: int, status: Literal["open", "closed"]) -> None:
         """Open a pull request out of the draft that the client makes, which nobody can merge, or close it."""
-        doing = "opening" if status == "open" else "closing"
-        self._try(lambda: self._set_status(number, status), f"{doing} pull request {number}")
+        self.api.change_discussion_status(self.repo, number, status, repo_type=self.kind)
 
+    @_tried("looking at pull request {number}")
     def is_based_on(self, number: int, commit: str) -> bool:
         """Whether a pull request holds this commit of the default branch."""
+        commits = self.api.list_repo_commits(self.repo, repo_type=self.kind, revision=f"refs/pr/{number}")
+        return any(one.commit_id == commit for one in commits)
 
-        def look() -> bool:
-            commits = self.api.list_repo_commits(self.repo, repo_type=self.kind, revision=f"refs/pr/{number}")
-            return any(one.commit_id == commit for one in commits)
-
-        return self._try(look, f"looking at pull request {number}")
-
+    @_tried("merging pull request {number}")
     def merge(self, number: int, message: str) -> bool:
         """Merge a pull request into the default branch; False where the branch has gone on and conflicts."""
         from huggingface_hub.errors import HfHubHTTPError
 
-        def once() -> bool:
-            status = self.api.get_discussion_details(self.repo, number, repo_type=self.kind).status
-            if status == "merged":
-                return True
-            if status == "draft":
-                self._set_status(number, "open")
-            try:
-                self.api.merge_pull_request(self.repo, number, comment=message, repo_type=self.kind)
-            except HfHubHTTPError as error:
-                if error.response.status_code == 409:
-                    return False
-                raise
-            self.commits += 1
+        status = self.api.get_discussion_details(self.repo, number, repo_type=self.kind).status
+        if status == "merged":
             return True
+        if status == "draft":
+            self.set_status(number, "open")
+        try:
+            self.api.merge_pull_request(self.repo, number, comment=message, repo_type=self.kind)
+        except HfHubHTTPError as error:
+            if error.response.status_code == 409:
+                return False
+            raise
+        self.commits += 1
+        return True
 
-        return self._try(once, f"merging pull request {number}")
-
-    def _set_status(self, number: int, status: Any) -> None:
-        self.api.change_discussion_status(self.repo, number, status, repo_type=self.kind)
-
+    @_tried("tagging {name}")
     def tag(self, name: str, commit: str) -> None:
         """Make a tag of a commit. UserError where it names another one."""
-
-        def once() -> None:
-            refs = self.api.list_repo_refs(self.repo, repo_type=self.kind).tags
-            there = next((ref.target_commit for ref in refs if ref.name == name), None)
-            if there is None:
-                self.api.create_tag(self.repo, tag=name, revision=commit, repo_type=self.kind)
-            elif there != commit:
-                raise tag_is_taken(self.repo, name, there)
-
-        self._try(once, f"tagging {name}")
+        refs = self.api.list_repo_refs(self.repo, repo_type=self.kind).tags
+        there = next((ref.target_commit for ref in refs if ref.name == name), None)
+        if there is None:
+            self.api.create_tag(self.repo, tag=name, revision=commit, repo_type=self.kind)
+        elif there != commit:
+            raise tag_is_taken(self.repo, name, there)
 
     def _operation(self, file: LocalFile) -> Addition:
         """The client's note of a file, kept over tries: it remembers what was sent."""
