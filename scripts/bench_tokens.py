@@ -30,8 +30,7 @@ from counterfoil.lab.vocabulary import CLASSES, PATTERNS
 from counterfoil.lab.world import render
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.recipe import LearnSettings
-from counterfoil.tokens.inversion import ClassToLearn, Inversion, plan_steps
-from counterfoil.tokens.latents import TrainingImages, centred_square
+from counterfoil.tokens.inversion import ClassToLearn, Inversion, TrainingImages, centred_square, plan_steps
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

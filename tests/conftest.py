@@ -23,7 +23,7 @@ os.environ["HF_HUB_DISABLE_XET"] = "1"
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="counterfoil-tests-")
 
 from browser import chromium, open_page  # noqa: F401
-from counterfoil.engines.fork_server import begin_server
+from counterfoil.engines.processes import begin_server
 from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
 from shared_datasets import beside_base, half_threshold, once_a_run, screened, undisturbed  # noqa: F401
 from tiny_builds import HEAVY

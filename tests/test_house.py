@@ -285,13 +285,13 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
 
 # What one new file and one new line add: where the table stands, its name, and the files beside it that are no entry.
 TABLES = {
-    "keep": ("KEEP_RULES", {"rule", "failure_names", "verdicts", "cells", "stored_number"}),
+    "keep": ("KEEP_RULES", {"rule", "cells"}),
     # Callables have no name in a recipe: they are given in Python.
     "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "head"}),
     "models/generators": ("FAMILIES", {"family"}),
     "engines": (
         "ENGINES",
-        {"engine", "stack", "called_on", "fork_server", "lost_workers", "worker_process", "ray_cluster", "ray_worker"},
+        {"engine", "executor", "called_on", "processes", "ray_cluster"},
     ),
     "models/chat": ("CHAT_KINDS", set()),
     "evaluation/measures": ("MEASURES", set()),

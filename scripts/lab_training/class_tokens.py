@@ -20,9 +20,8 @@ from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import Scene, render
 from counterfoil.models.names import LAB_TOKENS
 from counterfoil.recipe import load_recipe
-from counterfoil.tokens.class_tokens import token_folder
+from counterfoil.tokens.class_tokens import TOKENS_MANIFEST, token_file_name, token_folder
 from counterfoil.tokens.learn_tokens import learn_tokens
-from counterfoil.tokens.token_files import TOKENS_MANIFEST, token_file_name
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, dataset_images
 from lab_training.state import update_metrics, write_json
 

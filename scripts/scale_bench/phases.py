@@ -144,7 +144,7 @@ class StubJob(Job):
         return replace(self, device=device)
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[Span], Doing[int, list[Receipt]]]]:
+    def ready(self) -> Iterator[Callable[[Any], Doing[int, list[Receipt]]]]:
         yield self._make
 
     def _make(self, span: Span) -> Doing[int, list[Receipt]]:

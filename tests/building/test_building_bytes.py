@@ -14,8 +14,8 @@ from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.models.clip import load_clip
 from counterfoil.progress import Stage, listening
 from counterfoil.screen import ScreenDoubts
+from counterfoil.store.manifest import verify_files
 from counterfoil.store.reading import read_receipts, read_rows
-from counterfoil.store.verify import verify_files
 from counterfoil.tokens.learn_tokens import TokenProgress
 from tiny_builds import SHARDS, SHIFTS, images, published, tiny
 

@@ -13,7 +13,7 @@ import pytest
 
 from counterfoil import engines
 from counterfoil.building import BuildProgress
-from counterfoil.building.collected import SendingWriter, ShardFiles, write_collected
+from counterfoil.building.workers import ShardFiles, write_collected
 from counterfoil.engines import EngineChoice, Event, Work
 from counterfoil.engines.engine import Item, Result
 from counterfoil.engines.local import LocalEngine
@@ -21,7 +21,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
-from counterfoil.store import ShardWriter, folder_mark
+from counterfoil.store import ShardWriter, directory_lock
 from counterfoil.store.layout import LOCK
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts
@@ -107,15 +107,6 @@ def test_nothing_is_written_where_the_dataset_was_removed(writer: ShardWriter, s
     assert published(writer.directory) == {}
 
 
-def test_a_worker_believes_no_folder_of_its_own(writer: ShardWriter, sent: list[ShardFiles]) -> None:
-    """On its machine another dataset may lie under the same path."""
-    for shard in sent:
-        write_collected(writer, shard, ASKED)
-    shards = list(make_plan(load_recipe("wardrobe-mini", TINY)).shards)
-    assert [writer.made_before(shard) for shard in shards] == [shard.receipt for shard in sent]
-    assert [SendingWriter.like(writer).made_before(shard) for shard in shards] == [None] * SHARDS
-
-
 @dataclass(frozen=True)
 class OtherMachine:
     """An engine whose workers see nothing of `folder`: it is away whenever they work."""
@@ -154,7 +145,7 @@ class OtherMachine:
 def test_what_another_machine_makes_is_written_here(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_mark, "_PATIENCE", 0.0)
+    monkeypatch.setattr(directory_lock, "_PATIENCE", 0.0)
     monkeypatch.setattr(engines, "ENGINES", {**engines.ENGINES, "other": OtherMachine})
     out = tmp_path / "dataset"
     with pytest.raises(UserError) as refused:
@@ -168,6 +159,10 @@ def test_what_another_machine_makes_is_written_here(
             told.append(progress)
             assert len(list(out.rglob("receipts/*.json"))) >= progress.shards_done
 
+    def believed(writer: ShardWriter, shard: object) -> None:
+        raise AssertionError("on a worker's machine another dataset may lie under the same path")
+
+    monkeypatch.setattr(ShardWriter, "made_before", believed)
     with listening(hear):
         tiny(out, engine=EngineChoice("other", str(out), collect=True))
     assert published(out) == published(undisturbed)

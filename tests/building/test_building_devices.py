@@ -15,8 +15,8 @@ from counterfoil.building import build, workers
 from counterfoil.building.inputs import Commits, resolve_inputs
 from counterfoil.building.workers import Job
 from counterfoil.engines import called_on, local
-from counterfoil.engines.fork_server import begin_server
 from counterfoil.engines.local import LocalEngine
+from counterfoil.engines.processes import begin_server
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import stack_of
 from counterfoil.plan import make_plan

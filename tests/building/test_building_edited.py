@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import counterfoil.building.rows_to_edit as rows_to_edit
+import counterfoil.building.chosen_rows as rows_to_edit
 import warm
 from counterfoil.building import BuildResult, build
 from counterfoil.calibration.recut_dataset import recut

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from counterfoil.building import BuildProgress
-from counterfoil.building.conditioning import image_embeddings
+from counterfoil.building.inputs import image_embeddings
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer

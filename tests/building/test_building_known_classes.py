@@ -167,5 +167,5 @@ def test_other_classes_in_the_file_are_no_part_of_the_dataset(told: Told, tmp_pa
     (out / "thresholds.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     standing = read_dataset(out, "thresholds")
     assert any("thresholds.json" in fault.path for fault in standing.faults)
-    assert standing.thresholds is not None
-    assert standing.thresholds.known is None
+    assert standing.read_thresholds is not None
+    assert standing.read_thresholds.known is None

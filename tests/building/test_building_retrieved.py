@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import counterfoil.building.retrieved_rows as retrieved_rows
+import counterfoil.building.chosen_rows as retrieved_rows
 import warm
 from counterfoil.building import BuildResult, build
 from counterfoil.building.chosen_rows import rows_of_pool

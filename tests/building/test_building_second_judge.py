@@ -16,7 +16,7 @@ import pytest
 from garments import GARMENT_CLASSES, garment_folder
 from PIL import Image
 
-from counterfoil.building import judge_errors
+from counterfoil.building import judges
 from counterfoil.building.judges import pin_judges
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import RunFailure, UserError
@@ -272,6 +272,6 @@ def test_a_source_that_fails_in_a_librarys_words_is_a_word(source: Path, monkeyp
     def fails(*_: Any, **__: Any) -> None:
         raise OSError(errno.ESTALE, "Stale file handle", str(source / "validation"))
 
-    monkeypatch.setattr(judge_errors, "labelled_split", fails)
-    found, why = judge_errors.validation_answers(recipe, JUDGE, pin_source(recipe.source), "cpu")
+    monkeypatch.setattr(judges, "labelled_split", fails)
+    found, why = judges.validation_answers(recipe, JUDGE, pin_source(recipe.source), "cpu")
     assert found is None and why is not None and "Stale file handle" in why and str(source) in why

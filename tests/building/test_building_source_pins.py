@@ -72,7 +72,7 @@ def test_a_cut_measures_on_the_content_that_the_lock_names(tmp_path: Path) -> No
 
 
 def test_tokens_are_of_a_content_and_those_that_tell_none_go_on(tmp_path: Path) -> None:
-    from counterfoil.tokens.token_files import read_token_file, token_bytes
+    from counterfoil.tokens.class_tokens import read_token_file, token_bytes
 
     source, folder = garment_folder(tmp_path / "garments", ("train",)), tmp_path / "tokens"
     settings = [GARMENT_CLASSES, f"source.dataset={source}", "generator={model: lab:sd, dtype: float32}",

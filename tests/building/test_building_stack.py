@@ -15,9 +15,9 @@ from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job
 from counterfoil.engines import Event, Finished
+from counterfoil.engines.called_on import Call
 from counterfoil.engines.engine import EngineChoice, Item, Result, Work
 from counterfoil.engines.local import LocalEngine
-from counterfoil.engines.stack import StackMeasurement
 from counterfoil.errors import UserError
 from counterfoil.models.devices import stack_of
 from counterfoil.plan import make_plan
@@ -114,7 +114,7 @@ class UnlikeWorkers:
         pass
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
-        if isinstance(work, StackMeasurement):
+        if isinstance(work, Call):
             result: Any = self.stack
             yield Finished(items[0], result)
         else:

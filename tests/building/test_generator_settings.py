@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.building.generator_settings import check_generator
-from counterfoil.building.inputs import resolve_inputs
+from counterfoil.building.inputs import check_generator, resolve_inputs
 from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError

@@ -15,7 +15,7 @@ from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.store import read_receipts
-from counterfoil.store.parquet import write_parquet
+from counterfoil.store.shard_files import write_parquet
 from fuzzing.templates import sealed
 from tiny_builds import published
 

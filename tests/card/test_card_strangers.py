@@ -18,10 +18,9 @@ from counterfoil.plan import Plan
 from counterfoil.store import Receipt, read_receipts
 from counterfoil.store.atomic import atomic_file
 from counterfoil.store.layout import What
-from counterfoil.store.parquet import write_parquet
 from counterfoil.store.reading import read_shard
 from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
-from counterfoil.store.tars import write_tar
+from counterfoil.store.shard_files import write_parquet, write_tar
 
 Rows = list[dict[str, Any]]
 Change = Callable[[Rows], Rows]

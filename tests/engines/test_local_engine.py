@@ -27,9 +27,9 @@ from counterfoil.engines import (
     Finished,
     Lost,
     engine_for,
-    fork_server,
+    executor,
     local,
-    worker_process,
+    processes,
 )
 from counterfoil.engines.local import LocalEngine, default_workers
 from counterfoil.errors import RunFailure, UserError
@@ -170,15 +170,15 @@ def test_what_is_in_flight_is_done_before_a_failure_is_raised(tmp_path: Path) ->
 
 
 def test_of_several_failures_the_first_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hear = local._heard
+    hear = local._Processes.heard
 
-    def heard(places: Any) -> Iterator[Any]:
-        for place, told in hear(places):
-            yield place, told
-            if isinstance(told, worker_process.Failed):  # and whoever hands out has taken note of it
+    def heard(crew: Any) -> Iterator[Any]:
+        for worker, told in hear(crew):
+            yield worker, told
+            if isinstance(told, executor.Failed):  # and whoever hands out has taken note of it
                 (tmp_path / "go").touch()
 
-    monkeypatch.setattr(local, "_heard", heard)
+    monkeypatch.setattr(local._Processes, "heard", heard)
     with pytest.raises(UserError, match="item 2 is bad"):
         told_by(2, Tens(tmp_path, bad=(1, 2), late=(1,)), [1, 2])
 
@@ -243,8 +243,8 @@ def words_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
     So they are forked, which those of a GPU are not.
     """
-    fork_server.begin_server(Tens(Path()).imports, "cpu")
-    fork_server.worker_context("cpu")  # waits until it is there
+    processes.begin_server(Tens(Path()).imports, "cpu")
+    processes.worker_context("cpu")  # waits until it is there
     monkeypatch.setattr(local, "worker_context", lambda device: multiprocessing.get_context("forkserver"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
@@ -373,7 +373,7 @@ def test_ctrl_c_while_a_process_is_started_waits_until_it_has_all_that_it_reads_
     end = threading.Event()
     other = threading.Thread(target=end.wait, daemon=True)  # takes the signal, which the main thread has blocked
     other.start()
-    with pytest.raises(KeyboardInterrupt), fork_server.deaf_to_interrupts():
+    with pytest.raises(KeyboardInterrupt), processes.deaf_to_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.05)
         order.append("started")

@@ -18,7 +18,7 @@ from trivial_work import wait_for
 
 import warm
 from counterfoil.building.workers import Job
-from counterfoil.engines import worker_process
+from counterfoil.engines import executor, processes
 from counterfoil.recipe import load_recipe
 
 if not hasattr(signal, "pthread_sigmask"):
@@ -54,11 +54,11 @@ class Asked:
         yield do
 
 def first(context, work):
-    from counterfoil.engines.fork_server import deaf_to_interrupts
-    from counterfoil.engines.worker_process import Done, WorkerProcess
+    from counterfoil.engines.executor import Done
+    from counterfoil.engines.processes import WorkerProcess, deaf_to_interrupts
 
     with deaf_to_interrupts():
-        worker = WorkerProcess(work, context)
+        worker = WorkerProcess(work, "none", context)
     worker.give(1)
     while True:
         WorkerProcess.wait_for([worker])
@@ -69,7 +69,7 @@ def first(context, work):
                 return heard.result
 
 if __name__ == "__main__":
-    from counterfoil.engines.fork_server import begin_server, worker_context
+    from counterfoil.engines.processes import begin_server, worker_context
 
     if sys.argv[1]:
         begin_server(Asked.imports, "cpu")
@@ -164,7 +164,7 @@ def test_a_process_that_ends_takes_a_server_along_that_is_still_importing(tmp_pa
     (tmp_path / "endless.py").write_text("import threading\nopen('begun', 'w').close()\nthreading.Event().wait()\n")
     program = """
 import multiprocessing.forkserver, pathlib, time
-from counterfoil.engines.fork_server import begin_server
+from counterfoil.engines.processes import begin_server
 begin_server(["endless"], "cpu")
 while not pathlib.Path("begun").exists():
     time.sleep(0.01)
@@ -212,14 +212,14 @@ def interrupts_at(nth):
     return trace
 
 if __name__ == "__main__":
-    from counterfoil.engines import fork_server, local, worker_process
+    from counterfoil.engines import executor, local, processes
     from counterfoil.engines.local import LocalEngine
     from trivial_work import Tens
 
     if sys.argv[1] == "spawn":
         local.begin_server = lambda *_: None
     work = Tens(pathlib.Path(sys.argv[2]))
-    FILES = {module.__file__ for module in (fork_server, local, worker_process)}
+    FILES = {module.__file__ for module in (executor, local, processes)}
     for nth in range(1, 200, 1 if sys.argv[1] == "forkserver" else 13):
         sys.settrace(interrupts_at(nth))
         try:
@@ -259,8 +259,8 @@ def test_a_gpu_without_memory_is_told_as_that_though_cuda_calls_it_a_failure(mon
 
     monkeypatch.setattr(os, "_exit", leave)
     here, there = multiprocessing.Pipe()
-    worker_process._tell_failure(there, RuntimeError("CUDA error: out of memory"), was_ready=True)
-    assert isinstance(here.recv(), worker_process.NoMemory)
+    processes._tell_failure(there, RuntimeError("CUDA error: out of memory"), was_ready=True)
+    assert isinstance(here.recv(), executor.NoMemory)
     with pytest.raises(Left):
-        worker_process._tell_failure(there, RuntimeError("CUDA error: an illegal memory access"), was_ready=True)
-    assert isinstance(here.recv(), worker_process.DeviceFailed)
+        processes._tell_failure(there, RuntimeError("CUDA error: an illegal memory access"), was_ready=True)
+    assert isinstance(here.recv(), executor.DeviceFailed)

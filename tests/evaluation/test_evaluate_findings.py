@@ -25,9 +25,9 @@ from counterfoil.report.results import ResultRows
 from counterfoil.report.words import between
 from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
-from counterfoil.store.content import content_of_receipts
+from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.reading import read_receipts
-from counterfoil.store.results import read_results
+from counterfoil.store.sealed_folder import read_results
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
 from tiny_builds import tiny
 

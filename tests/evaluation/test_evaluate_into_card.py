@@ -29,8 +29,8 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.plan import Sample
 from counterfoil.progress import listening
 from counterfoil.store import read_receipts, sealed_folder, verify_files
-from counterfoil.store.content import content_of_receipts
-from counterfoil.store.results import read_results
+from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.sealed_folder import read_results
 from support.files import copy_of, published
 
 REPO = "someone/colours"

@@ -18,7 +18,7 @@ from colour_world import save_colour_model
 from counterfoil import embedding
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import engine_for
-from counterfoil.engines.fork_server import begin_server, worker_context
+from counterfoil.engines.processes import begin_server, worker_context
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.models.clip import load_clip, pin_clip

@@ -25,7 +25,7 @@ from counterfoil.models.adapters import load_adapter
 from counterfoil.models.diffusion import load_pipeline, pipeline_family
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.tokens.conditioning import TextSide
+from counterfoil.tokens.inversion import TextSide
 from miniature_pipelines import (
     EMBEDDING,
     ip_adapter,

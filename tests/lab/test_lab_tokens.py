@@ -12,8 +12,7 @@ from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.models import lab_models, pin_model, resolve_name
 from counterfoil.recipe import load_recipe
 from counterfoil.sources.pins import pin_source
-from counterfoil.tokens.class_tokens import read_class_tokens, token_folder
-from counterfoil.tokens.token_files import read_token_file
+from counterfoil.tokens.class_tokens import read_class_tokens, read_token_file, token_folder
 from lab_training.class_tokens import MEASURED, RECIPE, SETTINGS, learning
 
 FOLDER = token_folder("lab:tokens", None)

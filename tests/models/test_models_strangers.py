@@ -23,7 +23,7 @@ from counterfoil.models import LAB_WEIGHTS, diffusion
 from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import check_scheduler, load_pipeline, load_tokenizers, pipeline_family, text_widths
 from counterfoil.models.trials import ids_in_bounds
-from counterfoil.tokens.token_files import read_token_file
+from counterfoil.tokens.class_tokens import read_token_file
 from support.files import Payload, edit
 
 Change = Callable[[dict[str, Any]], object]

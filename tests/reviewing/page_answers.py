@@ -12,7 +12,7 @@ from counterfoil.plan import make_plan
 from counterfoil.recipe import load_own_recipe
 from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
 from counterfoil.store import read_receipts
-from counterfoil.store.content import content_of_receipts
+from counterfoil.store.manifest import content_of_receipts
 
 Known = dict[str, AcceptedImage | RealControl]
 # Whether a person selects a picture under a task and a label.

@@ -33,7 +33,7 @@ from counterfoil.reviewing.grids import AcceptedImage, RealControl
 from counterfoil.reviewing.review_answers import agreement, mean_frequency
 from counterfoil.stats import fleiss_kappa
 from counterfoil.store import read_receipts, sealed_folder, verify_files
-from counterfoil.store.content import content_of_receipts
+from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.sealed_folder import REVIEWED
 from counterfoil.verification import verify
 from support.files import copy_of, published

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.engines.lost_workers import named
+from counterfoil.engines.executor import named
 from counterfoil.errors import RunFailure
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.image_chunks import Chunks

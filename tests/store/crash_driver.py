@@ -26,8 +26,6 @@ from pathlib import Path
 import pyarrow
 from store_cases import build, hashes_of, plan_of, yaml_of
 
-import counterfoil.store.parquet
-import counterfoil.store.tars  # noqa: F401
 from counterfoil.plan import Plan
 from support.files import published
 

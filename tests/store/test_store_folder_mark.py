@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.store import folder_mark
-from counterfoil.store.folder_mark import marked
+from counterfoil.store import directory_lock
+from counterfoil.store.directory_lock import marked
 
 
 def test_it_is_seen_where_the_folder_is_the_same(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_it_is_seen_where_the_folder_is_the_same(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_mark, "_PATIENCE", 0.0)
+    monkeypatch.setattr(directory_lock, "_PATIENCE", 0.0)
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     with marked(first) as mark:

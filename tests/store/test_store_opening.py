@@ -16,8 +16,8 @@ from store_cases import INPUTS, STACK, build, candidates_of, opened, plan_of
 import warm
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store import read_rows
-from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.documents import differences
 from counterfoil.store.shard_writer import ShardWriter
 from support.files import published
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from store_cases import build, plan_of
 
-import counterfoil.store.parquet
+import counterfoil.store.shard_files
 from counterfoil.errors import RunFailure
 from counterfoil.store import read_receipts, read_rows
 from counterfoil.store.reading import read_file, read_shard
@@ -112,7 +112,7 @@ def test_many_rows_of_one_large_text_are_read_in_small_lists(
     parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dictionary of one value makes a file of 1 MB that unfolds to 100 GB: lists of it stay below a limit."""
-    monkeypatch.setattr(counterfoil.store.parquet, "_MOST_BYTES", 1 << 26)  # of 1 GB, which takes seconds
+    monkeypatch.setattr(counterfoil.store.shard_files, "_MOST_BYTES", 1 << 26)  # of 1 GB, which takes seconds
     prompt = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 1_000_000]))
     table = pa.table({"prompt": prompt})
     path = tmp_path / "data" / "base" / "test-00000-of-00001.parquet"

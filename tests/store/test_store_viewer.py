@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from store_cases import candidates_of, opened, plan_of
 
-from counterfoil.store.parquet import ROWS_A_GROUP_WITH_IMAGES, ROWS_A_GROUP_WITHOUT_IMAGES
+from counterfoil.store.shard_files import ROWS_A_GROUP_WITH_IMAGES, ROWS_A_GROUP_WITHOUT_IMAGES
 
 IMAGE = 20_000
 # What the Hub's viewer takes of a Parquet file at once; a row may have 2 MB (FIELD.md, section 3).

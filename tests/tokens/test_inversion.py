@@ -15,8 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import LearnSettings
-from counterfoil.tokens.inversion import ClassToLearn, Inversion, class_seed, plan_steps
-from counterfoil.tokens.latents import TrainingImages, centred_square
+from counterfoil.tokens.inversion import ClassToLearn, Inversion, TrainingImages, centred_square, class_seed, plan_steps
 from driven import done_of
 from miniature_pipelines import stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
 

@@ -17,8 +17,8 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
+from counterfoil.tokens.class_tokens import read_token_file
 from counterfoil.tokens.learn_tokens import LearningTask, TokenProgress, TokenResult, learn_tokens
-from counterfoil.tokens.token_files import read_token_file
 from miniature_pipelines import stable_diffusion_xl
 from tiny_builds import CLASSES, command, published, tiny
 

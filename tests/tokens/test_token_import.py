@@ -14,9 +14,8 @@ import torch
 
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.tokens.class_tokens import read_token_folder
+from counterfoil.tokens.class_tokens import read_token_file, read_token_folder
 from counterfoil.tokens.import_tokens import import_tokens
-from counterfoil.tokens.token_files import read_token_file
 from tiny_builds import CLASSES
 
 LABELS = {"00": 0, "05": 5, "08": 8}

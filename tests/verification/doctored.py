@@ -20,11 +20,10 @@ from counterfoil.store.atomic import atomic_file
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import write_manifest
-from counterfoil.store.parquet import write_parquet
 from counterfoil.store.reading import read_shard
 from counterfoil.store.receipts import write_receipt
 from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
-from counterfoil.store.tars import write_tar
+from counterfoil.store.shard_files import write_parquet, write_tar
 from counterfoil.verification import Problem, Verification
 from tiny_builds import published
 

@@ -8,8 +8,7 @@ import pytest
 
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
-from counterfoil.verification.judged import check_judged
-from counterfoil.verification.row_faults import RowFaults
+from counterfoil.verification.rows import RowFaults, check_judged
 
 JUDGE = "lab:resnet10t"
 CLASSES = (

@@ -8,8 +8,7 @@ import pytest
 
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
-from counterfoil.verification.measured import check_measured
-from counterfoil.verification.row_faults import RowFaults
+from counterfoil.verification.rows import RowFaults, check_measured
 
 SOUND = {"contrast": 40.0, "black": 0.25, "white": 0.0}
 NONE = {"contrast": None, "black": None, "white": None}

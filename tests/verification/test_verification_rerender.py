@@ -17,8 +17,14 @@ from counterfoil.models.names import folder_sha256
 from counterfoil.progress import Stage, listening
 from counterfoil.store import read_receipts
 from counterfoil.verification import Rerendered, verify
-from counterfoil.verification.comparison import LEAST_PSNR, compare_images, greatest_difference, psnr
-from counterfoil.verification.rerendering import choose_rows, difference_told
+from counterfoil.verification.rerendering import (
+    LEAST_PSNR,
+    choose_rows,
+    compare_images,
+    difference_told,
+    greatest_difference,
+    psnr,
+)
 from support.images import encoded
 from tiny_builds import tiny
 

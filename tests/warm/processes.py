@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, TextIO
 import psutil
 from filelock import FileLock
 
-from counterfoil.engines.fork_server import environment_of_workers
+from counterfoil.engines.processes import environment_of_workers
 
 # Heavy, and reading nothing of the environment that tests set: what test processes are forked with, too.
 ANYWHERE = (

@@ -1,6 +1,5 @@
 """Floor 5: whole builds: a recipe becomes a dataset directory, shard by shard, on one or many workers."""
 
-from counterfoil.building.build_dataset import BuildProgress, BuildResult, build
-from counterfoil.building.part_result import PartResult
+from counterfoil.building.build_dataset import BuildProgress, BuildResult, PartResult, build
 
 __all__ = ["BuildProgress", "BuildResult", "PartResult", "build"]

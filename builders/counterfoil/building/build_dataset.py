@@ -1,8 +1,4 @@
-"""`build`: plan, lock, render ▶ screen ▶ write every pending shard, then card and manifest. Run again to resume.
-
-A process that makes one part of the plan's shards does the same without the end: others make the other parts in the
-same directory, and a build of the whole closes it.
-"""
+"""What a process leaves that made one part of a plan's shards: how much of the whole is done, and no closed dataset."""
 
 from __future__ import annotations
 
@@ -15,23 +11,18 @@ from pathlib import Path
 from typing import overload
 
 from counterfoil.building.closing import close_dataset, counts_of
-from counterfoil.building.collected import CollectedJob, ShardFiles, SpansToCollect, write_collected
 from counterfoil.building.inputs import Inputs, resolve_inputs
-from counterfoil.building.part_result import PartResult
 from counterfoil.building.spans import spans
-from counterfoil.building.workers import Job, imported_for
+from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
-from counterfoil.engines.stack import stack_where_done
+from counterfoil.engines.called_on import stack_where_done
 from counterfoil.errors import UserError
 from counterfoil.keep import ACCEPTED
 from counterfoil.models.devices import libraries_of
 from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan import PlanPart, make_plan
 from counterfoil.progress import tell
-from counterfoil.recipe import (
-    Recipe,
-    load_recipe,
-)
+from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts
 from counterfoil.sources.pins import SourcePin
@@ -39,13 +30,38 @@ from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import refuse_foreign
-from counterfoil.store.directory_lock import refuse_held_part
-from counterfoil.store.folder_mark import marked
+from counterfoil.store.directory_lock import marked, refuse_held_part
 from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
 from counterfoil.store.replacement import settle_directory
 from counterfoil.tokens.learn_tokens import learned_before, learning_folder
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """What became of a part: its shards, those of the whole plan that are done so far, and this run's speed.
+
+    shards, shards_made: of the part, and of them made now. all_shards, all_done: of the whole plan, when the part
+    ended; other parts may go on. closed: whether a build of the whole has closed the dataset already. `notes` are
+    sentences about what could not be measured.
+    """
+
+    directory: Path
+    part: PlanPart
+    shards: int
+    shards_made: int
+    images_made: int
+    all_shards: int
+    all_done: int
+    closed: bool
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def images_per_second(self) -> float | None:
+        """Rendering speed of this run, models loading included; None where nothing was left to render."""
+        return self.images_made / self.seconds if self.images_made and self.seconds > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,10 +352,8 @@ def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> list[Receipt
     collected = SpansToCollect(items) if engine.collects else None
     asked = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
     with contextlib.ExitStack() as held:
-        if collected is None:
-            events = engine.run(replace(job, mark=held.enter_context(marked(store.directory))), items)
-        else:
-            events = engine.run(CollectedJob(job), collected)
+        mark = held.enter_context(marked(store.directory)) if collected is None else None
+        events = engine.run(replace(job, mark=mark, collect=engine.collects), items if collected is None else collected)
         for event in held.enter_context(contextlib.closing(events)):
             receipts: list[Receipt] = []
             if isinstance(event, Advanced):

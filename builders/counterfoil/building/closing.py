@@ -13,8 +13,8 @@ from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe
 from counterfoil.store import DatasetStore, Receipt
-from counterfoil.store.content import content_of_receipts
 from counterfoil.store.lock import read_lock
+from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.sealed_folder import EVALUATED, SEALED_FOLDERS, SealedFolder
 
 

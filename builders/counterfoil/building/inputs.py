@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.chosen_rows import check_rows, rows_file
-from counterfoil.building.conditioning import image_embeddings
-from counterfoil.building.generator_settings import check_generator
-from counterfoil.building.judge_errors import validation_answers
-from counterfoil.building.judges import Pins, pin_judges
-from counterfoil.building.retrieved_rows import (
+from counterfoil.building.chosen_rows import (
+    EDITED,
     RETRIEVED,
+    check_rows,
+    choose_rows_to_edit,
     known_rows,
+    known_rows_to_edit,
     retrieve,
+    rows_file,
     shared_with_source,
 )
-from counterfoil.building.rows_to_edit import EDITED, choose_rows_to_edit, known_rows_to_edit
+from counterfoil.building.judges import Pins, pin_judges, validation_answers
 from counterfoil.dataset.measured import MeasuredBefore, measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import Engine
 from counterfoil.engines.called_on import called_on
 from counterfoil.errors import UserError
-from counterfoil.generate.image_embeddings import ImageEmbeddings
+from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
 from counterfoil.label_checks import VALIDATION, without_validation
 from counterfoil.models import pin_model
-from counterfoil.models.adapters import pin_adapter
+from counterfoil.models.adapters import adapter_width, pin_adapter
 from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.models.config_files import read_config
 from counterfoil.models.devices import one_thread
+from counterfoil.models.diffusion import INDEX, configurations, pipeline_family
 from counterfoil.models.names import Pin
+from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan import Edited
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import without_folders
@@ -50,8 +53,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from counterfoil.models.generators import Family
     from counterfoil.recipe import Recipe
     from counterfoil.sources import LabelledImages
+
 
 _MOST_SHOWN = 20
 # What a lock's models call the CLIP that ranks a pool.
@@ -287,3 +292,74 @@ def _with_judge_errors(
     return (
         f"How often the judge {name} errs is not known, so its disagreement is told plainly{f': {why}' if why else ''}",
     )
+
+
+def image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
+    """The vectors that a recipe draws from; None where it draws from prompts alone.
+
+    UserError, collected, for vectors that `read_image_embeddings` refuses, and for a generator that takes none, needs
+    others, or is given an adapter or a prompt that would do nothing. Reads configurations and heads of files alone.
+    """
+    embeddings = read_image_embeddings(recipe)
+    generator = recipe.generator
+    if embeddings is None and generator.adapter is None:
+        return None
+    family, width = pipeline_family(generator.model, generator.revision)
+    problems = list(_problems(recipe, embeddings, family, width))
+    if problems:
+        raise UserError(problems)
+    return embeddings
+
+
+def _problems(recipe: Recipe, embeddings: ImageEmbeddings | None, family: Family, width: Any) -> Iterator[str]:
+    generator = recipe.generator
+    if generator.adapter is not None:
+        if family.takes != "adapter":
+            yield f"generator.adapter: '{generator.model}' is a {family.name}, which takes no adapter; expected null"
+            return
+        width = adapter_width(generator.adapter, generator.adapter_revision)
+    elif family.takes is None or (family.takes == "adapter" and embeddings is not None):
+        told = "" if family.takes is None else " without a generator.adapter"
+        yield f"generator.model: '{generator.model}' is a {family.name}, which takes no image embeddings{told}"
+        return
+    if embeddings is not None and embeddings.width != width:
+        taker = generator.model if generator.adapter is None else generator.adapter
+        yield (
+            f"prompts: the embeddings have {embeddings.width:,} numbers, and '{taker}' takes {width:,}; expected"
+            " vectors of the CLIP that it was made for"
+        )
+    if family.takes == "every":
+        yield from _of_every_sample(recipe, family)
+
+
+def _of_every_sample(recipe: Recipe, family: Family) -> Iterator[str]:
+    """What is missing, or would be read by nobody, where each picture is drawn from an embedding."""
+    for shift in recipe.all_shifts():
+        place = f"prompts.{'' if shift.name == 'base' else 'shifts.'}{shift.name}"
+        if shift.embedding is None:
+            yield f"{place}.embedding: missing, and {family.name} draws nothing without one"
+        if shift.prompt is not None and not family.prompted:
+            yield f"{place}.prompt: no prompt reaches {family.name}, expected null"
+
+
+def check_generator(recipe: Recipe, device: str | None = None) -> None:
+    """UserError, with every problem, for a generator whose settings its pipeline or this machine does not have.
+
+    Class tokens for a family that takes none, a side that is no multiple, options that its call does not take, guidance
+    in a part of the steps where it cannot be left out, and an absent library for weights in fewer bits. `device` is
+    where images are rendered. Only configurations are read, and fetched where there is something to compare with them;
+    raises RunFailure where they cannot be.
+    """
+    if not recipe.generator.draws:
+        return
+    problems = list(own_problems(recipe, device))
+    if has_settings_to_compare(recipe):
+        try:
+            folder = configurations(recipe.generator.model, recipe.generator.revision)
+            index, unet = (folder / place for place in (INDEX, Path("unet", "config.json")))
+            parts = read_config(unet, recipe.generator.model) if unet.is_file() else None
+            problems += pipeline_problems(recipe, read_config(index, recipe.generator.model), parts)
+        except UserError as error:
+            raise UserError([*problems, *error.problems], error.hint) from error
+    if problems:
+        raise UserError(problems)

@@ -9,24 +9,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.keep.failure_names import TOP1
-from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, judge_column
-from counterfoil.label_checks import without_validation
+from counterfoil.keep import SOURCE_SIMILARITY, similarity
+from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1, judge_column
+from counterfoil.label_checks import MOST_A_CLASS, OTHER, counted, without_validation
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import PREFIX, pin_zero_shot
 from counterfoil.models.clip import pin_clip
+from counterfoil.models.devices import one_thread
+from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.prediction.inference import answer_columns, logits_of
+from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.layering import without_folders
+from counterfoil.sources.labelled_images import first_of_classes, rows_of
+from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.store.decoding import rgb_image
+from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from counterfoil.models.classifiers import Classifier
     from counterfoil.plan import Plan, Sample
     from counterfoil.recipe import Recipe
+    from counterfoil.screen import Scorer
+    from counterfoil.sources.pins import SourcePin
+
 
 Pins = Mapping[str, Mapping[str, Any]]
 # Answers that failure rules read.
@@ -170,3 +183,78 @@ class Judges:
                 judge_column(name, RIGHT): float(found["correct"][row]),
                 **({judge_column(name, FAILED): float(failed[rule][row])} if rule in failed else {}),
             }
+
+
+_BATCH = 64
+
+
+def validation_answers(
+    recipe: Recipe, judge: str, source: SourcePin, device: str
+) -> tuple[Mapping[str, Mapping[str, int]] | None, str | None]:
+    """By class id, how many validation images the judge answers as which class id; or None, and why there are none.
+
+    At most 200 images a class, those whose keys have the lowest hashes. The judge answers as it answers to candidates:
+    with one of all its outputs. Predictions are kept in the user's cache. Raises what the judge's own loading raises.
+    """
+    if recipe.source.conditions is not None:
+        return None, "a row of its source has several labels, or none"
+    try:
+        images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
+    except Exception as error:
+        return None, skipped_reason(f"the input dataset '{recipe.source.dataset}'", error).problems[0]
+    images = rows_of(images, first_of_classes(images.keys, images.labels, MOST_A_CLASS))
+    class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))
+    with one_thread():
+        scored = score_models(
+            images, [judge], {judge: class_map}, user_cache() / "predictions", device, _BATCH,
+            lambda name: load_classifier(name, classes=recipe.classes),
+        )  # fmt: skip
+        answers = scored[judge].predictions
+    ids = [cls.id for cls in recipe.classes]
+    # The first class that an output is right for, where it is right for several.
+    named = {output: ids[label] for label in reversed(range(len(ids))) for output in class_map.targets[label]}
+    found = counted(
+        (ids[label], ids[label] if right else named.get(int(answer), OTHER))
+        for label, answer, right, readable in zip(
+            images.labels.tolist(), answers.prediction, answers.correct, answers.readable, strict=True
+        )
+        if readable
+    )
+    return (found, None) if found else (None, "none of its validation images can be read")
+
+
+def measured(plan: Plan, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
+    """The measures of each image by column; nothing where there is no image, or no rule of its shift measures any."""
+    return [_of(plan, sample, image) for sample, image in zip(samples, images, strict=True)]
+
+
+def _of(plan: Plan, sample: Sample, image: bytes | None) -> dict[str, float]:
+    rules = [rule for rule in plan.shift(sample.shift).keep if rule.measures]
+    if image is None or not rules:
+        return {}
+    pixels = np.asarray(rgb_image(image))
+    return {name: value for rule in rules for name, value in rule.measure(pixels).items()}
+
+
+def asks_similarity(plan: Plan, sample: Sample) -> bool:
+    """Whether the shift of a sample has a rule that compares its image with its row."""
+    return any(SOURCE_SIMILARITY in rule.measures for rule in plan.shift(sample.shift).keep)
+
+
+def similarities(
+    scorer: Scorer | None, embeddings: Mapping[int, np.ndarray], sources: Sequence[Image.Image | None]
+) -> list[dict[str, float]]:
+    """The similarity of each image by column; nothing where there is no image, or no source to compare it with.
+
+    `embeddings` are those of the images that were drawn, by their place in the batch; `sources` has the batch's length.
+    """
+    there = [place for place in sorted(embeddings) if sources[place] is not None]
+    if scorer is None or not there:
+        return [{} for _ in sources]
+    rows = scorer.embed([source for place in there if (source := sources[place]) is not None])
+    found = {place: similarity(embeddings[place], row) for place, row in zip(there, rows, strict=True)}
+    # Where CLIP's own numbers are none, there is nothing to tell.
+    return [
+        {SOURCE_SIMILARITY: found[place]} if place in found and np.isfinite(found[place]) else {}
+        for place in range(len(sources))
+    ]

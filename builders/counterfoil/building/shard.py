@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.building.judges import Judges
-from counterfoil.building.measured_images import measured
-from counterfoil.building.source_similarity import asks_similarity, similarities
+from counterfoil.building.judges import Judges, asks_similarity, measured, similarities
 from counterfoil.building.spans import Way, way_of
 from counterfoil.generate import EditRenderer, PoolRows, Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing

@@ -94,9 +94,7 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
         heapq.heapreplace(idle, idle[0] + batches.of(start, end))
     start = begun[-1] if begun else 0
     ways = [array("q", range(start + 1, count + 1))]
-    for longest in _LENGTHS:
-        way = _filled(batches, start, idle, longest)
-        ways += [way, _split(batches, start, way)]
+    ways += [_filled(batches, start, idle, longest) for longest in _LENGTHS]
     best = min(ways, key=lambda way: _judged(batches, start, idle, way))
     return begun + best
 
@@ -199,18 +197,6 @@ def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, lev
         ends.append(end)
         at = end
     return ends
-
-
-def _split(batches: _Batches, start: int, ends: Sequence[int]) -> array[int]:
-    """The same spans, each cut wherever that costs no batch."""
-    cut = array("q")
-    for first, last in pairwise([start, *ends]):
-        at = first
-        for end in range(first + 1, last + 1):
-            if batches.of(at, end) + batches.of(end, last) == batches.of(at, last):
-                cut.append(end)
-                at = end
-    return cut
 
 
 def _judged(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:

@@ -1,11 +1,19 @@
-"""The work of a build's workers: load the models once, then make spans and write each whole shard."""
+"""Shards that come back to whoever builds, from workers that share no folder: made there, written here.
+
+A worker writes each shard into a temporary folder of its own, as any worker writes, and sends what lies there. Here it
+is written again in the same way: whole files, the receipt last. What another folder of the dataset's name holds on the
+worker's machine is never looked at.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 from counterfoil.building.chosen_rows import rows_of_pool
 from counterfoil.building.inputs import Commits
@@ -13,7 +21,8 @@ from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.building.spans import Span
 from counterfoil.engines import Delivered, Doing
-from counterfoil.errors import UserError
+from counterfoil.engines.executor import named
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import EditRenderer, PoolRows, Renderer, encoding_threads
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.rows import corrupted_rows, edit_renderer
@@ -21,18 +30,120 @@ from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.plan import Edited, Plan, Retrieved, make_plan
+from counterfoil.plan import Edited, Plan, Retrieved, Shard, make_plan
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.sources.pins import SourcePin
 from counterfoil.store import Receipt, ShardWriter
-from counterfoil.store.folder_mark import FolderMark
-from counterfoil.store.layout import ROWS
+from counterfoil.store.atomic import remove_durably, write_atomically
+from counterfoil.store.directory_lock import FolderMark
+from counterfoil.store.layout import LOCK, ROWS, WHATS, parse_shard_path, shard_path
 from counterfoil.store.lock import refuse_other_stack
+from counterfoil.store.receipts import write_receipt
+from counterfoil.store.rows import Candidate
 
 if TYPE_CHECKING:
     import torch
 
     from counterfoil.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFiles:
+    """A shard on its way here: its receipt, and the content of every file that this names."""
+
+    receipt: Receipt
+    contents: Mapping[str, bytes]
+
+
+def write_to_send(writer: ShardWriter, shard: Shard, candidates: Sequence[Candidate]) -> ShardFiles:
+    """Write a shard as `ShardWriter.write` does, in a folder that goes again: it is to be sent."""
+    with tempfile.TemporaryDirectory(prefix="counterfoil-shard-") as folder:
+        directory = Path(folder)
+        (directory / LOCK).touch()  # without one a writer thinks that the dataset was removed
+        receipt = replace(writer, directory=directory).write(shard, candidates)
+        return ShardFiles(receipt, {file.path: (directory / file.path).read_bytes() for file in receipt.files})
+
+
+@dataclass(frozen=True, slots=True)
+class SpanToCollect:
+    """A span for a worker, and the receipts of its shards that came already from one that was lost, by their ids."""
+
+    span: Span
+    came: Mapping[str, Receipt]
+
+    @property
+    def id(self) -> str:
+        return named(self.span)
+
+
+class SpansToCollect(Sequence[SpanToCollect]):
+    """Spans as they stand whenever they are asked for: an engine asks again for one whose worker was lost."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._spans = spans
+        self._came: dict[str, Receipt] = {}
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    @overload
+    def __getitem__(self, at: int) -> SpanToCollect: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[SpanToCollect]: ...
+    def __getitem__(self, at: int | slice) -> SpanToCollect | Sequence[SpanToCollect]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        span = self._spans[at]
+        return SpanToCollect(span, {shard.id: self._came[shard.id] for shard in span if shard.id in self._came})
+
+    def note(self, shard: str, receipt: Receipt) -> None:
+        """Remember that a shard came and is written."""
+        self._came[shard] = receipt
+
+
+def write_collected(writer: ShardWriter, came: ShardFiles, asked: Collection[tuple[str, int, int]]) -> None:
+    """Write a shard that a worker sent into the writer's directory, unless it is there: one may come twice.
+
+    `asked` are the shards that workers make: group, number, of how many. RunFailure for one that is none of these or
+    not whole, or that names files that are not its own.
+    """
+    receipt = came.receipt
+    if (receipt.group, receipt.shard, receipt.of) not in asked:
+        raise RunFailure(
+            f"a worker sent a shard that nobody asked for: {receipt.shard} of {receipt.of} of {receipt.group[:80]!r}",
+            "Nothing of it was written. Look at that machine.",
+        )
+    directory = writer.directory
+    if not (directory / LOCK).exists():
+        raise RunFailure(
+            f"{directory} was removed while it was being built (it has no {LOCK})",
+            "Nothing more was written there. Run the same command again.",
+        )
+    if (directory / receipt.path).exists():
+        return
+    _refuse_damaged(writer, came)
+    for what in WHATS:
+        path = shard_path(what, receipt.group, writer.split, receipt.shard, receipt.of, writer.format)
+        if path not in came.contents:
+            remove_durably(directory / path)  # left by a run that was killed under another stack
+    for path, content in came.contents.items():
+        write_atomically(directory / path, content)
+    write_receipt(directory, receipt)
+
+
+def _refuse_damaged(writer: ShardWriter, came: ShardFiles) -> None:
+    receipt = came.receipt
+    named = {file.path: file for file in receipt.files}
+    place = (receipt.group, receipt.shard, receipt.of)
+    own = all((p := parse_shard_path(path)) is not None and (p.group, p.number, p.of) == place for path in named)
+    whole = named.keys() == came.contents.keys() and all(
+        hashlib.sha256(content).hexdigest() == named[path].sha256 for path, content in came.contents.items()
+    )
+    if not own or not whole or dict(receipt.hashes) != dict(writer.hashes):
+        raise RunFailure(
+            f"{receipt.path}: what a worker sent of this shard is not what its receipt says",
+            "Nothing of it was written. Run the same command again; if it happens again, look at that machine.",
+        )
 
 
 def imported_for(recipe: Recipe) -> Sequence[str]:
@@ -68,6 +179,7 @@ class Job:
     edited: bytes | None = None
     allow_mixed: bool = False
     mark: FolderMark | None = None
+    collect: bool = False
 
     def on(self, device: str) -> Job:
         """The same for a worker on this device."""
@@ -82,13 +194,12 @@ class Job:
         return imported_for(self.recipe)
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[Span], Doing[Any, list[Receipt]]]]:
+    def ready(self) -> Iterator[Callable[[Span | SpanToCollect], Doing[Any, list[Receipt]]]]:
         """Load the models; then a span is rendered and screened, and its images are counted on the way.
 
         Each shard is written as soon as it is whole, its receipt is `Delivered`, and it stays whatever becomes of the
-        next. One that a worker wrote
-        before it was lost with this span is not made again. Raises UserError where this worker's stack or directory is
-        refused, and what loading raises.
+        next. One that a worker wrote or sent before it was lost with this span is not made again. Raises UserError
+        where this worker's stack or directory is refused, and what loading raises.
         """
         if self.mark is not None:
             self.mark.refuse_unseen()
@@ -98,10 +209,11 @@ class Job:
         with computing_on(self.device):
             maker = self._maker(make_plan(self.recipe, self.placeholders, retrieved, edited))
 
-            def make(span: Span) -> Doing[Any, list[Receipt]]:
+            def make(item: Span | SpanToCollect) -> Doing[Any, list[Receipt]]:
+                span, came = (item.span, item.came) if isinstance(item, SpanToCollect) else (item, {})
                 receipts, left = [], []
                 for shard in span:
-                    if receipt := writer.made_before(shard):
+                    if receipt := came.get(shard.id) if self.collect else writer.made_before(shard):
                         receipts.append(receipt)
                         yield receipt.rows["candidates"]  # what is found done is counted at once
                         yield Delivered(receipt)
@@ -109,11 +221,15 @@ class Job:
                         left.append(shard)
                 with contextlib.closing(maker.make(left)) as steps:
                     for step in steps:
-                        if isinstance(step, Made):
+                        if not isinstance(step, Made):
+                            yield step
+                        elif self.collect:
+                            sent = write_to_send(writer, step.shard, step.candidates)
+                            receipts.append(sent.receipt)
+                            yield Delivered(sent)
+                        else:
                             receipts.append(writer.write(step.shard, step.candidates))
                             yield Delivered(receipts[-1])
-                        else:
-                            yield step
                 return receipts
 
             try:

@@ -20,7 +20,7 @@ from counterfoil.card.index_page import write_index
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
-from counterfoil.keep.failure_names import TOP1
+from counterfoil.keep.misclassified import TOP1
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
@@ -36,8 +36,8 @@ from counterfoil.screen.thresholds import needs_validation
 from counterfoil.sources.pins import SourcePin, loadable_pin
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
-from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.documents import differences
 from counterfoil.store.inside import is_outside
 from counterfoil.store.layout import (
     CARD,
@@ -53,8 +53,7 @@ from counterfoil.store.layout import (
 )
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import hash_files, published_paths
-from counterfoil.store.planned_rows import IDENTITY, PlannedRows
-from counterfoil.store.reading import read_shard
+from counterfoil.store.reading import IDENTITY, PlannedRows, read_shard
 from counterfoil.store.receipts import repair_hint
 from counterfoil.store.replacement import (
     discard_replacement,

@@ -55,11 +55,10 @@ from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.report.words import Table, measure_tables, points
 from counterfoil.screen import open_shifts
-from counterfoil.store.content import content_of_receipts
-from counterfoil.store.differences import differences
+from counterfoil.store.documents import differences
 from counterfoil.store.layout import CROISSANT, EVALUATION, FIGURES, REVIEW
-from counterfoil.store.results import RESULTS, read_results
-from counterfoil.store.sealed_folder import REVIEWED
+from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan

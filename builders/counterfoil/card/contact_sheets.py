@@ -22,8 +22,7 @@ from counterfoil.keep.misclassified import RIGHT, judge_column
 from counterfoil.plan import sample_key
 from counterfoil.recipe.prompts import BASE
 from counterfoil.store.decoding import UnreadableImage, rgb_image
-from counterfoil.store.planned_rows import IDENTITY, PlannedRows
-from counterfoil.store.reading import read_file, shard_batches
+from counterfoil.store.reading import IDENTITY, PlannedRows, read_file, shard_batches
 from counterfoil.store.receipts import remake_hint
 from counterfoil.store.rows import TableForm, unique_names
 

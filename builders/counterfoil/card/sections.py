@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.card.tables import counts_by_shift
 from counterfoil.errors import RunFailure
 from counterfoil.keep import ACCEPTED, before_judges
-from counterfoil.keep.failure_names import TOP1
-from counterfoil.keep.misclassified import MisclassifiedRule
+from counterfoil.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.label_checks import checks_of_dataset
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import mined_facts

@@ -19,7 +19,7 @@ from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
-    from counterfoil.regeneration.comparison import Comparison, RowDifferences
+    from counterfoil.regeneration.regenerate_dataset import Comparison, RowDifferences
     from counterfoil.screen import FewImages, ScreenDoubts
     from counterfoil.tokens.learn_tokens import TokenResult
 

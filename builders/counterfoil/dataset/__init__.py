@@ -1,7 +1,6 @@
 """A dataset directory as it stands: every command that opens one reads it here."""
 
-from counterfoil.dataset.faults import Fault
 from counterfoil.dataset.reading import read_dataset
-from counterfoil.dataset.standing import SoundDataset, StandingDataset
+from counterfoil.dataset.standing import Fault, SoundDataset, StandingDataset
 
 __all__ = ["Fault", "SoundDataset", "StandingDataset", "read_dataset"]

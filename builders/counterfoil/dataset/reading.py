@@ -10,19 +10,20 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from counterfoil.dataset.faults import RESTORE, Fault, told
-from counterfoil.dataset.standing import StandingDataset
+from counterfoil.dataset.standing import RESTORE, Fault, StandingDataset
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.label_checks import validation_of
-from counterfoil.models.names import COMMIT
+from counterfoil.models import local_folder
+from counterfoil.models.names import COMMIT, LOCAL, folder_sha256
 from counterfoil.plan import Edited, Plan, Retrieved, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
+from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES
 from counterfoil.regular_files import open_regular
 from counterfoil.screen import Thresholds, resolve_thresholds
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.store import Receipt
-from counterfoil.store.differences import differences
+from counterfoil.store.documents import differences, told
 from counterfoil.store.inside import list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import (
     EMBEDDINGS,
@@ -33,18 +34,17 @@ from counterfoil.store.layout import (
     ROWS,
     THRESHOLDS,
     TOKENS,
-    receipt_path,
 )
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.manifest import read_manifest
-from counterfoil.store.receipts import finished_shards, read_receipt, repair_hint
+from counterfoil.store.receipts import receipt_faults, repair_hint, standing_shards
 from counterfoil.store.replacement import settle_directory
-from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
-from counterfoil.tokens.token_files import token_file_name
+from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder, token_file_name
 
 if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
+
 
 # "words": what of the recipe enters no hash, which the manifest alone proves.
 # "rows": the table of those that a build chose, to retrieve or to edit them.
@@ -130,7 +130,9 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
         faults.append(Fault(LOCK, what, tuple(lines), mistake=True, hint=error.hint or RESTORE))
         return None
     except (CounterfoilError, *_ODD) as error:
-        faults.append(_unreadable(LOCK, directory, error))
+        lines = told(error, directory / LOCK)
+        lines = lines if isinstance(error, CounterfoilError) else ("cannot be read", *lines)
+        faults.append(Fault(LOCK, lines[0], lines[1:]))
         return None
     if lock is None:
         faults.append(Fault(LOCK, "is missing"))
@@ -141,13 +143,6 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
     if not wrong and not _pins_as_a_build(lock):
         faults.append(Fault(LOCK, "does not pin models and tokens as a build does"))
     return None if wrong else lock
-
-
-def _unreadable(path: str, directory: Path, error: Exception, hint: str = RESTORE) -> Fault:
-    lines = told(error, directory / path)
-    if isinstance(error, CounterfoilError):
-        return Fault(path, lines[0], lines[1:], hint=hint)
-    return Fault(path, "cannot be read", lines, hint=hint)
 
 
 def _hash(document: Any) -> str | None:
@@ -355,27 +350,21 @@ def _sha256(directory: Path, path: str) -> str | None:
 
 def _receipts(directory: Path, plan: Plan, lock: Lock | None, faults: list[Fault]) -> Iterator[Receipt]:
     """The receipts in the plan's order; a fault for each that cannot be read, or is of no shard of this dataset."""
-    place = {(shard.group, shard.number): number for number, shard in enumerate(plan.shards)}
+    hashes = {} if lock is None else lock.hashes
     try:
-        finished = finished_shards(directory)
+        for stands in standing_shards(directory, plan.shards):
+            if stands.shard is None:
+                what = "is of a shard that the recipe does not plan"
+                hint = "Move it out of the directory, or restore the dataset from a copy."
+                faults.append(Fault(stands.path, what, hint=hint))
+                continue
+            wrong = stands.unreadable or (() if stands.receipt is None else tuple(receipt_faults(stands, hashes)))
+            if wrong:
+                faults.append(Fault(stands.path, wrong[0], wrong[1:], hint=repair_hint(directory)))
+            elif stands.receipt is not None:
+                yield stands.receipt
     except OSError as error:
         faults.append(Fault(RECEIPTS, f"cannot be read: {error.strerror}"))
-        return
-    for group, number in sorted(finished, key=lambda shard: (place.get(shard, len(place)), shard)):
-        path = receipt_path(group, number)
-        try:
-            receipt = read_receipt(directory / path)
-        except CounterfoilError as error:
-            faults.append(_unreadable(path, directory, error, repair_hint(directory)))
-            continue
-        if (receipt.group, receipt.shard) != (group, number) or (group, number) not in place:
-            what = "is of a shard that the recipe does not plan"
-            faults.append(Fault(path, what, hint="Move it out of the directory, or restore the dataset from a copy."))
-        elif lock is not None and dict(receipt.hashes) != dict(lock.hashes):
-            what = f"is of another dataset: its hashes are not those of {LOCK}"
-            faults.append(Fault(path, what, hint=repair_hint(directory)))
-        else:
-            yield receipt
 
 
 def _unlisted(
@@ -404,3 +393,22 @@ def _unlisted(
             yield Fault(path, what, consequence=True)
         elif sha256 != entry.sha256:
             yield Fault(path, f"is not as {MANIFEST} lists it", consequence=True)
+
+
+def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
+    """A folder that is not here or has other content, a model of the Hub whose commit is not known."""
+    try:
+        folder = local_folder(name)
+    except UserError as error:
+        plain = without_folders(name)
+        scheme = LOCAL if plain.startswith(LOCAL) else ""
+        place = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
+        yield f"{key}: {'; '.join(error.problems)}; say where it lies, as in --set {key}={place}"
+        return
+    found = None if folder is None else folder_sha256(folder)
+    if folder is None and pin["revision"] is None:
+        yield f"{key}: {LOCK} has no commit of {name}, so nothing tells which it was"
+    elif found != pin["sha256"]:
+        here = f"sha256 {found}" if found else "a name of the Hub"
+        there = f"sha256 {pin['sha256']}" if pin["sha256"] else f"commit {pin['revision']} of the Hub"
+        yield f"{key}: '{name}' is not the one that {LOCK} pins: found {here}, expected {there}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.dataset.faults import RESTORE, Fault
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import Plan
 from counterfoil.recipe import Recipe
@@ -15,6 +14,7 @@ from counterfoil.recipe.layering import text_of
 from counterfoil.screen import Thresholds
 from counterfoil.screen.thresholds import Measured, ThresholdEntry
 from counterfoil.store import Receipt
+from counterfoil.store.documents import in_one_line
 from counterfoil.store.layout import LOCK, MANIFEST, RECIPE
 from counterfoil.store.lock import Lock
 from counterfoil.store.manifest import Entry as FileEntry
@@ -24,52 +24,37 @@ from counterfoil.tokens.class_tokens import ClassTokens
 if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
 
+
 _MOST_FAULTS = 20  # told where a command refuses
 
 
-@dataclass(frozen=True, slots=True)
-class SoundDataset:
-    """A dataset without a fault in the parts that were read; what was not read is None or empty.
+RESTORE = "These cannot be made again: restore them from a copy, such as the published dataset."
 
-    directory: where it lies. plan: with the tokens' placeholders where tokens were read, else by class names.
-    listed: the manifest's files; empty where there is none. measured: thresholds taken of validation images.
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a file of a dataset, by its path in the directory; `lines` tell more where there is more.
+
+    `mistake` says that a person changed it and nothing is lost, `consequence` that a change of the file, which hashes
+    tell, explains it. `hint` is what to do.
     """
 
-    directory: Path
-    lock: Lock
-    recipe: Recipe
-    plan: Plan
-    listed: Mapping[str, FileEntry]
-    measured: Mapping[Measured, ThresholdEntry]
-    tokens: ClassTokens | None
-    receipts: Sequence[Receipt]
-    read_thresholds: Thresholds | None
-    embeddings: ImageEmbeddings | None = None
+    path: str
+    what: str
+    lines: tuple[str, ...] = ()
+    mistake: bool = False
+    consequence: bool = False
+    hint: str = RESTORE
 
-    @property
-    def recipe_yaml(self) -> str:
-        """The recipe as the directory has it, to the letter."""
-        return text_of(self.directory / RECIPE)
-
-    @property
-    def thresholds(self) -> Thresholds:
-        """The thresholds of all shifts and classes, for whoever has read them."""
-        assert self.read_thresholds is not None
-        return self.read_thresholds
-
-    def refuse_unfinished(self) -> None:
-        """UserError where shards (receipts must be read) or the manifest are missing."""
-        if len(self.receipts) < self.plan.n_shards or not (self.directory / MANIFEST).is_file():
-            raise UserError(
-                f"{self.directory} is not finished: {len(self.receipts)} of {self.plan.n_shards} shards are done",
-                "Run `counterfoil build` with the same --out first; it goes on where it stopped.",
-            )
+    def __str__(self) -> str:
+        return f"{self.what}: {in_one_line(self.lines)}" if self.lines else self.what
 
 
 @dataclass(frozen=True, slots=True)
 class StandingDataset:
     """A dataset as far as it can be relied on: None for what was not read, is damaged or contradicts the rest.
 
+    listed: the manifest's files; None where there is none. measured: thresholds taken of validation images.
     `unfit` says why nobody should open it at all (links and pipes in it), which verification names one by one.
     `plan` holds the tokens' placeholders where `tokens` could be read, and the rows of a table;
     `prompts_known` says whether its prompts are those that the dataset was rendered from.
@@ -80,7 +65,7 @@ class StandingDataset:
     recipe: Recipe | None
     plan: Plan | None
     listed: Mapping[str, FileEntry] | None
-    thresholds: Thresholds | None
+    read_thresholds: Thresholds | None
     measured: Mapping[Measured, ThresholdEntry]
     tokens: ClassTokens | None
     receipts: Sequence[Receipt]
@@ -135,22 +120,41 @@ class StandingDataset:
             kind = UserError if all(fault.mistake for fault in faults) else RunFailure
             hints = list(dict.fromkeys(fault.hint for fault in faults))
             raise kind(lines, hints[0] if len(hints) == 1 else RESTORE)
-        assert self.lock is not None and self.recipe is not None and self.plan is not None
-        return SoundDataset(
-            self.directory,
-            self.lock,
-            self.recipe,
-            self.plan,
-            self.listed or {},
-            self.measured,
-            self.tokens,
-            self.receipts,
-            self.thresholds,
-            self.embeddings,
-        )
+        known: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        known["listed"] = self.listed or {}
+        return SoundDataset(**known)
 
     def finished(self) -> SoundDataset:
         """As `sound`, and UserError where shards are still to do, or the manifest is missing, which comes last."""
         dataset = self.sound()
         dataset.refuse_unfinished()
         return dataset
+
+
+@dataclass(frozen=True, slots=True)
+class SoundDataset(StandingDataset):
+    """A dataset without a fault in the parts that were read; what was not read is None or empty."""
+
+    lock: Lock
+    recipe: Recipe
+    plan: Plan
+    listed: Mapping[str, FileEntry]
+
+    @property
+    def recipe_yaml(self) -> str:
+        """The recipe as the directory has it, to the letter."""
+        return text_of(self.directory / RECIPE)
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The thresholds of all shifts and classes, for whoever has read them."""
+        assert self.read_thresholds is not None
+        return self.read_thresholds
+
+    def refuse_unfinished(self) -> None:
+        """UserError where shards (receipts must be read) or the manifest are missing."""
+        if len(self.receipts) < self.plan.n_shards or not (self.directory / MANIFEST).is_file():
+            raise UserError(
+                f"{self.directory} is not finished: {len(self.receipts)} of {self.plan.n_shards} shards are done",
+                "Run `counterfoil build` with the same --out first; it goes on where it stopped.",
+            )

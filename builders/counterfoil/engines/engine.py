@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,7 +23,11 @@ Doing: TypeAlias = Generator[Told, None, Result]
 
 
 class Work(Protocol[Item_contra, Result_co]):
-    """What a worker does: plain data that pickles, and a way to get ready."""
+    """What a worker does: plain data that pickles, and a way to get ready.
+
+    It may have two more attributes: `less_memory`, a sentence that says what makes it need less, told where there was
+    too little; `imports`, the heavy modules that its workers import, which are worth a server to fork them from.
+    """
 
     @property
     def device(self) -> str: ...
@@ -41,14 +45,6 @@ class Work(Protocol[Item_contra, Result_co]):
         Loading meets the device: an error of it there says that the device is gone, one in an item that it failed.
         """
         ...
-
-
-@runtime_checkable
-class SavesMemory(Protocol):
-    """Work that can say what makes it need less memory: a sentence, told where there was too little."""
-
-    @property
-    def less_memory(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,38 +8,15 @@ A worker that loses its parent ends itself; its half-written files are removed b
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.engines.engine import (
-    Advanced,
-    Delivered,
-    Doing,
-    EngineChoice,
-    Event,
-    Finished,
-    Item,
-    Lost,
-    Result,
-    Work,
-)
-from counterfoil.engines.fork_server import Imports, begin_server, deaf_to_interrupts, worker_context
-from counterfoil.engines.lost_workers import Deaths, ending_of, named, no_device_left
-from counterfoil.engines.worker_process import (
-    DeviceFailed,
-    Done,
-    Ended,
-    Failed,
-    Heard,
-    NoMemory,
-    WorkerProcess,
-    in_words,
-)
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.engines.engine import EngineChoice, Event, Finished, Item, Result, Work
+from counterfoil.engines.executor import Deaths, DeviceFailed, Done, Ended, Failed, Heard, NoMemory, hand_out, told_of
+from counterfoil.engines.processes import WorkerProcess, begin_server, deaf_to_interrupts, worker_context
+from counterfoil.errors import UserError
 from counterfoil.models.devices import holds_context, one_thread
 from counterfoil.models.loading_errors import memory_error
 
@@ -91,9 +68,9 @@ class LocalEngine:
         at_once = min(len(devices), len(items))
         deaths = Deaths(work, self.workers, at_once)
         if at_once > 1 or (at_once == 1 and holds_context(devices[0])):
-            if isinstance(work, Imports):
-                begin_server(work.imports, devices[0])
-            yield from _run_on_workers(work, items, devices, deaths)
+            if imports := getattr(work, "imports", None):
+                begin_server(imports, devices[0])
+            yield from _run_on_workers(_Processes(work, devices, at_once), items, deaths)
         elif items:
             yield from _run_here(work.on(devices[0]), items, deaths)
 
@@ -103,8 +80,8 @@ def _run_here(work: Work[Item, Result], items: Sequence[Item], deaths: Deaths) -
     try:
         with one_thread(), work.ready() as do:
             for item in items:
-                result = yield from _events_of(do(item))
-                yield Finished(item, result)
+                for told in told_of(do(item)):
+                    yield Finished(item, told.result) if isinstance(told, Done) else told
     except Exception as error:
         reason = memory_error(error)
         if reason is None:
@@ -112,158 +89,72 @@ def _run_here(work: Work[Item, Result], items: Sequence[Item], deaths: Deaths) -
         raise deaths.out_of_memory(item, work.device, reason) from error
 
 
-def _events_of(doing: Doing[Any, Result]) -> Doing[Advanced | Delivered[Any], Result]:
-    """An item as it is done here; closed before its end, it closes the item."""
-    with contextlib.closing(doing):
-        while True:
-            try:
-                told = next(doing)
-            except StopIteration as end:
-                return end.value
-            yield in_words(told)
-
-
-@dataclass(slots=True, eq=False)
-class _Place:
-    """A worker's place on a device: the process, if one runs, which item it has, and how much it counted of that."""
-
-    device: str
-    worker: WorkerProcess | None = None
-    item: int | None = None
-    counted: int = 0
-
-
-def _run_on_workers(
-    work: Work[Item, Result], items: Sequence[Item], devices: Sequence[str], deaths: Deaths
-) -> Generator[Event[Item, Result]]:
-    places = [_Place(device) for device in devices[: len(items)]]
-    spare = list(devices[len(items) :])
-    waiting = deque(range(len(items)))
-    counted = [0] * len(items)  # what was told of each, whoever did it
-    gone: list[str] = []
-    failure: BaseException | None = None
-
-    def terminate() -> None:
-        for place in places:
-            if place.worker is not None:
-                place.worker.terminate()
-
-    atexit.register(terminate)  # where nobody closes this, whoever exits would wait for workers that wait for him
+def _run_on_workers(crew: _Processes, items: Sequence[Any], deaths: Deaths) -> Generator[Event[Any, Any]]:
+    atexit.register(crew.terminate)  # where nobody closes this, whoever exits would wait for workers that wait for him
     try:
-        while True:
-            if failure is None:
-                failure = _deal(work, items, waiting, places)
-            if all(place.item is None for place in places):
-                break
-            for place, heard in _heard(places):
-                item, place.item = place.item, None
-                if item is None:  # it died before it was given anything more
-                    place.worker = None
-                    continue
-                match heard:
-                    case Advanced(count):
-                        place.item = item
-                        place.counted += count
-                        if (more := place.counted - counted[item]) > 0:
-                            counted[item] = place.counted
-                            yield Advanced(more)
-                    case Delivered():
-                        place.item = item
-                        yield heard
-                    case Done(result):
-                        deaths.finished += 1
-                        yield Finished(items[item], result)
-                    case Failed(error):
-                        failure = failure or error
-                    case NoMemory(reason):
-                        failure = failure or deaths.out_of_memory(items[item], place.device, reason)
-                    case DeviceFailed() | Ended():
-                        waiting.appendleft(item)
-                        _let_go(place)
-                        if isinstance(heard, DeviceFailed) and not heard.was_ready:
-                            places.remove(place)
-                            gone.append(f"{place.device}: {heard.reason}")
-                            places += [_Place(device) for device in spare[:1]]
-                            spare = spare[1:]
-                        if failure is not None:
-                            continue
-                        try:
-                            told = _told(heard, place, places, gone, deaths, item, items[item])
-                        except RunFailure as error:
-                            failure = error
-                        else:
-                            yield Lost(told)
+        failure = yield from hand_out(crew, items, deaths)
     except BaseException:
-        terminate()
+        crew.terminate()
         raise
     finally:
-        atexit.unregister(terminate)
-        for place in places:
-            if place.worker is not None:
-                place.worker.dismiss()
-        for place in places:
-            _let_go(place)
+        atexit.unregister(crew.terminate)
+        crew.end()
     if failure is not None:
         raise failure
 
 
-def _deal(
-    work: Work[Item, Result], items: Sequence[Item], waiting: deque[int], places: Sequence[_Place]
-) -> RunFailure | None:
-    """Give every place that has nothing the next item, and a process where it has none; what prevents that.
+class _Processes:
+    """Worker processes on the places of devices (an `executor.Crew`); other places stand in for a device that is gone.
 
-    Processes are started before any item is read, so that all get ready while the first ones are sent.
+    Each place has a process from when an item waits for it, and a new one where that is lost.
     """
-    idle = [place for place in places if place.item is None][: len(waiting)]
-    failure = None
-    for place in idle:
-        if place.worker is not None:
-            continue
-        context = worker_context(place.device)
-        try:
+
+    def __init__(self, work: Work[Any, Any], devices: Sequence[str], at_once: int) -> None:
+        self._work = work
+        self._free = list(devices[:at_once])  # places without a process
+        self._spare = list(devices[at_once:])
+        self._workers: dict[WorkerProcess, bool] = {}  # whether it has an item
+
+    def idle(self, wanted: int) -> list[WorkerProcess]:
+        """Processes are started before any item is read, so that all get ready while the first ones are sent."""
+        idle = [worker for worker, busy in self._workers.items() if not busy][:wanted]
+        while self._free and len(idle) < wanted:
+            device = self._free[0]
+            context = worker_context(device)
             with deaf_to_interrupts():  # a worker is known as soon as it is there, and so ended with the others
-                place.worker = WorkerProcess(work.on(place.device), context)
-        except RunFailure as error:
-            failure = error
-            break
-    for place in idle:
-        if place.worker is not None:
-            place.worker.give(items[waiting[0]])
-            place.item, place.counted = waiting.popleft(), 0
-    return failure
+                worker = WorkerProcess(self._work.on(device), device, context)
+                self._workers[worker] = False
+            self._free.pop(0)
+            idle.append(worker)
+        self._workers |= dict.fromkeys(idle, True)
+        return idle
 
+    def stands_in(self) -> bool:
+        return bool(self._workers or self._free)
 
-def _heard(places: Sequence[_Place]) -> Iterator[tuple[_Place, Heard]]:
-    """What workers tell next, one thing of each at most."""
-    running = [(place, place.worker) for place in places if place.worker is not None]
-    WorkerProcess.wait_for([worker for _, worker in running])
-    for place, worker in running:
-        for heard in worker.told():
-            yield place, heard
+    def heard(self) -> Iterator[tuple[WorkerProcess, Heard]]:
+        """What workers tell next, one thing of each at most."""
+        workers = list(self._workers)
+        WorkerProcess.wait_for(workers)
+        for worker in workers:
+            for told in worker.told():
+                if isinstance(told, DeviceFailed | Ended):
+                    worker.ended()
+                    del self._workers[worker]
+                    gone = isinstance(told, DeviceFailed) and not told.was_ready
+                    self._free += self._spare[:1] if gone else [worker.device]
+                    self._spare = self._spare[1:] if gone else self._spare
+                else:
+                    self._workers[worker] = not isinstance(told, Done | Failed | NoMemory)
+                yield worker, told
 
+    def terminate(self) -> None:
+        for worker in self._workers:
+            worker.terminate()
 
-def _let_go(place: _Place) -> None:
-    if place.worker is not None:
-        place.worker.ended()
-        place.worker = None
-
-
-def _told(
-    heard: DeviceFailed | Ended,
-    place: _Place,
-    others: Sequence[_Place],
-    gone: Sequence[str],
-    deaths: Deaths,
-    number: int,
-    item: Any,
-) -> str:
-    """What to tell of a worker that is lost while the run goes on. RunFailure where it cannot."""
-    match heard:
-        case DeviceFailed(reason, was_ready=False):
-            if not others:
-                raise no_device_left(gone)
-            return f"{place.device} cannot be used: {reason}; {named(item)} and what follows go to other workers"
-        case DeviceFailed(reason):
-            return deaths.count(number, item, place.device, f"lost its device ({reason})", None, True)
-        case Ended(code, began):
-            return deaths.count(number, item, place.device, ending_of(code), code, began)
+    def end(self) -> None:
+        """Let those that are left end themselves, and wait for that."""
+        for worker in self._workers:
+            worker.dismiss()
+        for worker in self._workers:
+            worker.ended()

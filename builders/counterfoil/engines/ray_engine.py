@@ -1,29 +1,42 @@
 """Items of work on the actors of a Ray cluster, of this machine or of many; each gets ready once and takes items.
 
-An actor has one item at a time, so that none waits behind a slow one. What an actor was doing when it was lost, with
-its node or alone, another one does. Ray is imported when it runs.
+An actor is given its first item when it is ready, so that none waits behind one that Ray has no place for yet. What an
+actor was doing when it was lost, with its node or alone, another one does. Ray is imported when it runs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
+import sys
 import time
-from collections import Counter, deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from counterfoil import __version__
-from counterfoil.engines.engine import Advanced, Delivered, EngineChoice, Event, Finished, Item, Lost, Result, Work
+from counterfoil.engines.engine import Doing, EngineChoice, Event, Item, Lost, Result, Work
+from counterfoil.engines.executor import (
+    Deaths,
+    DeviceFailed,
+    Done,
+    Ended,
+    Failed,
+    Heard,
+    NoMemory,
+    Unready,
+    hand_out,
+    told_of,
+)
 from counterfoil.engines.local import default_workers
-from counterfoil.engines.lost_workers import Deaths, Unready
 from counterfoil.engines.ray_cluster import RayCluster, connected, refuse_absent_ray, refuse_no_cluster
-from counterfoil.engines.ray_worker import DEVICE_FAILED, NO_MEMORY, ONE_THREAD, RESULT, RayWorker
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.devices import make_current
+from counterfoil.models.loading_errors import device_error, memory_error, one_line
+from counterfoil.progress import disable_progress_bars
 
 _LOOKS_EVERY = 5.0  # seconds between looks whether nodes have joined
 _TELLS_AFTER = 60.0  # seconds in which no actor got ready: loading large models may take as long, so it only tells
@@ -83,81 +96,77 @@ class RayEngine:
             return
         with (
             connected(self.address, self.devices, self._workers_here) as cluster,
-            contextlib.closing(_Run(cluster, work, items, self.workers)) as run,
+            contextlib.closing(_Actors(cluster, work, self.workers)) as crew,
         ):
-            yield from run.events()
+            at_once = self.workers or cluster.places()
+            if failure := (yield from hand_out(crew, items, Deaths(work, at_once, at_once))):
+                raise failure
 
 
 class _Actor:
-    """An actor, what is waited for of it, and which item it has."""
+    """An actor, what is waited for of it, and whether it has an item (an `executor.Worker`)."""
 
-    def __init__(self, handle: Any, waiting: Any) -> None:
+    def __init__(self, handle: Any, ready: Any, device: str) -> None:
         self.handle = handle
-        self.waiting = waiting  # a reference while it gets ready, a stream of them for an item, None while it is idle
-        self.place: int | None = None
-        self.counted = 0  # of the item, by this actor
+        self.device = device
+        self.waiting = ready  # a reference while it gets ready, a stream of them for an item, None while it is idle
+        self.has_item = False
+
+    def give(self, item: Any) -> None:
+        self.waiting, self.has_item = self.handle.do.options(num_returns="streaming").remote(item), True
 
 
-class _Run:
-    """The state of one run: actors, items to give again, and how much of each item in flight was told."""
+class _Actors:
+    """The actors of one run (an `executor.Crew`): as many as the cluster holds, or as were asked for."""
 
-    def __init__(self, cluster: RayCluster, work: Any, items: Sequence[Any], workers: int | None) -> None:
+    def __init__(self, cluster: RayCluster, work: Any, workers: int | None) -> None:
         import ray
 
-        self.cluster, self.items, self.workers = cluster, items, workers
+        self.cluster, self.workers = cluster, workers
         self.work_at = ray.put(work)
         self.actors: list[_Actor] = []
-        self.new: Iterator[int] = iter(range(len(items)))
-        self.again: deque[int] = deque()
-        self.left = len(items)
-        self.told: Counter[int] = Counter()
-        self.deaths = Deaths(work, workers or cluster.places(), workers or cluster.places())
         self.unready = Unready("Ray actor")
-        self.failure: BaseException | None = None
         self.looked = -_LOOKS_EVERY
         self.began = time.monotonic()
         self.any_ready = self.told_of_waiting = False
 
     def close(self) -> None:
-        for actor in self.actors:
+        for actor in list(self.actors):
             self._end(actor)
 
-    def events(self) -> Generator[Event[Any, Any]]:
-        while self.left:
-            self._start_actors()
-            self._hand_out()
-            if self.failure is not None and not any(actor.place is not None for actor in self.actors):
-                raise self.failure
-            for actor in self._stirred():
-                yield from self._heard(actor)
-            yield from self._waits()
+    def idle(self, wanted: int) -> list[_Actor]:
+        """Looks now and then whether nodes have joined; no more actors are started than there are items left."""
+        if time.monotonic() >= self.looked + _LOOKS_EVERY:
+            self.looked = time.monotonic()
+            places = self.cluster.places()
+            if not places and not self.actors:
+                raise RunFailure(
+                    f"no node of the Ray cluster at {self.cluster.address} is left that could work",
+                    "Start nodes and run the same command again: what is finished is kept.",
+                )
+            left = wanted + sum(actor.has_item for actor in self.actors)
+            self.actors += [self._started() for _ in range(min(self.workers or places, left) - len(self.actors))]
+        return [actor for actor in self.actors if actor.waiting is None][:wanted]
 
-    def _waits(self) -> Iterator[Lost]:
-        """Say once that no actor is ready yet: Ray itself waits without a word for what others hold."""
+    def stands_in(self) -> bool:
+        return True  # nodes may join
+
+    def heard(self) -> Iterator[tuple[_Actor | None, Heard]]:
+        for actor in self._stirred():
+            if (told := self._told(actor)) is not None:
+                yield actor, told
         if self.any_ready or self.told_of_waiting or time.monotonic() < self.began + _TELLS_AFTER:
             return
+        # Ray itself waits without a word for what others hold.
         self.told_of_waiting = True
         what = "GPU" if self.cluster.resource == "GPU" else "CPU core"
-        yield Lost(
+        told = (
             f"no actor is ready after {_TELLS_AFTER:.0f} seconds: every {what} of the Ray cluster at"
             f" {self.cluster.address} may be in use, or models still load (see `ray status`); the run goes on waiting"
         )
+        yield None, Lost(told)
 
-    def _start_actors(self) -> None:
-        """As many as the cluster holds, or as were asked for, but no more than there are items."""
-        if self.failure is not None or time.monotonic() < self.looked + _LOOKS_EVERY:
-            return
-        self.looked = time.monotonic()
-        places = self.cluster.places()
-        if not places and not self.actors:
-            self.failure = RunFailure(
-                f"no node of the Ray cluster at {self.cluster.address} is left that could work",
-                "Start nodes and run the same command again: what is finished is kept.",
-            )
-        for _ in range(min(self.workers or places, self.left) - len(self.actors)):
-            self.actors.append(self._actor())
-
-    def _actor(self) -> _Actor:
+    def _started(self) -> _Actor:
         import ray
 
         on_gpu = self.cluster.resource == "GPU"
@@ -167,21 +176,11 @@ class _Run:
             max_restarts=0,
             max_task_retries=0,
             scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": ONE_THREAD},  # before the process begins
+            runtime_env={"env_vars": _ONE_THREAD},  # before the process begins
         )
         handle: Any = kind.remote()
         ready = handle.get_ready.remote(self.cluster.device, str(Path.cwd()), [self.work_at], __version__)
-        return _Actor(handle, ready)
-
-    def _hand_out(self) -> None:
-        for actor in self.actors:
-            if self.failure is not None or actor.waiting is not None:
-                continue
-            place = self.again.popleft() if self.again else next(self.new, None)
-            if place is None:
-                return
-            actor.place, actor.counted = place, 0
-            actor.waiting = actor.handle.do.options(num_returns="streaming").remote(self.items[place])
+        return _Actor(handle, ready, self.cluster.device)
 
     def _stirred(self) -> list[_Actor]:
         """The actors that have something to tell; none where nothing came for a moment."""
@@ -196,83 +195,51 @@ class _Run:
             ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         return [waiting[reference] for reference in ready]
 
-    def _heard(self, actor: _Actor) -> Generator[Event[Any, Any]]:
-        """What an actor tells next, as events; a failure is noted."""
+    def _told(self, actor: _Actor) -> Heard | None:
+        """What an actor tells next; None of one that got ready."""
         import ray
         from ray import exceptions
 
-        place = actor.place
         try:
-            if place is None:
+            if not actor.has_item:
                 ray.get(actor.waiting)
                 actor.waiting, self.any_ready = None, True
                 self.unready.one_got_ready()
-                return
-            kind, told = ray.get(next(actor.waiting))
+                return None
+            told = ray.get(next(actor.waiting))
         except exceptions.RayTaskError as error:
-            self._without(actor)
-            self.failure = self.failure or error.cause or error
-            return
+            self._end(actor)
+            return Failed(error.cause or error)
         except exceptions.RayError as error:
-            yield from self._lost(actor, _reason(error), _was_killed(error))
-            return
-        if kind == RESULT:
-            actor.waiting = actor.place = None
-            self.told.pop(place, None)
-            self.deaths.finished += 1
-            self.left -= 1
-            yield Finished(self.items[place], told)
-        elif kind == NO_MEMORY:
-            self._without(actor)
-            self.failure = self.failure or self.deaths.out_of_memory(self.items[place], self.cluster.device, told)
-        elif kind == DEVICE_FAILED:
-            yield from self._lost(actor, told, None)
-        elif isinstance(told, Delivered):
-            yield told
-        else:
-            actor.counted += told
-            if (more := actor.counted - self.told[place]) > 0:  # the rest was told before another actor was lost
-                self.told[place] = actor.counted
-                yield Advanced(more)
+            return self._lost(actor, _reason(error), _was_killed(error))
+        if isinstance(told, Done):
+            actor.waiting, actor.has_item = None, False
+        elif isinstance(told, NoMemory):
+            self._end(actor)
+        elif isinstance(told, DeviceFailed):
+            return self._lost(actor, told.reason, None)
+        return told
 
-    def _lost(self, actor: _Actor, reason: str, code: int | None) -> Iterator[Lost]:
-        """Give the item of an actor that is gone to another, or note that it was one too many."""
-        place = actor.place
-        self._without(actor)
+    def _lost(self, actor: _Actor, reason: str, code: int | None) -> Heard:
+        """What to tell of an actor that is gone: with its item, or before it was ready, which may be one too many."""
+        self._end(actor)
         self.looked = -_LOOKS_EVERY  # for one in its place
-        if self.failure is not None:
-            return
-        if place is not None:
-            self.again.append(place)
-            ending = f"of Ray was lost ({reason})"
-            try:
-                told = self.deaths.count(place, self.items[place], self.cluster.device, ending, code, True)
-            except RunFailure as error:
-                self.failure = error
-                return
-            yield Lost(told)
-            return
+        if actor.has_item:
+            return Ended(f"of Ray was lost ({reason})", code, True)
         if _NO_PACKAGE in reason:
-            self.failure = UserError(
-                f"a node of the Ray cluster cannot import what it needs: {reason}",
-                f"Install the same on every node: pip install 'counterfoil[ray]=={__version__}'.",
-            )
-            return
+            told = f"a node of the Ray cluster cannot import what it needs: {reason}"
+            hint = f"Install the same on every node: pip install 'counterfoil[ray]=={__version__}'."
+            return Failed(UserError(told, hint))
         with_it = _LOST_NODE.search(reason)
         try:
-            told = self.unready.count(reason, with_it[1] if with_it else None)
+            return Lost(self.unready.count(reason, with_it[1] if with_it else None))
         except RunFailure as error:
-            self.failure = error
-            return
-        yield Lost(told)
-
-    def _without(self, actor: _Actor) -> None:
-        self._end(actor)
-        self.actors.remove(actor)
+            return Failed(error)
 
     def _end(self, actor: _Actor) -> None:
         import ray
 
+        self.actors.remove(actor)
         with contextlib.suppress(Exception):  # dead already, or the cluster is gone
             ray.kill(actor.handle)
 
@@ -294,3 +261,71 @@ def _was_killed(error: Exception) -> int | None:
     """As an exit code of a process that was killed from outside: Ray's own watch over memory does it, or the system."""
     dead = "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
     return -signal.SIGKILL if dead else None
+
+
+# What libraries read of the environment when they are loaded.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class RayWorker:
+    """What runs in an actor: it gets ready once, and its models stay loaded from item to item."""
+
+    device: str
+    context: Any
+    do_item: Callable[[Any], Doing[Any, Any]]
+
+    def get_ready(self, device: str, folder: str, work_at: Sequence[Any], version: str) -> None:
+        """Load what the work needs.
+
+        `folder` is where the command was given, so that a relative path means the same here. `work_at` holds the place
+        of the work in the cluster's store, not the work itself: one that cannot be read is told here, in words.
+        """
+        disable_progress_bars()  # its output goes to whoever began the run, who hears of items
+        self.device = device
+        if Path(folder).is_dir():
+            os.chdir(folder)
+        work = _fetched(work_at[0], version).on(device)
+        if device != "cpu":
+            make_current(device)
+        with _one_thread_on(device):
+            self.context = work.ready()  # kept: it would end with its last reference
+            self.do_item = self.context.__enter__()
+
+    def do(self, item: Any) -> Iterator[Heard]:
+        """What is told of an item, and as the last its result, or why this worker cannot have one."""
+        try:
+            yield from told_of(self.do_item(item))
+        except Exception as error:
+            if reason := memory_error(error):
+                yield NoMemory(reason)
+            elif self.device != "cpu" and (reason := device_error(error)):
+                yield DeviceFailed(reason, was_ready=True)
+            else:
+                raise
+
+
+@contextlib.contextmanager
+def _one_thread_on(device: str) -> Iterator[None]:
+    """On a CPU one thread, by torch too where it is loaded; one that is loaded inside reads _ONE_THREAD."""
+    _tell_torch(device)
+    yield
+    _tell_torch(device)
+
+
+def _tell_torch(device: str) -> None:
+    if device == "cpu" and (torch := sys.modules.get("torch")):
+        torch.set_num_threads(1)
+
+
+def _fetched(place: Any, version: str) -> Any:
+    import ray
+
+    try:
+        return ray.get(place)
+    except Exception as error:
+        if version == __version__:
+            raise
+        raise UserError(
+            f"the node {ray.util.get_node_ip_address()} has counterfoil {__version__}, and this command {version}",
+            f"Install the same on every node: pip install 'counterfoil[ray]=={version}'.",
+        ) from error

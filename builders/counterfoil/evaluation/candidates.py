@@ -26,11 +26,10 @@ from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
 from counterfoil.screen import open_shifts
 from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
-from counterfoil.store.content import changed_files
 from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.layout import What
-from counterfoil.store.planned_rows import IDENTITY, PlannedRows
-from counterfoil.store.reading import shard_batches
+from counterfoil.store.manifest import changed_files
+from counterfoil.store.reading import IDENTITY, PlannedRows, shard_batches
 from counterfoil.store.rows import TableForm
 
 MINED = "mined"

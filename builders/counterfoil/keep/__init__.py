@@ -13,11 +13,10 @@ from counterfoil.keep.cells import (
     passing,
 )
 from counterfoil.keep.misclassified import MisclassifiedRule
-from counterfoil.keep.rule import Column, KeepRule
+from counterfoil.keep.rule import CLIP_SCORES, OBJECT, SHIFT, Column, KeepRule, Verdict
 from counterfoil.keep.same_image import SOURCE_SIMILARITY, SameImageRule, similarity
 from counterfoil.keep.thresholds import ThresholdsRule
 from counterfoil.keep.top import TopRule
-from counterfoil.keep.verdicts import CLIP_SCORES, OBJECT, SHIFT, Verdict
 from counterfoil.keep.visible import VisibleRule
 
 # The name in a recipe → the rule. The schema's values are made of this table.

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from counterfoil.keep.rule import KeepRule
-from counterfoil.keep.verdicts import Verdict
+from counterfoil.keep.rule import KeepRule, Verdict
 
 ACCEPTED = "accepted"
 SURPLUS = "surplus"  # it passed after its cell had all that the quota asks for

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from counterfoil.keep.rule import Column, KeepRule
-from counterfoil.keep.stored_number import as_stored
-from counterfoil.keep.verdicts import Verdict
+from counterfoil.keep.rule import Column, KeepRule, Verdict, as_stored
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from counterfoil.keep.rule import KeepRule
-from counterfoil.keep.verdicts import CLIP_SCORES, Verdict
+from counterfoil.keep.rule import CLIP_SCORES, KeepRule, Verdict
 
 
 class ThresholdsRule(KeepRule):

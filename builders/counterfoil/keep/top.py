@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from counterfoil.keep.rule import KeepRule
-from counterfoil.keep.verdicts import Verdict
+from counterfoil.keep.rule import KeepRule, Verdict
 
 
 class TopRule(KeepRule):

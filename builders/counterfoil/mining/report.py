@@ -10,7 +10,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil import __version__
-from counterfoil.keep.failure_names import ANSWERED
+from counterfoil.keep.misclassified import ANSWERED
 from counterfoil.mining.findings import AnswersTold, ClassAudit, Evidence, Finding, Findings, NearestImage
 from counterfoil.recipe.prompts import BASE
 from counterfoil.report.templates import template_environment

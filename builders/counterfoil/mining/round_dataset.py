@@ -67,9 +67,9 @@ def built_round(place: Path, name: str, device: str, workers: int | None) -> Ope
 def round_doubts(place: Path) -> ScreenDoubts | None:
     """What speaks against the screen of the round in the folder `place`, by what its build measured."""
     standing = read_dataset(place / DATASET, "thresholds") if (place / DATASET).is_dir() else None
-    if standing is None or standing.recipe is None or standing.thresholds is None:
+    if standing is None or standing.recipe is None or standing.read_thresholds is None:
         return None
-    return screen_doubts(standing.recipe, standing.thresholds)
+    return screen_doubts(standing.recipe, standing.read_thresholds)
 
 
 def answered(

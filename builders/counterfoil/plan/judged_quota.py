@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterfoil.keep.failure_names import TOP1
-from counterfoil.keep.misclassified import MisclassifiedRule
+from counterfoil.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_mine import mined_facts

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.keep.failure_names import ANSWERED
+from counterfoil.keep.misclassified import ANSWERED
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.class_map import ClassMap, map_classes

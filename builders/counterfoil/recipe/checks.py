@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from counterfoil.keep import KEEP_RULES
-from counterfoil.keep.failure_names import PARENT, answered_class
-from counterfoil.keep.misclassified import judge_column
+from counterfoil.keep.misclassified import PARENT, answered_class, judge_column
 from counterfoil.recipe.layering import class_slug, embedding_specs, model_lists
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem, without_folders
 from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, MATCH, asks_caption, template_problem, uses

@@ -21,7 +21,7 @@ _EDITED = ["class_id", "row", "caption"]
 _MOST_PROBLEMS = 20
 _MOST_LINES = 3_000_000
 # Of a caption, in characters, so that a stranger's table is bounded. Models may read less: rows with whose caption a
-# prompt would be cut are not chosen (building/rows_to_edit.py).
+# prompt would be cut are not chosen (building/chosen_rows.py).
 LONGEST_CAPTION = 1000
 
 ChosenRows = Mapping[str, Mapping[str, Sequence[int]]]

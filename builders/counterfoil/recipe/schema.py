@@ -31,8 +31,7 @@ from pydantic import Field, field_validator, model_validator
 
 from counterfoil.errors import UserError
 from counterfoil.keep import Column, MisclassifiedRule
-from counterfoil.keep.failure_names import PARENT, TOP1
-from counterfoil.keep.misclassified import failure_of, judge_columns
+from counterfoil.keep.misclassified import PARENT, TOP1, failure_of, judge_columns
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.layering import (
     OWN_EMBEDDINGS,

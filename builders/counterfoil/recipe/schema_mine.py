@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from counterfoil.errors import UserError
-from counterfoil.keep.failure_names import FAILURE_MEANS, failure_problem
+from counterfoil.keep.misclassified import FAILURE_MEANS, failure_problem
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, nameless_problem
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.prompts import template_problem

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import Count, Strict
-from counterfoil.keep.failure_names import TOP1, TOP3
+from counterfoil.keep.misclassified import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
 from counterfoil.report.words import (
     Table,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.label_checks import Task
-from counterfoil.store.planned_rows import IDENTITY, PlannedRows
-from counterfoil.store.reading import read_shard
+from counterfoil.store.reading import IDENTITY, PlannedRows, read_shard
 from counterfoil.store.receipts import remake_hint
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from counterfoil.report.labels import CheckedShare
 from counterfoil.reviewing.answers import AnsweredGrid, Asked, RaterAnswers, read_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
 from counterfoil.stats import CONFIDENCE, clustered_interval, fleiss_kappa
-from counterfoil.store.content import changed_data, content_of_receipts
 from counterfoil.store.layout import MANIFEST
+from counterfoil.store.manifest import changed_data, content_of_receipts
 from counterfoil.store.sealed_folder import REVIEWED
 
 _COLUMNS = ("task", "key", "shift", "class_id", "shown", "selected", "frequency")

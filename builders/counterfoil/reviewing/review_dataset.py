@@ -51,9 +51,9 @@ from counterfoil.sources import labelled_split
 from counterfoil.sources.known_folders import placed
 from counterfoil.sources.pins import SourcePin, loadable_pin
 from counterfoil.store.atomic import try_folder, write_atomically
-from counterfoil.store.content import content_of_receipts
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
+from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.receipts import remake_hint
 
 if TYPE_CHECKING:

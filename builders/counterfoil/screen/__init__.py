@@ -2,8 +2,14 @@
 
 from counterfoil.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.screen.scores import Captions, Scorer, shift_scores
-from counterfoil.screen.stored_thresholds import stored_thresholds
-from counterfoil.screen.thresholds import FewImages, Thresholds, open_shifts, percentile_of, resolve_thresholds
+from counterfoil.screen.thresholds import (
+    FewImages,
+    Thresholds,
+    open_shifts,
+    percentile_of,
+    resolve_thresholds,
+    stored_thresholds,
+)
 
 __all__ = [
     "Captions",

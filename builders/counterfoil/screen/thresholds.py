@@ -10,17 +10,21 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import OBJECT, SHIFT
 from counterfoil.recipe import sha256_json
 from counterfoil.screen.known_classes import KnownClasses
+from counterfoil.store.inside import read_inside
+from counterfoil.store.layout import THRESHOLDS
 
 if TYPE_CHECKING:
     from counterfoil.recipe import ObjectThresholdSpec, Recipe, Shift
+
 
 ThresholdEntry = dict[str, Any]
 # Object caption (with `{class}`), class id and percentile: all that a measured threshold depends on in a recipe.
@@ -246,3 +250,19 @@ def _is_entry(entry: Any) -> bool:
 
 def _plain(table: Mapping[str, Mapping[str, ThresholdEntry]]) -> dict[str, dict[str, ThresholdEntry]]:
     return {shift: {cls: dict(entry) for cls, entry in entries.items()} for shift, entries in table.items()}
+
+
+def stored_thresholds(directory: Path) -> Thresholds | None:
+    """The thresholds that a directory holds; None where it has no file of them.
+
+    RunFailure for a file that cannot be read or is not of the form that is written.
+    """
+    hint = "It cannot be made again: restore it from a copy, such as the published dataset."
+    try:
+        return Thresholds.read(read_inside(directory, THRESHOLDS))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunFailure(f"{directory / THRESHOLDS} cannot be read: {error.strerror}", hint) from error
+    except ValueError as error:
+        raise RunFailure(f"{directory / THRESHOLDS} is damaged: {error}", hint) from error

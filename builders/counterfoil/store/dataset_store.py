@@ -6,16 +6,18 @@ Processes that each make a part of it hold it together, and none of them closes 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.keep import ACCEPTED
 from counterfoil.store.atomic import make_folder, remove_durably, told_to_people, write_atomically
-from counterfoil.store.damage import damaged_shards
 from counterfoil.store.directory_lock import directory_lock, opening_lock, part_lock
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.inside import is_outside, list_files, refuse_unfit
@@ -34,15 +36,24 @@ from counterfoil.store.layout import (
     parse_shard_path,
 )
 from counterfoil.store.lock import Lock, read_lock, refuse_other_hashes, refuse_other_stack, write_lock
-from counterfoil.store.manifest import Entry, write_manifest
-from counterfoil.store.reading import read_receipts
-from counterfoil.store.receipts import Receipt, finished_shards, repair_hint
+from counterfoil.store.manifest import Entry, file_faults, write_manifest
+from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.receipts import (
+    Receipt,
+    StandingShard,
+    filled_of,
+    finished_shards,
+    receipt_faults,
+    repair_hint,
+    standing_shards,
+    timm_info,
+)
 from counterfoil.store.shard_writer import ShardWriter
-from counterfoil.store.timm_info import timm_info
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan, Shard
     from counterfoil.plan.parts import PlanPart
+
 
 _TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
 
@@ -113,7 +124,7 @@ class DatasetStore:
                 _write_if_new(directory, path, content)
             if repair is not None:
                 # Before the manifest goes, which proves the receipts: a run killed here looks again.
-                for path in damaged_shards(plan.shards, writer, repair):
+                for path in list(_damaged_shards(plan.shards, writer, repair)):
                     remove_durably(directory / path)
             store._no_longer_finished()
             yield store
@@ -308,3 +319,51 @@ def _write_if_new(directory: Path, path: str, content: bytes) -> None:
         if target.is_file() and target.read_bytes() == content:
             return
     write_atomically(target, content)
+
+
+def _damaged_shards(shards: Sequence[Shard], writer: ShardWriter, listed: Mapping[str, Entry]) -> Iterator[str]:
+    """The path of each receipt of `shards` that is there and that, or whose files, are not as they were written.
+
+    `writer` is what would write them now. A receipt is proved by the manifest that the dataset was finished with, whose
+    entries are `listed`. Where there is none, it is held against what its own files say, and then only its stack is
+    taken on trust. What else a damaged or a stranger's receipt names than its own files is never opened.
+    """
+    for stands in standing_shards(writer.directory, shards):
+        if stands.shard is None or (stands.receipt is None and not stands.unreadable):
+            continue
+        if stands.receipt is None or _is_damaged(stands, stands.shard, stands.receipt, writer, listed):
+            yield stands.path
+
+
+def _is_damaged(
+    stands: StandingShard, shard: Shard, receipt: Receipt, writer: ShardWriter, listed: Mapping[str, Entry]
+) -> bool:
+    directory, entry = writer.directory, listed.get(stands.path)
+    content = (directory / stands.path).read_bytes()
+    if receipt.content() != content or dict(receipt.hashes) != dict(writer.hashes):
+        return True
+    if entry is not None and hashlib.sha256(content).hexdigest() != entry.sha256:
+        return True
+    if any(receipt_faults(stands, writer.hashes, writer.split, writer.format)):
+        return True
+    return any(file_faults(directory, receipt.files)) or (not listed and _counts_otherwise(directory, shard, receipt))
+
+
+def _counts_otherwise(directory: Path, shard: Shard, receipt: Receipt) -> bool:
+    """Whether a receipt says otherwise than its files, which are as it says."""
+    counts: dict[str, Counter[str]] = {cell.shift: Counter() for cell in shard.cells}
+    decided = list(read_shard(directory, receipt, ["shift", "label", "class_id", "reason"], "candidates"))
+    for row in decided:
+        counts.setdefault(row["shift"], Counter())[row["reason"]] += 1
+    rows = {
+        "candidates": len(decided),
+        "data": sum(reasons[ACCEPTED] for reasons in counts.values()),
+        "rejected": sum(1 for _ in read_shard(directory, receipt, ["key"], "rejected")),
+    }
+    stored = {what: file.rows for what in WHATS if (file := receipt.file(what)) is not None}
+    return (
+        (receipt.filled is not None and filled_of(shard, decided) != receipt.filled)
+        or {shift: dict(reasons) for shift, reasons in counts.items()} != receipt.counts
+        or rows != receipt.rows
+        or stored != {what: number for what, number in rows.items() if number}
+    )

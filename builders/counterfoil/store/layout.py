@@ -67,6 +67,11 @@ def shard_path(what: What, group: str, split: str, number: int, of: int, format:
     return f"{what}/{group}/{split}-{number:05d}-of-{of:05d}.{SUFFIXES[format]}"
 
 
+def shard_paths(group: str, split: str, number: int, of: int, format: Format) -> dict[What, str]:
+    """The paths of a shard's tables."""
+    return {what: shard_path(what, group, split, number, of, format) for what in WHATS}
+
+
 def receipt_path(group: str, number: int) -> str:
     return f"{RECEIPTS}/{group}-{number:05d}.json"
 

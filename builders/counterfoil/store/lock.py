@@ -14,8 +14,7 @@ from typing import Any
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.differences import differences
-from counterfoil.store.documents import document_bytes, read_document
+from counterfoil.store.documents import differences, document_bytes, read_document
 from counterfoil.store.layout import LOCK
 
 VERSION = 1

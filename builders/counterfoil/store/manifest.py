@@ -1,21 +1,27 @@
-"""manifest.json: path, size and sha256 of every published file, and its own hash. Written last of all."""
+"""manifest.json: path, size and sha256 of every published file, and its own hash; whether a directory is as it says.
+
+The manifest is written last of all. `content` is the hash of a dataset: one number for all accepted images and their
+columns, whatever else lies beside them. What was measured on a dataset holds for its content, not for its name.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import open_regular
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.documents import document_bytes, parse_document
 from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import MANIFEST
+from counterfoil.store.receipts import Receipt, StoredFile
 
 VERSION = 1
 
@@ -101,3 +107,166 @@ def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:
     document = manifest_document(entries)
     write_atomically(directory / MANIFEST, document_bytes(document))
     return document["sha256"]
+
+
+_DATA = "data"
+
+
+def content_of_receipts(receipts: Iterable[Receipt]) -> str:
+    """The content as the receipts have it, without reading a data file."""
+    files = (receipt.file("data") for receipt in receipts)
+    return _content({file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in files if file is not None})
+
+
+def file_faults(
+    directory: Path, files: Sequence[StoredFile], there: Collection[str] | None = None
+) -> Iterator[tuple[StoredFile, bool]]:
+    """Each file that is not as its receipt says, and whether it is there at all: sizes first, then contents.
+
+    `there` are the paths that may be opened; all regular ones, where it is None.
+    """
+    if there is None:
+        there = {file.path for file in files if (directory / file.path).is_file()}
+    present = [file for file in files if file.path in there]
+    sized = [file for file in present if (directory / file.path).stat().st_size == file.size]
+    found = hash_files(directory, [file.path for file in sized])
+    sound = {file.path for file, entry in zip(sized, found, strict=True) if entry.sha256 == file.sha256}
+    yield from ((file, file in present) for file in files if file.path not in sound)
+
+
+def changed_files(directory: Path, files: Sequence[StoredFile], there: Collection[str] | None = None) -> list[str]:
+    """A line for each of some files of receipts that is missing, or not as its receipt says; hashed here."""
+    return [
+        f"{file.path} is {'not as its receipt says' if known else 'missing'}"
+        for file, known in file_faults(directory, files, there)
+    ]
+
+
+def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
+    """The same for all data files, and a line for each that is in no receipt."""
+    listed = [file for receipt in receipts if (file := receipt.file("data")) is not None]
+    present = [path for path in list_files(directory).files if path.startswith(f"{_DATA}/")]
+    strays = dict.fromkeys(present).keys() - {file.path for file in listed}
+    return [*changed_files(directory, listed, set(present)), *(f"{path} is in no receipt" for path in sorted(strays))]
+
+
+def _content(hashes: Mapping[str, str]) -> str:
+    digest = hashlib.sha256()
+    for path, sha256 in sorted(hashes.items()):
+        digest.update(f"{path}\0{sha256}\n".encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """What is wrong with one file; `what` reads on from its path: "is missing"."""
+
+    path: str
+    fault: Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """Every file that could be read, as it is; what the manifest lists; and where the two differ.
+
+    `listed` is None where there is no manifest, or one that is damaged: then no other file was compared with it.
+    """
+
+    problems: tuple[FileProblem, ...]
+    found: Mapping[str, Entry]
+    listed: Mapping[str, Entry] | None
+
+
+def verify_files(directory: Path | str) -> list[str]:
+    """One line for each file that is missing, changed or unexpected; empty when the dataset is whole."""
+    return [str(problem) for problem in check_files(directory).problems]
+
+
+def check_files(directory: Path | str) -> FileCheck:
+    """Read and hash every published file once, and compare it with the manifest; reports each file."""
+    directory = Path(directory)
+    problems: list[FileProblem] = []
+    listing = list_files(directory)
+    everywhere = list_files(directory, hidden=True).unfit
+    problems += [FileProblem(path, "unfit", what) for path, what in sorted(everywhere.items())]
+    listed = None if MANIFEST in everywhere else _listed(directory, problems)
+    present = [path for path in listing.files if path != MANIFEST]
+    found: dict[str, Entry] = {}
+    sizes = {path: entry.size for path, entry in (listed or {}).items()}
+    for path, entry in track(_read(directory, present, sizes), "files", len(present)):
+        if isinstance(entry, Entry):
+            found[path] = entry
+        else:
+            problems.append(FileProblem(path, "unreadable", f"cannot be read: {entry}"))
+    if listed is not None:
+        problems += _differences(listed, present, found, listing.unfit)
+    return FileCheck(tuple(problems), found, listed)
+
+
+def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | None:
+    path = directory / MANIFEST
+    if not path.exists():
+        problems.append(FileProblem(MANIFEST, "missing", "is missing: the dataset was not finished, or this is none"))
+        return None
+    try:
+        content = read_inside(directory, MANIFEST)
+    except OSError as error:
+        problems.append(FileProblem(MANIFEST, "unreadable", f"cannot be read: {error.strerror}"))
+        return None
+    listed = manifest_entries(content)
+    if listed is None:
+        problems.append(FileProblem(MANIFEST, "changed", "is damaged: it is not the manifest that Counterfoil writes"))
+        return None
+    if not gives_its_own_hash(listed, content):
+        # Which of its entries is wrong cannot be told, so it proves nothing about any file.
+        problems.append(FileProblem(MANIFEST, "changed", "is changed: its listing does not give its own hash"))
+        return None
+    return listed
+
+
+def _read(directory: Path, paths: Sequence[str], sizes: Mapping[str, int]) -> Iterator[tuple[str, Entry | str]]:
+    """Size and sha256 of each file, or why it cannot be read; in order, read in parallel.
+
+    A file of another size than is known of it is another one, however long hashing it would take: its sha256 is empty.
+    """
+
+    def entry(path: str) -> Entry | str:
+        try:
+            with open_regular(directory / path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if sizes.get(path, size) != size:
+                    return Entry(path, size, "")
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                return Entry(path, file.tell(), digest)
+        except OSError as error:
+            return error.strerror or str(error)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        yield from zip(paths, pool.map(entry, paths), strict=True)
+
+
+def _differences(
+    listed: Mapping[str, Entry], present: Sequence[str], found: Mapping[str, Entry], unfit: Mapping[str, str]
+) -> Iterator[FileProblem]:
+    there = {*present, *unfit}
+    for path in listed:
+        if path not in there:
+            yield FileProblem(path, "missing", "is missing")
+    for path in present:
+        if path not in listed:
+            yield FileProblem(path, "unexpected", "is unexpected: the manifest does not list it")
+        elif path in found and (what := difference(found[path], listed[path].size, listed[path].sha256)):
+            yield FileProblem(path, "changed", what)
+
+
+def difference(found: Entry, size: int, sha256: str) -> str | None:
+    """How a file differs from what it should be; None where it does not."""
+    if found.size != size:
+        return f"is changed: {found.size} bytes, expected {size}"
+    if found.sha256 != sha256:
+        return f"is changed: sha256 {found.sha256[:12]}…, expected {sha256[:12]}…"
+    return None

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.plan import sample_key
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt, repair_hint
+from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt, remake_hint, repair_hint
 from counterfoil.store.rows import NEVER_EMPTY, PLAIN, TableForm, column_types, plain_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from counterfoil.plan import Plan, Shard
 
 
 def read_receipts(directory: Path | str) -> list[Receipt]:
@@ -111,7 +114,7 @@ def _read(
     if path.suffix == ".tar":
         yield from _tar_batches(path, columns, what, form)
     else:
-        from counterfoil.store.parquet import read_parquet
+        from counterfoil.store.shard_files import read_parquet
 
         yield from read_parquet(path, what, columns, only, form)
 
@@ -197,9 +200,33 @@ def _stored(directory: Path, receipt: Receipt, file: StoredFile) -> Path:
 def _tar_batches(path: Path, columns: Sequence[str] | None, what: What, form: TableForm) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    from counterfoil.store.tars import read_tar, tar_columns
+    from counterfoil.store.shard_files import read_tar, tar_columns
 
     schema = plain_schema(what, TableForm("embedding" in tar_columns(path), form.added))
     schema = pa.schema([schema.field(name) for name in columns or schema.names])
     for rows in read_tar(path):
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+# What a row says of which sample it is.
+IDENTITY = ("key", "shift", "label", "class_id", "index")
+_LONGEST = 80
+
+
+class PlannedRows:
+    """The rows that a table of one shard may hold."""
+
+    def __init__(self, directory: Path, receipt: Receipt, what: What, plan: Plan, shard: Shard) -> None:
+        self._path = directory / (receipt.file(what) or receipt).path
+        self._hint = remake_hint(directory, receipt.path)
+        self._cells = {(c.shift, c.label): (plan.class_of(c.label).id, c.candidates) for c in shard.cells}
+
+    def refuse_other(self, *identity: Any) -> None:
+        """RunFailure, with the file, for a row whose values of `IDENTITY` are those of no sample."""
+        key, shift, label, class_id, index = identity
+        own, candidates = self._cells.get((shift, label), (None, 0))
+        if own is None or own != class_id or not 0 <= index < candidates or key != sample_key(shift, own, index):
+            said = ", ".join(
+                f"{name} {str(value)[:_LONGEST]!r}" for name, value in zip(IDENTITY, identity, strict=True)
+            )
+            raise RunFailure(f"{self._path} has a row that is no sample of its shard by the recipe: {said}", self._hint)

@@ -12,15 +12,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure
-from counterfoil.keep import filled_at
+from counterfoil.errors import CounterfoilError, RunFailure
+from counterfoil.keep import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.documents import document_bytes, read_document
-from counterfoil.store.layout import RECEIPTS, WHATS, What, parse_receipt_path, parse_shard_path, receipt_path
+from counterfoil.store.documents import differences, document_bytes, read_document, told
+from counterfoil.store.layout import (
+    LOCK,
+    RECEIPTS,
+    WHATS,
+    Format,
+    What,
+    parse_receipt_path,
+    parse_shard_path,
+    receipt_path,
+    shard_paths,
+)
 
 if TYPE_CHECKING:
     from counterfoil.plan import Shard
+
+_MOST_DIFFERENCES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +174,95 @@ def finished_shards(directory: Path) -> set[tuple[str, int]]:
         return set()
     found = (parse_receipt_path(f"{RECEIPTS}/{entry.name}") for entry in folder.iterdir())
     return {shard for shard in found if shard is not None}
+
+
+def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
+    """The document that `timm.data.create_dataset("wds/…", root=directory, split=group)` reads."""
+    splits: dict[str, Any] = {}
+    for receipt in receipts:
+        file = receipt.file("data")
+        if file is None:
+            continue
+        for name in (receipt.group, "all"):
+            split = splits.setdefault(name, {"name": name, "num_samples": 0, "filenames": [], "shard_lengths": []})
+            split["filenames"].append(file.path)
+            split["shard_lengths"].append(file.rows)
+            split["num_samples"] += file.rows
+    return {"splits": splits}
+
+
+@dataclass(frozen=True, slots=True)
+class StandingShard:
+    """What a plan and a directory have of one shard.
+
+    path: of its receipt. shard: None where the plan has none of this name. receipt: None where there is none, or none
+    that can be read; then `unreadable` says why, in lines that read on from its path.
+    """
+
+    path: str
+    shard: Shard | None
+    receipt: Receipt | None = None
+    unreadable: tuple[str, ...] = ()
+
+
+def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[StandingShard]:
+    """Every shard of a plan, in order, with its receipt; then the receipts that lie there and are of no shard.
+
+    Whoever verifies, repairs, compares or cuts a directory walks it here. OSError where it cannot be listed.
+    """
+    left = finished_shards(directory)
+
+    def standing(shard: Shard | None, path: str) -> StandingShard:
+        try:
+            return StandingShard(path, shard, read_receipt(directory / path))
+        except (CounterfoilError, OSError, RecursionError) as error:
+            own = isinstance(error, CounterfoilError)
+            why = told(error, directory / path) if own else (f"cannot be read: {error}",)
+            return StandingShard(path, shard, None, why)
+
+    for shard in shards:
+        path = receipt_path(shard.group, shard.number)
+        known = (shard.group, shard.number) in left
+        left.discard((shard.group, shard.number))
+        yield standing(shard, path) if known else StandingShard(path, shard)
+    for group, number in sorted(left):
+        yield standing(None, receipt_path(group, number))
+
+
+def receipt_faults(
+    stands: StandingShard, hashes: Mapping[str, str], split: str | None = None, format: Format | None = None
+) -> Iterator[str]:
+    """What a well-formed receipt says that cannot be; lines that read on from its path.
+
+    `hashes` are those that it must have. It is held against its shard where `split` and `format` are given.
+    """
+    receipt, shard = stands.receipt, stands.shard
+    assert receipt is not None
+    lines = differences({name: receipt.hashes.get(name) for name in hashes}, hashes, "hashes")
+    if lines:
+        yield f"is of another dataset (it there, {LOCK} here): {'; '.join(lines[:_MOST_DIFFERENCES])}"
+    if receipt.path != stands.path:
+        yield f"is that of shard {receipt.group}-{receipt.shard:05d}, expected one with this name"
+    accepted = sum(reasons.get(ACCEPTED, 0) for reasons in receipt.counts.values())
+    candidates = sum(sum(reasons.values()) for reasons in receipt.counts.values())
+    for what, rows, counted in (
+        ("accepted", receipt.rows["data"], accepted),
+        ("candidates", receipt.rows["candidates"], candidates),
+    ):
+        if rows != counted:
+            yield f"counts {counted} {what}, and {rows} rows of them"
+    if shard is None or split is None or format is None:
+        return
+    if receipt.of != shard.of:
+        yield f"is of {receipt.of} shards of its group, expected {shard.of}"
+    shifts = {cell.shift for cell in shard.cells}
+    if set(receipt.counts) != shifts:
+        yield f"counts the shifts {', '.join(sorted(receipt.counts))}, expected {', '.join(sorted(shifts))}"
+    listed = sorted((file.path, file.rows) for file in receipt.files)
+    paths = shard_paths(shard.group, split, shard.number, shard.of, format)
+    planned = sorted((path, receipt.rows[what]) for what, path in paths.items() if receipt.rows[what])
+    if listed != planned:
+        found, expected = (
+            ", ".join(f"{path} of {rows} rows" for path, rows in files) or "none" for files in (listed, planned)
+        )
+        yield f"lists the files {found}, expected {expected}"

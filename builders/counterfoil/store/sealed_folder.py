@@ -10,11 +10,12 @@ that the document does not list is removed with the next one.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import read_regular
@@ -23,6 +24,9 @@ from counterfoil.store.documents import document_bytes, parse_document
 from counterfoil.store.inside import MOST_DOCUMENT, is_outside
 from counterfoil.store.layout import EVALUATION, MANIFEST, REVIEW
 from counterfoil.store.manifest import hash_files
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +118,20 @@ def _remove_empty(folder: Path) -> None:
             if not any(Path(place).iterdir()):
                 Path(place).rmdir()
                 flush_folder(Path(place).parent)
+
+
+RESULTS = EVALUATED.document
+
+
+def read_results(directory: Path, content: str) -> Results | None:
+    """The results in a dataset directory, where they are whole and of data with this content; else None.
+
+    UserError for results of an earlier version, and for what is sealed and not of the form that is written.
+    """
+    from counterfoil.report.results import results_from
+
+    document = EVALUATED.read(directory, content, earlier=True)
+    if document is None:
+        return None
+    del document["files"]
+    return results_from(json.dumps(document), EVALUATED.path)

@@ -101,11 +101,11 @@ class ShardWriter:
         rows = [row(candidate, what, self.form, self.image_suffix) for candidate in candidates]
         with atomic_file(self.directory / path) as file:
             if self.format == "parquet":
-                from counterfoil.store.parquet import write_parquet
+                from counterfoil.store.shard_files import write_parquet
 
                 write_parquet(file, rows, arrow_schema(what, self.class_names, self.form))
             else:
-                from counterfoil.store.tars import write_tar
+                from counterfoil.store.shard_files import write_tar
 
                 write_tar(file, rows)
         return StoredFile(path, file.size, file.sha256, len(rows))

@@ -22,8 +22,7 @@ from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
-from counterfoil.tokens.learn_tokens import TokenResult
-from counterfoil.tokens.token_files import (
+from counterfoil.tokens.class_tokens import (
     MOST_BYTES,
     MOST_VECTORS,
     TOKENS_MANIFEST,
@@ -32,6 +31,7 @@ from counterfoil.tokens.token_files import (
     token_bytes,
     token_file_name,
 )
+from counterfoil.tokens.learn_tokens import TokenResult
 
 if TYPE_CHECKING:
     import torch

@@ -7,22 +7,26 @@ constant number of classes: a class's token is the same to the bit whoever share
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from counterfoil.engines import Doing
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import native_size
-from counterfoil.tokens.conditioning import TextSide
-from counterfoil.tokens.latents import LatentCache, TrainingImages
+from counterfoil.models.trials import refuse_unknown_ids
+from counterfoil.recipe.prompts import fill
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from counterfoil.recipe import LearnSettings
+
 
 # The loss that is reported is the mean over this share of the steps, the last ones.
 _LAST_SHARE = 0.1
@@ -213,3 +217,198 @@ class Inversion:
         if predicted == "v_prediction":
             return self.noise.get_velocity(clean, noise, t)
         return clean
+
+
+class _RowsBehind(nn.Module):
+    """An embedding table with rows of our own behind its ids; only the rows carry a gradient."""
+
+    def __init__(self, table: nn.Module, first_id: int) -> None:
+        super().__init__()
+        self.table: Any = table
+        self.first_id = first_id
+        self.rows: torch.Tensor | None = None
+
+    @property
+    def weight(self) -> torch.Tensor:
+        return self.table.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        new = ids >= self.first_id
+        known = self.table(ids.masked_fill(new, 0))
+        if self.rows is None:
+            return known
+        behind = F.embedding((ids - self.first_id).clamp(min=0), self.rows).to(known.dtype)
+        return torch.where(new.unsqueeze(-1), behind, known)
+
+
+class TextSide:
+    """One or two tokenizers and text encoders of a pipeline, with `slots` × `vectors` places for class tokens."""
+
+    def __init__(self, pipeline: Any, slots: int, vectors: int) -> None:
+        self.slots, self.vectors = slots, vectors
+        self._model = str(getattr(pipeline, "name_or_path", None) or type(pipeline).__name__)
+        self.parts: list[tuple[Any, Any]] = []
+        self.tables: list[_RowsBehind] = []
+        for suffix in ("", "_2"):
+            encoder = getattr(pipeline, f"text_encoder{suffix}", None)
+            if encoder is not None:
+                self._add(getattr(pipeline, f"tokenizer{suffix}"), encoder)
+        self.pooled = len(self.parts) == 2
+        self._ids: dict[str, list[torch.Tensor]] = {}
+
+    def _add(self, tokenizer: Any, encoder: Any) -> None:
+        places = [f"<place-{number}>" for number in range(self.slots * self.vectors)]
+        tokenizer.add_tokens(places)
+        ids = tokenizer.convert_tokens_to_ids(places)
+        if ids != list(range(ids[0], ids[0] + len(ids))):
+            raise ValueError("the tokenizer did not give new tokens consecutive ids")
+        table = _RowsBehind(encoder.get_input_embeddings(), ids[0])
+        encoder.set_input_embeddings(table)
+        self.parts.append((tokenizer, encoder))
+        self.tables.append(table)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The width of each encoder's embeddings."""
+        return tuple(table.weight.shape[1] for table in self.tables)
+
+    def mean_of_words(self, words: str) -> list[torch.Tensor]:
+        """For each encoder the mean embedding [width] of the words' sub-tokens. ValueError where there is none.
+
+        RunFailure, here and for templates, for a sub-token that the encoder has no embedding of.
+        """
+        means = []
+        for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
+            ids = tokenizer(words, add_special_tokens=False)["input_ids"]
+            if not ids:
+                raise ValueError(f"'{words}' tokenises to nothing")
+            refuse_unknown_ids(self._model, torch.tensor(ids), len(table.weight))
+            means.append(table.weight[torch.tensor(ids, device=table.weight.device)].detach().float().mean(0))
+        return means
+
+    def ids_of(self, template: str, slot: int) -> list[torch.Tensor]:
+        """Token ids [length] of a template with the tokens of a slot in its gap, for each encoder."""
+        if template not in self._ids:
+            text = fill(template, " ".join(f"<place-{number}>" for number in range(self.vectors)))
+            found = [self._tokenise(tokenizer, text) for tokenizer, _ in self.parts]
+            for ids, table in zip(found, self.tables, strict=True):
+                refuse_unknown_ids(self._model, ids[ids < table.first_id], len(table.weight))
+            self._ids[template] = found
+        moved = []
+        for ids, table in zip(self._ids[template], self.tables, strict=True):
+            moved.append(torch.where(ids >= table.first_id, ids + slot * self.vectors, ids))
+        return moved
+
+    @staticmethod
+    def _tokenise(tokenizer: Any, text: str) -> torch.Tensor:
+        length = tokenizer.model_max_length
+        out = tokenizer(text, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
+        return out.input_ids[0]
+
+    def encode(
+        self, ids: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What the UNet is told: states [n, length, width] and, for two encoders, the pooled text [n, width].
+
+        `ids`: for each encoder [n, length]; `rows`: for each encoder [slots · vectors, width], with gradient.
+        The layers read are those of diffusers' own `encode_prompt`.
+        """
+        states, pooled = [], None
+        for (_, encoder), table, numbers, own in zip(self.parts, self.tables, ids, rows, strict=True):
+            table.rows = own
+            if self.pooled:
+                out = encoder(numbers, output_hidden_states=True)
+                states.append(out.hidden_states[-2])
+                pooled = out[0]
+            else:
+                states.append(encoder(numbers)[0])
+            table.rows = None
+        return torch.cat(states, -1), pooled
+
+
+_BATCH = 16  # images of one call of the VAE; short calls are padded, so that neighbours change no bit
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingImages:
+    """The training images of a class: how many, and a function that decodes one as RGB."""
+
+    count: int
+    image: Callable[[int], Image.Image]
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def centred_square(image: Image.Image, side: int) -> np.ndarray:
+    """uint8 [side, side, 3]: the shorter side resized to `side` (bilinear), then the centre cut out."""
+    from PIL import Image as Pillow
+    from PIL import ImageOps
+
+    return np.asarray(ImageOps.fit(image.convert("RGB"), (side, side), Pillow.Resampling.BILINEAR))
+
+
+class LatentCache:
+    """Posterior mean and deviation of the VAE for (image, mirrored), by class."""
+
+    def __init__(self, vae: Any, side: int) -> None:
+        self.vae = vae
+        self.side = side
+        self._places: dict[str, dict[tuple[int, bool], int]] = {}
+        self._means: dict[str, torch.Tensor] = {}
+        self._deviations: dict[str, torch.Tensor] = {}
+
+    def fill(self, class_id: str, images: TrainingImages, rows: np.ndarray, flips: np.ndarray) -> None:
+        """Encode what the draws of a class need, once. UserError with every image that cannot be decoded."""
+        if class_id in self._places:
+            return
+        pairs = sorted({(int(r), bool(f)) for r, f in zip(rows.flat, flips.flat, strict=True)})
+        means, deviations = [], []
+        problems: dict[str, None] = {}
+        for start in range(0, len(pairs), _BATCH):
+            part = pairs[start : start + _BATCH]
+            pixels = []
+            for row, flip in part:
+                try:
+                    pixels.append(self._pixels(images, row, flip))
+                except UserError as error:
+                    problems |= dict.fromkeys(error.problems)
+            if problems:
+                continue  # the rest is only looked at, so that all of them are told together
+            mean, deviation = self._encode(np.stack(pixels + [pixels[-1]] * (_BATCH - len(part))))
+            means.append(mean[: len(part)])
+            deviations.append(deviation[: len(part)])
+        if problems:
+            raise UserError(list(problems)[:20], "Remove or replace these rows of the input dataset.")
+        self._means[class_id], self._deviations[class_id] = torch.cat(means), torch.cat(deviations)
+        self._places[class_id] = {pair: place for place, pair in enumerate(pairs)}
+
+    def of(self, class_id: str, rows: np.ndarray, flips: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and deviation, each float32 [n, channels, height, width], of n draws."""
+        places = self._places[class_id]
+        chosen = torch.tensor([places[int(r), bool(f)] for r, f in zip(rows, flips, strict=True)])
+        return self._means[class_id][chosen], self._deviations[class_id][chosen]
+
+    def drop(self, class_id: str) -> None:
+        """Forget a class whose token is learned."""
+        for kept in (self._places, self._means, self._deviations):
+            kept.pop(class_id, None)
+
+    def _pixels(self, images: TrainingImages, row: int, flip: bool) -> np.ndarray:
+        square = centred_square(images.image(row), self.side)
+        return square[:, ::-1] if flip else square
+
+    def _encode(self, pixels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Posterior of uint8 [n, side, side, 3], float32 on the CPU: a thousand images of 768 px take 300 MB."""
+        vae = self.vae
+        dtype = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
+        images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, dtype) / 127.5 - 1
+        before = vae.dtype
+        with torch.inference_mode():
+            if dtype != before:
+                vae.to(dtype)
+            posterior = vae.encode(images).latent_dist
+            if dtype != before:
+                vae.to(before)
+        # Clones: what inference mode made may not take part in a later graph.
+        return posterior.mean.cpu().float().clone(), posterior.std.cpu().float().clone()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.engines import Advanced, Delivered, Doing, Engine, EngineChoice, Lost, engine_and_device
-from counterfoil.engines.stack import stack_where_done
+from counterfoil.engines.called_on import stack_where_done
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models import pin_model
 from counterfoil.models.devices import computing_on, stack_of
@@ -28,18 +28,18 @@ from counterfoil.sources.label_agreement import refuse_disagreements
 from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
-from counterfoil.store.differences import differences
-from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.documents import document_bytes
-from counterfoil.store.folder_mark import MARKS, FolderMark, marked
+from counterfoil.store.directory_lock import MARKS, FolderMark, directory_lock, marked
+from counterfoil.store.documents import differences, document_bytes
 from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX, TOKENS
 from counterfoil.store.lock import read_lock
-from counterfoil.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_folder
-from counterfoil.tokens.token_files import (
+from counterfoil.tokens.class_tokens import (
     TOKENS_MANIFEST,
+    ClassTokens,
     TokenFile,
     placeholder_of,
+    read_class_tokens,
     read_token_file,
+    read_token_folder,
     token_bytes,
     token_file_name,
 )
@@ -125,8 +125,7 @@ class LearningTask:
 
     @contextlib.contextmanager
     def _loaded(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
-        from counterfoil.tokens.inversion import ClassToLearn, Inversion
-        from counterfoil.tokens.latents import TrainingImages
+        from counterfoil.tokens.inversion import ClassToLearn, Inversion, TrainingImages
 
         recipe = self.recipe
         settings = _settings(recipe)

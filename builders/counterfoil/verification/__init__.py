@@ -1,7 +1,6 @@
 """Floor 5: whether a dataset is whole: every file, receipt, row and image; and whether its images come out again."""
 
-from counterfoil.verification.problems import Problem
-from counterfoil.verification.results import Rerendered, Verification
+from counterfoil.verification.problems import Problem, Rerendered, Verification
 from counterfoil.verification.verify_dataset import verify
 
 __all__ = ["Problem", "Rerendered", "Verification", "verify"]

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from counterfoil.dataset import StandingDataset
-from counterfoil.dataset.pinned_models import wrong_model
+from counterfoil.dataset.reading import wrong_model
 from counterfoil.errors import UserError
+from counterfoil.generate.pictures import decoded, psnr
 from counterfoil.models import local_folder
 from counterfoil.progress import report
 from counterfoil.recipe import load_own_recipe
 from counterfoil.sources.pool import loadable_pool, wrong_pool
-from counterfoil.store.differences import differences
+from counterfoil.store.documents import differences
 from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.reading import read_file
-from counterfoil.verification.comparison import LEAST_PSNR, compare_images
-from counterfoil.verification.problems import ProblemsFound
-from counterfoil.verification.results import Rerendered
+from counterfoil.verification.problems import Outcome, ProblemsFound, Rerendered
 
 if TYPE_CHECKING:
     from counterfoil.generate import CorruptedRows, Renderer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from counterfoil.sources.pins import SourcePin
     from counterfoil.store import Receipt
     from counterfoil.tokens.class_tokens import ClassTokens
+
 
 _MODEL, _ADAPTER = "generator.model", "generator.adapter"
 _SOURCE = "source.dataset"
@@ -270,3 +272,27 @@ def _path(place: ChosenRow) -> str:
     file = place.receipt.file(place.what)
     assert file is not None  # it was chosen from one
     return file.path
+
+
+# Above 40 dB nobody sees a difference between two 8-bit images; below 30 dB most do. Another stack moves levels by one.
+LEAST_PSNR = 30.0
+
+
+def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | None, int | None]:
+    """The outcome, PSNR in dB and the greatest difference in levels of 255 of two encoded images that decode.
+
+    The numbers are None for equal pixels, and PSNR and levels also where the sizes differ.
+    """
+    if stored == rendered:
+        return "identical bytes", None, None
+    one, other = decoded(stored), decoded(rendered)
+    if one.shape != other.shape:
+        return "different", None, None
+    if np.array_equal(one, other):
+        return "identical pixels", None, None
+    return "different", psnr(one, other), greatest_difference(one, other)
+
+
+def greatest_difference(one: np.ndarray, other: np.ndarray) -> int:
+    """The greatest difference of two uint8 arrays, in levels."""
+    return int(np.abs(one.astype(np.int16) - other.astype(np.int16)).max())

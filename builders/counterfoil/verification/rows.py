@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from counterfoil.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
+from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, PARENT, RIGHT, TOP1, answered_class, judge_column
+from counterfoil.keep.misclassified import FAILED as JUDGE_FAILED
 from counterfoil.plan import Cell, Plan, Sample, Shard, sample_key
+from counterfoil.recipe import RecipeClass
+from counterfoil.recipe.layering import without_folders
 from counterfoil.screen import Thresholds
 from counterfoil.store.layout import What
 from counterfoil.store.rows import verdict_of
-from counterfoil.verification.judged import NOBODY, JudgePins, check_judged
-from counterfoil.verification.measured import check_measured
-from counterfoil.verification.row_faults import Row, RowFaults, shown_value
+
+Row = Mapping[str, Any]
+# By a judge's name without folders, as the lock has it.
+JudgePins = Mapping[str, Mapping[str, Any]]
+NOBODY: JudgePins = {}
 
 _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 _THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
@@ -184,3 +192,105 @@ def _check_scores(rows: Sequence[Row], screened: bool, faults: RowFaults) -> Non
         if (shift is not None) != (screened and seen is not None):
             expected = "a number" if screened and seen is not None else "none"
             faults.add("shift_score", row["key"], f"shift_score is {shown_value(shift)}, expected {expected}")
+
+
+class RowFaults:
+    """What is wrong with the rows of one file: each kind of fault once, with its first row and the number of rows."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+        self._rows: dict[str, int] = {}
+
+    def add(self, alike: str, key: Any, text: str) -> None:
+        """`alike` says which faults are alike, such as the name of a column."""
+        self._first.setdefault(alike, f"is wrong in {_plain(key)}: {text}")
+        self._rows[alike] = self._rows.get(alike, 0) + 1
+
+    def lines(self) -> Iterator[str]:
+        for alike, first in self._first.items():
+            more = self._rows[alike] - 1
+            yield first + (f" (and {more} more row{'s' if more > 1 else ''} like it)" if more else "")
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+
+def _plain(key: Any) -> str:
+    """A key as it is written; what is none is quoted, since a stranger's file may hold anything."""
+    return key if isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum() else shown_value(key)
+
+
+def shown_value(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
+    """Rows of one cell: an answer where its shift's rules or the screen ask for one, and right as the pin says."""
+    for name in plan.recipe.judges if rows else ():
+        rule = plan.recipe.failure_asked(plan.shift(rows[0]["shift"]), name)
+        pinned = _targets(pins.get(without_folders(name)), len(plan.recipe.classes))
+        answer, confidence, right, failed = (
+            judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
+        )
+        told = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
+        for row in rows:
+            found = [row[column] for column in told]
+            # A label of no class is told elsewhere.
+            targets = pinned if row["label"] in range(len(plan.recipe.classes)) else None
+            if failed not in told and row.get(failed) is not None:
+                faults.add(failed, row["key"], f"{failed} is {shown_value(row[failed])}, expected none")
+            # An image whose scores are no numbers may still have been looked at.
+            if all(value is None for value in found):
+                if rule is not None and row["object_score"] is not None:
+                    faults.add(answer, row["key"], f"{answer} is none, expected the judge's answer")
+            elif rule is None:
+                faults.add(answer, row["key"], f"{answer} is {shown_value(row[answer])}, expected none")
+            elif None in found or not 0 < row[confidence] <= 1:
+                faults.add(
+                    confidence, row["key"], f"{confidence} is {shown_value(row[confidence])}, expected a probability"
+                )
+            elif targets is not None and row[right] != (row[answer] in targets[row["label"]]):
+                faults.add(right, row["key"], f"{right} is {shown_value(row[right])}, which the answer contradicts")
+            elif targets is not None and failed in told:
+                told_by_first = _told_by_first(rule or TOP1, row[answer], row["label"], plan.recipe.classes, targets)
+                if told_by_first is not None and row[failed] != told_by_first:
+                    faults.add(
+                        failed, row["key"], f"{failed} is {shown_value(row[failed])}, which the answer contradicts"
+                    )
+
+
+def _told_by_first(
+    rule: str, answer: int, label: int, classes: Sequence[RecipeClass], targets: Sequence[Sequence[int]]
+) -> bool | None:
+    """Whether a judge fails, where its first answer decides it, which alone is recorded; None where it does not."""
+    asked = answered_class(rule)
+    if asked is not None:
+        given = next((one.label for one in classes if one.id == asked), None)
+        return None if given is None else label != given and answer in targets[given]
+    kin = [one.label for one in classes if one.parent == classes[label].parent] if rule == PARENT else [label]
+    return False if any(answer in targets[one] for one in kin) else None
+
+
+def _targets(pin: Mapping[str, Any] | None, classes: int) -> Sequence[Sequence[int]] | None:
+    """The right answers by label; None where the lock does not tell them."""
+    targets = pin.get("targets") if isinstance(pin, Mapping) else None
+    sound = isinstance(targets, list) and len(targets) == classes and all(isinstance(own, list) for own in targets)
+    return targets if sound else None
+
+
+def check_measured(rows: Sequence[Row], plan: Plan, faults: RowFaults) -> None:
+    """Rows of one cell. The numbers themselves are taken on trust, as scores and judges' answers are."""
+    known = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
+    for row in rows if known else ():
+        asked = {name: ends for rule in plan.shift(row["shift"]).keep for name, ends in rule.measures.items()}
+        for name in sorted(known):
+            value = row[name]
+            if value is None:
+                # An image whose scores are no numbers may still have been measured.
+                wrong = name in asked and row["object_score"] is not None
+            else:
+                wrong = name not in asked or not asked[name][0] <= value <= asked[name][1]
+            if wrong:
+                expected = f"from {asked[name][0]} to {asked[name][1]}" if name in asked else "none"
+                faults.add(name, row["key"], f"{name} is {shown_value(value)}, expected {expected}")

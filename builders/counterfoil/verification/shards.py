@@ -4,32 +4,112 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tarfile
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.dataset.faults import told_in_one_line
 from counterfoil.errors import CounterfoilError
-from counterfoil.store.decoding import FORMATS
+from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, open_image
+from counterfoil.store.documents import in_one_line, told
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
 from counterfoil.store.receipts import filled_of
-from counterfoil.store.rows import TableForm
-from counterfoil.verification.forms import form_fault
-from counterfoil.verification.images import Sizes, look_at_all, size_fault
-from counterfoil.verification.judged import JudgePins
+from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
 from counterfoil.verification.problems import ProblemsFound
-from counterfoil.verification.row_faults import Row, RowFaults
-from counterfoil.verification.rows import TableCheck, check_candidates, expected_rows, planned_rows, shared_columns
+from counterfoil.verification.rows import (
+    JudgePins,
+    Row,
+    RowFaults,
+    TableCheck,
+    check_candidates,
+    expected_rows,
+    planned_rows,
+    shared_columns,
+)
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan, Shard
+    from counterfoil.recipe import Recipe
     from counterfoil.screen import Thresholds
     from counterfoil.store import Receipt
 
+
 _MOST_PLANNED = 100_000
+
+
+_FEATURES = b"huggingface"
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an encoded image is; `fault` says why it does not decode, and then the rest is empty."""
+
+    format: str = ""
+    size: tuple[int, int] = (0, 0)
+    mode: str = ""
+    fault: str | None = None
+
+
+def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
+    """Decode an image to its last pixel; one whose header says another `size` is not decoded, for that is told."""
+    try:
+        with open_image(encoded) as picture:
+            look = Look(picture.format or "", picture.size, picture.mode)
+            if size is None or picture.size == size:
+                load_image(picture)
+            return look
+    except UnreadableImage as error:
+        return Look(fault=str(error))
+
+
+def look_at_all(encoded: Sequence[Any], pool: Executor, size: tuple[int, int] | None = None) -> list[Look]:
+    """`look_at` for each, in order."""
+    return list(pool.map(look_at, encoded, repeat(size)))
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The images of one size in one file: how many, and the first of them."""
+
+    key: str
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Sizes:
+    """The sizes of images seen: where a recipe leaves the size to the generator, all are as most of them are."""
+
+    seen: dict[tuple[int, int], dict[str, _Seen]] = field(default_factory=dict)
+
+    def add(self, size: tuple[int, int], path: str, key: str) -> None:
+        self.seen.setdefault(size, {}).setdefault(path, _Seen(key)).count += 1
+
+    def odd(self) -> list[tuple[str, str]]:
+        """(file, what is wrong) for each file with images of another size than most."""
+        if len(self.seen) < 2:
+            return []
+        totals = {size: sum(seen.count for seen in files.values()) for size, files in self.seen.items()}
+        usual = max(totals, key=lambda size: (totals[size], size))
+        return [
+            (path, f"is wrong in {seen.key}: {size_fault(size, usual)}{_more(seen.count - 1)}")
+            for size, files in self.seen.items()
+            if size != usual
+            for path, seen in files.items()
+        ]
+
+
+def size_fault(size: tuple[int, int], expected: tuple[int, int]) -> str:
+    return f"its image is {size[0]}×{size[1]}, expected {expected[0]}×{expected[1]}"
+
+
+def _more(count: int) -> str:
+    return f" (and {count} more like it)" if count else ""
 
 
 @dataclass(slots=True)
@@ -216,10 +296,56 @@ def decode_images(
 def unreadable(error: Exception, path: Path) -> str:
     """What is said of a file whose reader raised this."""
     if isinstance(error, CounterfoilError):
-        return told_in_one_line(error, path)
+        return in_one_line(told(error, path))
     shown = " ".join(str(error).split())[:200]
     return f"cannot be read: {type(error).__name__}" + (f": {shown}" if shown else "")
 
 
 def _encoded(row: Row) -> Any:
     return (row["image"] or {}).get("bytes")
+
+
+def form_fault(path: Path, what: What, recipe: Recipe) -> str | None:
+    """What is wrong with a file's columns, features or members; whatever its reader raises where it is damaged."""
+    return _tar_fault(path, what, recipe) if path.suffix == ".tar" else _parquet_fault(path, what, recipe)
+
+
+def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
+    import pyarrow.parquet as pq
+
+    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    expected = arrow_schema(what, names, TableForm.of(recipe))
+    found = pq.read_schema(path)
+    if not found.remove_metadata().equals(expected.remove_metadata()):
+        wrong = [f"{field.name} ({field.type})" for field in found if field not in expected.remove_metadata()]
+        lacking = [name for name in expected.names if name not in found.names]
+        return (
+            f"has other columns than its table: {_listed(wrong) or 'none wrong'}; lacking: {_listed(lacking) or 'none'}"
+        )
+    declared = (found.metadata or {}).get(_FEATURES)
+    if declared is None or json.loads(declared) != json.loads((expected.metadata or {})[_FEATURES]):
+        return "declares other features or class names than the recipe's"
+    return None
+
+
+def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
+    from counterfoil.store.shard_files import tar_columns
+
+    # A member that is there twice would hide the other from some readers and not from others.
+    with tarfile.open(path, "r:") as tar:
+        times = Counter(member.name for member in tar)
+    repeated = [name for name, count in times.items() if count > 1]
+    if repeated:
+        return f"has members more than once: {_listed(repeated)}"
+    found, expected = set(tar_columns(path)), set(column_types(what, TableForm.of(recipe)))
+    if found != expected:
+        wrong, lacking = sorted(found - expected), sorted(expected - found)
+        return (
+            f"has other columns than its table: {_listed(wrong) or 'none wrong'}; lacking: {_listed(lacking) or 'none'}"
+        )
+    return None
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

@@ -7,28 +7,37 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset import StandingDataset, read_dataset
 from counterfoil.errors import UserError
 from counterfoil.hub import locate_dataset
 from counterfoil.progress import report
-from counterfoil.store.documents import document_bytes
+from counterfoil.store import Receipt, StoredFile
+from counterfoil.store.documents import differences, document_bytes, in_one_line
 from counterfoil.store.inside import read_inside
-from counterfoil.store.layout import CROISSANT, LOCK, MANIFEST, RECIPE, ROWS, TIMM_INFO, What, parse_shard_path
-from counterfoil.store.manifest import manifest_document
+from counterfoil.store.layout import (
+    CROISSANT,
+    LOCK,
+    MANIFEST,
+    RECEIPTS,
+    RECIPE,
+    ROWS,
+    TIMM_INFO,
+    WHATS,
+    What,
+    parse_shard_path,
+    shard_paths,
+)
+from counterfoil.store.manifest import Entry, FileCheck, check_files, difference, manifest_document
 from counterfoil.store.reading import no_dataset
-from counterfoil.store.timm_info import timm_info
-from counterfoil.store.verify import FileCheck, check_files
+from counterfoil.store.receipts import receipt_faults, standing_shards, timm_info
 from counterfoil.verification.card_counts import check_card, check_croissant
-from counterfoil.verification.problems import ProblemsFound, Repairs
-from counterfoil.verification.receipts import read_shard_receipts
+from counterfoil.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
 from counterfoil.verification.rerendering import Rerenderer, choose_rows, pinned_generator, tell_differences
-from counterfoil.verification.results import Rerendered, Verification
 from counterfoil.verification.shards import ShardCheck, decode_images
 
 if TYPE_CHECKING:
-    from counterfoil.store import Receipt
     from counterfoil.verification.rerendering import PinnedGenerator
 
 
@@ -147,7 +156,7 @@ class _Reading:
             check = ShardCheck(
                 self.directory,
                 plan,
-                self.described.thresholds,
+                self.described.read_thresholds,
                 self.described.prompts_known,
                 self.files.found,
                 self.findings,
@@ -204,3 +213,91 @@ class _Reading:
         done = renderer.render(chosen)
         tell_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
         return done
+
+
+def read_shard_receipts(
+    directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
+) -> dict[tuple[str, int], Receipt]:
+    """The receipts that can be relied on, by group and shard number, in the plan's order where there is a plan.
+
+    Receipts that are missing, damaged, of another dataset or of no shard, and files that are not as their receipt
+    says, go to `findings`.
+    """
+    plan, output = described.plan, None if described.recipe is None else described.recipe.output
+    split, format = (None, None) if output is None else (output.split, output.format)
+    hashes = _hashes(described)
+    receipts: dict[tuple[str, int], Receipt] = {}
+    known: set[str] = set()
+    for stands in standing_shards(directory, () if plan is None else plan.shards):
+        if plan is not None and stands.shard is None:
+            continue
+        known.add(stands.path)
+        if stands.path not in files.found:
+            if not findings.is_damaged(stands.path):
+                findings.add(stands.path, "is missing")
+            continue
+        changed = findings.is_damaged(stands.path)
+        faults = [in_one_line(stands.unreadable)] if stands.unreadable else []
+        if stands.receipt is not None:
+            faults = list(receipt_faults(stands, hashes, split, format))
+        for fault in faults:
+            findings.add(stands.path, fault)
+        if stands.receipt is None or changed or faults:
+            continue
+        receipts[stands.receipt.group, stands.receipt.shard] = stands.receipt
+        for file in stands.receipt.files:
+            _check_file(file, stands.path, files.found, findings)
+    for path in files.found:
+        if plan is not None and path.startswith(f"{RECEIPTS}/") and path not in known:
+            findings.unexpected(path, "is unexpected: the plan has no such shard")
+    _refuse_strays(receipts.values(), described, files, findings)
+    _note_mixed(receipts.values(), described, findings)
+    return receipts
+
+
+def _check_file(file: StoredFile, receipt: str, found: Mapping[str, Entry], findings: ProblemsFound) -> None:
+    if findings.is_damaged(file.path):
+        return
+    if file.path not in found:
+        findings.add(file.path, "is missing")
+    elif what := difference(found[file.path], file.size, file.sha256):
+        findings.add(file.path, f"{what} by {receipt}")
+
+
+def _hashes(described: StandingDataset) -> dict[str, str]:
+    """What the hashes of receipts must be: the lock's, or where that is damaged those that the recipe gives."""
+    if described.lock is not None:
+        return dict(described.lock.hashes)
+    if described.recipe is not None:
+        return {"plan": described.recipe.plan_hash, "screen": described.recipe.screen_hash}
+    return {}
+
+
+def _refuse_strays(receipts: Any, described: StandingDataset, files: FileCheck, findings: ProblemsFound) -> None:
+    """Files in the folders of shards that no receipt lists, and no receipt that is damaged may have listed."""
+    listed = {file.path for receipt in receipts for file in receipt.files}
+    planned = set()
+    if described.plan is not None and described.recipe is not None:
+        output, have = described.recipe.output, {(receipt.group, receipt.shard) for receipt in receipts}
+        for shard in described.plan.shards:
+            if (shard.group, shard.number) not in have:
+                planned |= set(shard_paths(shard.group, output.split, shard.number, shard.of, output.format).values())
+    for path in files.found:
+        if path.partition("/")[0] in WHATS and path not in listed | planned and described.plan is not None:
+            findings.unexpected(path, "is unexpected: no receipt lists it")
+
+
+def _note_mixed(receipts: Any, described: StandingDataset, findings: ProblemsFound) -> None:
+    """Shards that another stack rendered: no damage, and the card tells of them too."""
+    if described.lock is None:
+        return
+    shards: dict[tuple[str, ...], int] = {}
+    for receipt in receipts:
+        lines = tuple(differences(described.lock.stack, receipt.stack))
+        if lines:
+            shards[lines] = shards.get(lines, 0) + 1
+    for lines, count in shards.items():
+        findings.note(
+            f"{count} shard{'s were' if count > 1 else ' was'} rendered by another stack than {LOCK} names (“there”):"
+            f" {'; '.join(lines)}"
+        )

@@ -26,7 +26,7 @@ from counterfoil.report.results import Results
 from counterfoil.sources import LabelledImages
 from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
-from counterfoil.store.results import read_results
+from counterfoil.store.sealed_folder import read_results
 
 EACH = 24
 LONE_RED = "prompts.shifts.lone={prompt: 'a photo of a {class} alone', caption: 'alone', classes: ['00'], kind: light}"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.evaluation.subject import Subject
-from counterfoil.keep.failure_names import PARENT, TOP1, TOP3
+from counterfoil.keep.misclassified import PARENT, TOP1, TOP3
 from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.report.results import ResultRow, row

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.keep.failure_names import TOP1
+from counterfoil.keep.misclassified import TOP1
 from counterfoil.mining.findings_layer import laid_over, seed_for
 from counterfoil.recipe import layer_text
 from counterfoil.recipe.names import derived_name, without_folders

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from counterfoil.engines.lost_workers import (
+from counterfoil.engines.executor import (
     MOST_DEATHS_A_WORKER,
     MOST_DEATHS_OF_AN_ITEM,
     MOST_UNREADY,
