@@ -13,15 +13,16 @@ import pytest
 
 from counterfoil import engines
 from counterfoil.building import BuildProgress
-from counterfoil.building.workers import ShardFiles, write_collected
+from counterfoil.building.workers import ShardFiles, SpansToCollect, write_collected
 from counterfoil.engines import EngineChoice, Event, Work
 from counterfoil.engines.engine import Item, Result
+from counterfoil.engines.executor import named
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
-from counterfoil.store import ShardWriter, directory_lock
+from counterfoil.store import Receipt, ShardWriter, directory_lock
 from counterfoil.store.layout import LOCK
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts
@@ -169,3 +170,34 @@ def test_what_another_machine_makes_is_written_here(
     assert [each.images_done for each in told] == sorted(each.images_done for each in told)
     assert (told[-1].images_done, told[-1].shards_done) == (24, SHARDS)
     assert not list(out.rglob("*.tmp"))
+
+
+# Shards that come back from workers: only what was asked for is written, and what came is not asked for again.
+
+
+PLAN = make_plan(load_recipe("wardrobe-mini"), None)
+FIRST = PLAN.shards[:3]
+NOTHING = Receipt(FIRST[0].group, FIRST[0].number, FIRST[0].of, {}, {}, (), {}, {})
+
+
+@pytest.mark.parametrize("change", [{"group": "../elsewhere"}, {"shard": 1_000}, {"of": 1_000}], ids=str)
+def test_a_shard_that_nobody_asked_for_is_not_written(change: dict, tmp_path: Path) -> None:
+    directory = tmp_path / "dataset"
+    directory.mkdir()
+    (directory / LOCK).touch()
+    writer = ShardWriter.of_plan(directory, PLAN, {}, {})
+    with pytest.raises(RunFailure, match="a shard that nobody asked for"):
+        asked = {(shard.group, shard.number, shard.of) for shard in FIRST}
+        write_collected(writer, ShardFiles(replace(NOTHING, **change), {}), asked)
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [Path("dataset") / LOCK]
+
+
+def test_a_span_that_is_asked_for_again_comes_with_what_is_here_already() -> None:
+    spans = SpansToCollect([tuple(FIRST[:2]), tuple(FIRST[2:])])
+    assert len(spans) == 2
+    assert spans[0].came == {}
+    spans.note(FIRST[0].id, NOTHING)
+    again = spans[0]
+    assert again.came == {FIRST[0].id: NOTHING}
+    assert spans[1].came == {}
+    assert named(again) == f"{FIRST[0].id}, {FIRST[1].id}"

@@ -21,7 +21,7 @@ from counterfoil.models.clip import load_clip
 from counterfoil.plan import Sample
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.regeneration import regenerate_dataset
-from counterfoil.store.reading import read_rows
+from counterfoil.store import read_rows
 from counterfoil.verification import verify
 from driven import given_up
 from miniature_pipelines import EMBEDDING, kandinsky, stable_diffusion_1, stable_unclip

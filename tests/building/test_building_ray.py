@@ -17,7 +17,7 @@ from counterfoil.progress import listening
 if sys.platform == "win32":
     pytest.skip("needs POSIX signals", allow_module_level=True)
 
-from test_building_killed import PATIENCE, shards_done, wait_for
+from test_building_resume import PATIENCE, shards_done, wait_for
 
 import warm
 from counterfoil import __version__

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import psutil
 import pytest
 from garments import GARMENT_CLASSES, garment_folder
+from PIL import Image
 
+import warm
+from counterfoil.building import shard as shard_making
+from counterfoil.building.build_dataset import BuildProgress
+from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.errors import UserError
-from counterfoil.progress import listening
-from counterfoil.store.reading import read_receipts
-from tiny_builds import SHARDS, published, tiny
+from counterfoil.generate import encode_image, encoding_threads
+from counterfoil.generate.pictures import DrawnAhead
+from counterfoil.models.clip import load_clip
+from counterfoil.plan import Plan, Sample, make_plan
+from counterfoil.progress import Stage, listening
+from counterfoil.recipe import load_recipe
+from counterfoil.screen import Scorer, ScreenDoubts, Thresholds
+from counterfoil.store import Candidate
+from counterfoil.store.manifest import verify_files
+from counterfoil.store.reading import read_receipts, read_rows
+from counterfoil.tokens.learn_tokens import TokenProgress
+from tiny_builds import SHARDS, SHIFTS, TINY, build_arguments, command, images, published, tiny
 
 
 @pytest.fixture
@@ -134,3 +160,283 @@ def test_thresholds_are_not_computed_again_and_the_input_dataset_may_be_gone(tmp
     assert published(out) == before
     with pytest.raises(UserError):
         tiny(tmp_path / "other", *changes)
+
+
+# Same bytes: however many workers, whatever else is in the recipe, a sample's image is the same.
+
+
+def test_a_build_is_whole(undisturbed: Path) -> None:
+    assert verify_files(undisturbed) == []
+    keys = [row["key"] for row in read_rows(undisturbed, columns=["key"])]
+    expected = [f"{shift}_{cls}_{i:06d}" for shift in SHIFTS for cls in ("00", "05", "08") for i in range(2)]
+    assert keys == expected
+    assert [row["key"] for row in read_rows(undisturbed, columns=["key"], what="candidates")] == expected
+    assert len(read_receipts(undisturbed)) == SHARDS
+    for content in images(undisturbed).values():
+        with Image.open(io.BytesIO(content)) as picture:
+            assert (picture.size, picture.mode, picture.format) == ((32, 32), "RGB", "PNG")
+    assert len(set(images(undisturbed).values())) == len(keys)
+
+
+def test_two_worker_processes_make_the_same_directory(undisturbed: Path, tmp_path: Path) -> None:
+    heard: list[BuildProgress | TokenProgress | Stage | ScreenDoubts] = []
+    with listening(heard.append):
+        result = tiny(tmp_path / "dataset", workers=2)
+    assert published(tmp_path / "dataset") == published(undisturbed)
+    assert (result.shards_made, result.images_made) == (SHARDS, 24)
+    builds = [told for told in heard if isinstance(told, BuildProgress)]
+    assert builds == heard
+    assert (builds[0].shards_done, builds[-1].shards_done) == (0, SHARDS)
+    assert builds[-1].images_done == 24
+    for before, after in pairwise(builds):
+        assert before.shards_done <= after.shards_done
+        assert before.images_done <= after.images_done
+
+
+def test_nothing_published_tells_where_it_was_made(undisturbed: Path) -> None:
+    for path, content in published(undisturbed).items():
+        assert str(undisturbed).encode() not in content, path
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # Other neighbours in full batches, and a class alone in a short one that is padded.
+        ["source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt, source_label: 0}]"],
+        # A shift more and shards of another size: cells meet in other batches, and full batches become short.
+        ["prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}", "output.rows_per_shard=2"],
+    ],
+    ids=["fewer classes", "one more shift"],
+)
+def test_other_cells_leave_every_image_as_it_was(changes: list[str], undisturbed: Path, tmp_path: Path) -> None:
+    tiny(tmp_path / "dataset", *changes)
+    before, after = images(undisturbed), images(tmp_path / "dataset")
+    shared = before.keys() & after.keys()
+    assert len(shared) >= 16
+    assert len(shared) < max(len(before), len(after))
+    assert all(before[key] == after[key] for key in shared)
+
+
+def test_rejected_images_are_kept_apart(undisturbed: Path, screened: Path, half_threshold: float) -> None:
+    rows = list(read_rows(screened, what="candidates"))
+    reasons = {row["key"]: row["reason"] for row in rows}
+    assert {row["key"]: row["object_score"] >= half_threshold for row in rows} == {
+        key: reason == "accepted" for key, reason in reasons.items()
+    }
+    assert set(reasons.values()) == {"accepted", "low_object"}
+    kept = {row["key"] for row in read_rows(screened, columns=["key"])}
+    rejected = {row["key"] for row in read_rows(screened, columns=["key"], what="rejected")}
+    assert kept == {key for key, reason in reasons.items() if reason == "accepted"}
+    assert rejected == reasons.keys() - kept
+    # The screen decides which images are kept, never what they look like.
+    assert images(screened) == images(undisturbed)
+    assert "embedding" not in rows[0]
+    assert not list(read_rows(undisturbed, what="rejected"))
+
+
+def test_stored_embeddings_give_the_stored_scores(undisturbed: Path) -> None:
+    clip = load_clip("lab:clip")
+    name = {"00": "t-shirt", "05": "sandal", "08": "bag"}
+    captions = {"in_the_snow": "a photo in the snow", "red": "a photo red"}
+    for row in read_rows(undisturbed):
+        embedding = np.asarray(row["embedding"], np.float64)
+        assert np.linalg.norm(embedding) == pytest.approx(1, abs=1e-6)
+        thing = "a {}" if row["shift"] == "pencil_sketch" else "a photo of a {}"
+        text = clip.embed_texts([thing.format(name[row["class_id"]])])[0]
+        assert row["object_score"] == np.float32(embedding @ text.astype(np.float64))
+        if row["shift"] in captions:
+            text = clip.embed_texts([captions[row["shift"]]])[0]
+            assert row["shift_score"] == np.float32(embedding @ text.astype(np.float64))
+        assert (row["shift_score"] is None) == (row["shift"] == "base")
+
+
+def test_paired_samples_share_their_noise_and_independent_ones_do_not(undisturbed: Path, tmp_path: Path) -> None:
+    seeds = {row["key"]: row["seed"] for row in read_rows(undisturbed, columns=["key", "seed"])}
+    assert seeds["base_00_000001"] == seeds["red_00_000001"] != seeds["red_00_000000"]
+    one = "source.classes=[{id: '00', name: t-shirt, source_label: 0}]"
+    tiny(tmp_path / "dataset", one, "samples.noise=independent", "samples.candidates=1")
+    independent = {row["key"]: row["seed"] for row in read_rows(tmp_path / "dataset", columns=["key", "seed"])}
+    assert len(set(independent.values())) == len(independent) == len(SHIFTS)
+
+
+# The real command, ended by SIGKILL or Ctrl-C at several moments, goes on to the bytes of an undisturbed run.
+
+
+if sys.platform == "win32":
+    pytest.skip("needs POSIX signals", allow_module_level=True)
+
+PATIENCE = 600.0  # seconds; generous, since the machines that run these are busy ones
+
+
+@contextmanager
+def running_build(out: Path) -> Iterator[warm.Running]:
+    """The command with two workers, in a process group of its own."""
+    words, environment = command(*build_arguments(out, workers=2))
+    with warm.start(words, environment, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+class DoneBefore(Exception):
+    """The build was done before what was waited for."""
+
+
+def wait_for(condition: Callable[[], bool], process: warm.Running | None = None) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        if process is not None and process.poll() is not None:
+            told = f"the build ended by itself with {process.returncode}: {process.communicate()[1]}"
+            assert process.returncode == 0, told
+            raise DoneBefore(told)
+        time.sleep(0.02)
+
+
+def shards_done(out: Path) -> int:
+    return len(list((out / "receipts").glob("*.json"))) if (out / "receipts").is_dir() else 0
+
+
+def workers_of(process: warm.Running) -> list[psutil.Process]:
+    """Worker processes, which are forked from a child of the build."""
+    try:
+        return [worker for child in psutil.Process(process.pid).children() for worker in child.children()]
+    except psutil.Error:
+        return []
+
+
+def ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_killed_builds_go_on_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    done_at_kills = []
+    # While workers load; amid the first shards; and amid the later ones.
+    for least in (0, 2, 4):
+        shards_at_start = shards_done(out)
+        with running_build(out) as process:
+            try:
+                wait_for(lambda: len(workers_of(process)) == 2 and (out / "lock.json").exists(), process)
+                wait_for(lambda at=least: shards_done(out) >= at, process)
+            except DoneBefore:  # of so few shards one worker may make all, and then none is started
+                assert SHARDS - shards_at_start < 4
+                break
+            workers = workers_of(process)
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            wait_for(lambda ws=workers: all(ended(worker) for worker in ws))
+            assert "Traceback" not in process.communicate()[1]
+        done_at_kills.append(shards_done(out))
+        assert not (out / "README.md").exists()
+        assert not (out / "manifest.json").exists()
+    assert len(done_at_kills) >= 2 and done_at_kills[1] >= 2
+    assert done_at_kills == sorted(done_at_kills), "a finished shard is never lost"
+    left = SHARDS - shards_done(out)
+    assert tiny(out).shards_made == left
+    assert published(out) == published(undisturbed)
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_ctrl_c_says_so_and_keeps_what_is_done(undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    # While workers start, when Python itself would answer with a traceback; and amid the work.
+    for least in (0, 3):
+        with running_build(out) as process:
+            wait_for(lambda: len(workers_of(process)) == 2, process)
+            wait_for(lambda at=least: shards_done(out) >= at, process)
+            workers = workers_of(process)
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 130, said
+            assert "Traceback" not in said
+            assert "KeyboardInterrupt" not in said
+            assert "run the same command again" in said
+            wait_for(lambda ws=workers: all(ended(worker) for worker in ws))
+        assert not (out / "README.md").exists()
+    assert 3 <= shards_done(out) <= SHARDS
+    tiny(out)
+    assert published(out) == published(undisturbed)
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_a_second_build_is_refused_while_one_runs(tmp_path: Path) -> None:
+    from counterfoil.errors import UserError
+
+    out = tmp_path / "dataset"
+    with running_build(out) as process:
+        wait_for(lambda: (out / ".counterfoil" / "lock.pid").exists() and (out / "lock.json").exists(), process)
+        with pytest.raises(UserError, match=f"in use by another process.*{process.pid}"):
+            tiny(out)
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_build_goes_on_without_a_killed_worker_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    with running_build(out) as process:
+        wait_for(lambda: len(workers_of(process)) == 2, process)
+        worker = workers_of(process)[0]
+        worker.suspend()  # so that it surely has a shard when it dies; one that goes on may just have handed it in
+        wait_for(lambda: shards_done(out) >= 1, process)
+        worker.kill()
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, said
+        assert "Traceback" not in said
+        assert "was ended by SIGKILL" in said
+    assert published(out) == published(undisturbed)
+    assert not list(out.rglob("*.tmp"))
+
+
+# However many threads encode, a shard has the same rows and the same bytes.
+
+
+class Noise:
+    """DrawnAhead of each sample's own noise; one of every batch is none."""
+
+    def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
+        drawn: list[Any] = [
+            np.random.default_rng(sample.seed).integers(0, 256, (32, 32, 3), dtype=np.uint8) for sample in samples
+        ]
+        return lambda: [None, *drawn[1:]]
+
+
+def _made(plan: Plan, scorer: Scorer, encoders: int) -> list[Candidate]:
+    entries = {
+        shift.name: {cls.id: {"value": -1.0, "percentile": None, "n": 0, "source": "x"} for cls in plan.recipe.classes}
+        for shift in plan.recipe.all_shifts()
+    }
+    renderer: Any = Noise()
+    maker = ShardMaker(plan, renderer, scorer, Thresholds(entries, entries), encoders=encoders)
+    try:
+        made = [one for one in maker.make([plan.shards[0]]) if isinstance(one, Made)]
+        return [candidate for one in made for candidate in one.candidates]
+    finally:
+        maker.close()
+
+
+def test_threads_that_encode_change_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(load_recipe("wardrobe-mini", list(TINY)))
+    scorer = Scorer.for_plan(load_clip("lab:clip"), plan)
+    names: set[str] = set()
+
+    def watched(*arguments: Any) -> bytes:
+        names.add(threading.current_thread().name)
+        return encode_image(*arguments)
+
+    monkeypatch.setattr(shard_making, "encode_image", watched)
+    alone = _made(plan, scorer, 1)
+    assert {name.partition("_")[0] for name in names} == {"screen"}
+    names.clear()
+    together = _made(plan, scorer, 3)
+    assert {name.partition("_")[0] for name in names} == {"encode"}
+    assert [candidate.image is None for candidate in alone] == [True, False, False, False]
+    assert together == alone
+
+
+def test_a_cpu_worker_encodes_alone() -> None:
+    assert encoding_threads("cpu") == 1

@@ -11,19 +11,30 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import counterfoil.building.chosen_rows as retrieved_rows
 import warm
-from counterfoil.building import build
+from counterfoil.building import BuildResult, build
+from counterfoil.building.chosen_rows import rows_of_pool
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
+from counterfoil.generate import PoolRows
+from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.wardrobe import load_wardrobe
-from counterfoil.recipe import load_recipe
+from counterfoil.lab.world import render
+from counterfoil.models.clip import load_clip
+from counterfoil.plan import Retrieved
+from counterfoil.recipe import load_recipe, prompt_for
+from counterfoil.recipe.rows_table import RetrievedRow
 from counterfoil.regeneration.regenerate_dataset import regenerate
+from counterfoil.sources.pool import pin_pool
+from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment
-from tiny_builds import CLASSES, command, killed, published
+from support.images import encoded
+from tiny_builds import CLASSES, command, killed, published, run_command
 
 REPO = "someone/rows"
 # Labels of the wardrobe go round: row r is of class r % 10.
@@ -189,3 +200,294 @@ def test_it_is_evaluated_and_published(chosen: Path, loopback: LoopbackHub, tmp_
         splits = reader.rows(REPO, columns=["key", "source_row"])
     read = {row["key"]: row["source_row"] for rows in splits.values() for row in rows}
     assert read == {row["key"]: row["source_row"] for row in rows_of(chosen)}
+
+
+# Images of a pool that CLIP finds nearest to each prompt: chosen once, none twice, and then a dataset like any.
+
+
+POOL = "someone/retrieved"
+CANDIDATES = 3
+# Scenes of the pool: sandals, t-shirts and bags, half of them red.
+SCENES = [10 * number + label for number in range(10) for label in (0, 5, 8)]
+COPIES, BROKEN, EMPTY = {len(SCENES): 4, len(SCENES) + 1: 4}, len(SCENES) + 2, len(SCENES) + 3
+RETRIEVAL = (
+    CLASSES,
+    "description=Garments that were found",
+    "tokens=null",
+    "prompts.shifts={}",
+    "prompts.shifts.red={prompt: 'a photo of a red {class}', caption: 'a photo red', kind: colour}",
+    "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1}",
+    f"samples={{candidates: {CANDIDATES}, seed: 0, noise: independent}}",
+    "output={format: parquet, rows_per_shard: 3}",
+    "generator={kind: retrieve, model: null, steps: null, guidance: null, batch_size: 4, license_column: terms}",
+)
+
+
+def scene(number: int) -> np.ndarray:
+    chosen = unbiased_scene(number)
+    return render(chosen.shifted("red") if number // 10 % 2 else chosen)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set of images without labels: copies of one, a file that is no image and a row without one among them."""
+    files: list[bytes | None] = [encoded(scene(number)) for number in SCENES]
+    files += [*(files[row] for row in COPIES.values()), b"no image", None]
+    cells = [{"bytes": one, "path": None} if one is not None else None for one in files]
+    terms = [f"licence {row}" for row in range(len(cells))]
+    features = datasets.Features({"image": datasets.Image(), "terms": datasets.Value("string")})
+    folder = tmp_path_factory.mktemp("pools") / "pool"
+    datasets.Dataset.from_dict({"image": cells, "terms": terms}, features=features).save_to_disk(str(folder))
+    return folder
+
+
+def retrieved_build(pool: Path, out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildResult:
+    settings = [*RETRIEVAL, f"generator.dataset={pool}", *changes]
+    return build("wardrobe-mini", out, overrides=settings, device="cpu", workers=workers, **options)
+
+
+@pytest.fixture(scope="module")
+def dataset(pool: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BuildResult]:
+    out = tmp_path_factory.mktemp("retrieved") / "dataset"
+    return out, retrieved_build(pool, out)
+
+
+def rows_retrieved(directory: Path, *columns: str) -> list[dict[str, Any]]:
+    form = TableForm.of(load_recipe(directory))
+    names = ["key", "shift", "class_id", "index", "source_row", "retrieval_rank", "retrieval_score", *columns]
+    return [row for receipt in read_receipts(directory) for row in read_shard(directory, receipt, names, "data", form)]
+
+
+def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(dataset: tuple[Path, BuildResult]) -> None:
+    """Compared with whole orders of the pool by a CLIP that is asked here, image by image."""
+    recipe, clip = load_recipe(dataset[0]), load_clip("lab:clip")
+    images = clip.embed_images([Image.fromarray(scene(number)) for number in SCENES], 1).astype(np.float64)
+    cells = [(shift, cls) for shift in recipe.all_shifts() for cls in recipe.classes]
+    texts = clip.embed_texts([prompt_for(shift, cls) or "" for shift, cls in cells]).astype(np.float64)
+    scores = texts @ images.T
+    orders = np.argsort(-scores, axis=1)
+    expected, taken = {}, set()
+    for turn in range(CANDIDATES):
+        for place, (shift, cls) in enumerate(cells):
+            rank, row = next((rank, row) for rank, row in enumerate(orders[place].tolist(), 1) if row not in taken)
+            taken.add(row)
+            expected[shift.name, cls.id, turn] = row, rank, pytest.approx(scores[place, row], abs=1e-3)
+    found = {
+        (row["shift"], row["class_id"], row["index"]): (
+            row["source_row"],
+            row["retrieval_rank"],
+            row["retrieval_score"],
+        )
+        for row in rows_retrieved(dataset[0])
+    }
+    assert found == expected
+    assert any(rank > 1 + index for (_, _, index), (_, rank, _) in found.items()), "nobody had to go further"
+
+
+def test_no_image_is_there_twice(dataset: tuple[Path, BuildResult]) -> None:
+    rows = rows_retrieved(dataset[0], "image", "license", "prompt")
+    assert len(rows) == 2 * 3 * CANDIDATES
+    assert len({row["source_row"] for row in rows}) == len({row["image"]["bytes"] for row in rows}) == len(rows)
+    assert not {row["source_row"] for row in rows} & {*COPIES, BROKEN, EMPTY}
+    for row in rows:
+        assert np.array_equal(
+            np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))), scene(SCENES[row["source_row"]])
+        )
+        assert row["license"] == f"licence {row['source_row']}"
+        assert ("red" in row["prompt"]) == (row["shift"] == "red")
+
+
+def test_rows_that_nobody_can_take_are_told(dataset: tuple[Path, BuildResult]) -> None:
+    (said,) = dataset[1].notes
+    assert "2 cannot be read and 2 are copies of an earlier one" in said
+
+
+def test_it_is_whole_and_says_what_it_is(dataset: tuple[Path, BuildResult]) -> None:
+    directory = dataset[0]
+    assert verify(directory).problems == ()
+    card, _, its_recipe = (directory / "README.md").read_text().partition("```yaml")
+    assert "kind: retrieve" in its_recipe
+    assert "real images, retrieved from a pool by CLIP" in card
+    assert not [word for word in ("synthetic", "noise", "drawn by", "None of the images") if word in card]
+    assert "| retrieval | `lab:clip`" in card or "| retrieval | lab:clip" in card
+    assert "and the column `license` of each" in card
+    lock = read_lock(directory)
+    assert lock is not None and lock.inputs["models"].keys() == {"retrieval", "screen"}
+    assert lock.inputs["models"]["retrieval"] == lock.inputs["models"]["screen"]
+
+
+def test_nobody_ranks_the_pool_again(
+    dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a killed build had chosen stands, and a dataset that is made again brings its rows along."""
+    settings = [word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)]
+    again = tmp_path / "again"
+    killed(["build", "wardrobe-mini", "--out", str(again), "--workers", "1", "--device", "cpu", *settings], again, 2)
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("the pool is ranked again")
+
+    monkeypatch.setattr(retrieved_rows, "nearest_rows", never)
+    retrieved_build(pool, again)
+    assert published(again) == published(dataset[0])
+    own = [f"generator.dataset={pool}"]
+    made = regenerate(dataset[0], tmp_path / "made", overrides=own, device="cpu", workers=1)
+    assert made.comparison is not None and made.comparison.identical
+    assert published(tmp_path / "made") == published(dataset[0])
+
+
+@pytest.mark.whole
+def test_two_workers_make_the_same_bytes(dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path) -> None:
+    retrieved_build(pool, tmp_path / "two", workers=2)
+    assert published(tmp_path / "two") == published(dataset[0])
+
+
+def test_rows_that_are_lost_are_chosen_again(dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path) -> None:
+    retrieved_build(pool, tmp_path / "lost")
+    (tmp_path / "lost" / "rows.csv").unlink()
+    assert "rows.csv" in {problem.path for problem in verify(tmp_path / "lost").problems}
+    retrieved_build(pool, tmp_path / "lost")
+    assert published(tmp_path / "lost") == published(dataset[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("base,00,", "base,05,"), ("\nred,08,", "\nred,8,"), (",1,0.", ",2,0."), ("rank", "place"), (",0.", ",nan")],
+)
+def test_a_changed_table_is_seen_and_made_from_by_nobody(
+    dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path, old: str, new: str
+) -> None:
+    retrieved_build(pool, tmp_path / "changed")
+    file = tmp_path / "changed" / "rows.csv"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    assert "rows.csv" in {problem.path for problem in verify(tmp_path / "changed").problems}
+    with pytest.raises(CounterfoilError, match=r"rows\.csv"):
+        regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"generator.dataset={pool}"], device="cpu")
+
+
+def test_rows_past_the_end_of_the_pool_are_told_before_any_is_taken(pool: Path) -> None:
+    """A table may be a stranger's, and be pinned by the lock beside it."""
+    recipe = load_recipe("wardrobe-mini", [*RETRIEVAL, f"generator.dataset={pool}"])
+    pin, last = pin_pool(recipe, None), EMPTY
+
+    def taken(*rows: int) -> PoolRows:
+        table = {"base": {"00": [RetrievedRow(row, 1, 0.5) for row in rows]}}
+        return rows_of_pool(recipe, pin, Retrieved.of(table))
+
+    taken(0, last)
+    for beyond in (last + 1, 10**14):
+        with pytest.raises(UserError, match=rf"rows\.csv: 'base' of class '00': found row {beyond}, and") as caught:
+            taken(0, beyond)
+        assert f"has {last + 1} rows" in caught.value.problems[0]
+
+
+def test_a_retrieval_is_cut_again(dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path) -> None:
+    scores = sorted(row["shift_score"] for row in read_rows(dataset[0], columns=["shift_score"]) if row["shift_score"])
+    middle = scores[len(scores) // 2]
+    (tmp_path / "cut.yaml").write_text(f"prompts: {{shifts: {{red: {{threshold: {middle!r}}}}}}}\n")
+    recut(dataset[0], tmp_path / "cut.yaml", tmp_path / "cut")
+    retrieved_build(pool, tmp_path / "fresh", f"prompts.shifts.red.threshold={middle!r}")
+    assert published(tmp_path / "cut") == published(tmp_path / "fresh")
+    assert verify(tmp_path / "cut").problems == ()
+
+
+def test_it_is_evaluated(dataset: tuple[Path, BuildResult], tmp_path: Path) -> None:
+    models = ["lab:resnet10t"]
+    found = evaluate(dataset[0], models, out=tmp_path / "report", device="cpu", min_images_per_class=1)
+    assert not found.results.paired
+
+
+def test_it_is_published_and_made_again_from_there(
+    dataset: tuple[Path, BuildResult], pool: Path, loopback: LoopbackHub, tmp_path: Path
+) -> None:
+    words, environment = command("publish", str(dataset[0]), POOL, "--yes")
+    there = client_environment(loopback, tmp_path / "home", inherited=environment)
+    warm.run(words, there, check=True)
+    columns = ["key", "source_row", "retrieval_rank", "retrieval_score"]
+    with Reader(loopback, tmp_path / "reader") as reader:
+        splits = reader.rows(POOL, columns=columns)
+    found = {row["key"]: [row[name] for name in columns] for rows in splits.values() for row in rows}
+    assert found == {row["key"]: [row[name] for name in columns] for row in rows_retrieved(dataset[0])}
+    arguments = ["build", "--from", POOL, "--out", str(tmp_path / "again"), "--workers", "1", "--device", "cpu"]
+    words, environment = command(*arguments, "--set", f"generator.dataset={pool}")
+    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    assert (tmp_path / "again" / "rows.csv").read_bytes() == (dataset[0] / "rows.csv").read_bytes()
+    assert rows_retrieved(tmp_path / "again", "image") == rows_retrieved(dataset[0], "image")
+
+
+def test_another_pool_of_the_same_name_is_refused(
+    dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "pool"
+    rows: Any = datasets.load_from_disk(str(pool))
+    rows.select(range(20)).save_to_disk(str(other))
+    with pytest.raises(UserError, match="other inputs"):
+        retrieved_build(other, dataset[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (f"samples.candidates={(len(SCENES) + 4) // 6 + 1}", f"has {len(SCENES) + 4} rows, and 36 samples are wanted"),
+        ("prompts.shifts.in_the_snow={prompt: 'a {class} in the snow', classes: ['00', '05']}", None),
+        ("samples.noise=paired", "rows of a pool share no noise, expected independent"),
+        ("tokens={path: lab:tokens}", "a pool is searched by class names, and a CLIP knows no class token"),
+        ("prompts.shifts.red={embedding: {file: a.safetensors}}", "rows of a pool are not drawn from embeddings"),
+        ("generator.guidance=3", "found guidance, expected none with kind retrieve"),
+        ("generator.rows={base: {'00': [1]}}", "found rows, expected none with kind retrieve"),
+        ("generator.license_column=licence", "has no column 'licence'"),
+        ("generator.image_column=picture", "has no column 'picture'"),
+        ("generator.clip={weights: none}", "missing"),
+    ],
+)
+def test_what_cannot_be_retrieved_is_told_before_anything_is_written(
+    pool: Path, change: str, told: str | None, tmp_path: Path
+) -> None:
+    more = [change] if told is not None else [change, "samples.candidates=4"]
+    with pytest.raises(CounterfoilError) as refused:
+        retrieved_build(pool, tmp_path / "out", *more)
+    said = "\n".join(refused.value.problems)
+    if told is None:  # enough rows, and too few images among them
+        assert "30 images: of 34 rows 2 cannot be read, and 2 are copies of another" in said
+        assert "32 samples are wanted" in said
+    else:
+        assert told in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_clip_is_of_the_plan_by_its_name() -> None:
+    named, screens, other = (
+        load_recipe("wardrobe-mini", [*RETRIEVAL, change])
+        for change in ("generator.clip={model: lab:clip}", "name=mini", "generator.clip={model: ./elsewhere/clip}")
+    )
+    assert named.plan_hash == screens.plan_hash != other.plan_hash
+    assert other.plan_document["generator"]["clip"] == {"model": "./clip", "weights": None}
+    assert "elsewhere" not in other.portable_yaml
+
+
+def test_a_pool_of_the_source_itself_is_told() -> None:
+    def told(*changes: str) -> str:
+        return " ".join(retrieved_rows.shared_with_source(load_recipe("wardrobe-mini", [*RETRIEVAL, *changes])))
+
+    assert "have seen these images" in told()
+    assert "have seen these images" in told("generator.dataset=lab:wardrobe")
+    assert "thresholds" in told("generator.split=validation")
+    assert told("generator.split=audit") == told("generator.dataset=someone/photos") == ""
+
+
+def test_check_knows_no_rate_and_fetches_nothing(pool: Path) -> None:
+    settings = [word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)]
+    done = run_command(["check", "wardrobe-mini", *settings])
+    assert done.returncode == 0, done.stderr
+    assert "no rate is known" in done.stdout
+    missing = run_command(["check", "wardrobe-mini", *settings, "--set", "generator.dataset=./nowhere"])
+    assert missing.returncode == 2 and "generator.dataset: there is no folder" in missing.stderr
+
+
+def test_the_command_tells_how_far_it_is(pool: Path, tmp_path: Path) -> None:
+    settings = [word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)]
+    words, environment = command("build", "wardrobe-mini", "--out", str(tmp_path / "out"), "--workers", "1", *settings)
+    done = warm.run(words, environment)
+    assert done.returncode == 0, done.stderr
+    assert "nearest: 18 of 18" in done.stderr

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import diffusers
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
 
+import warm
 from counterfoil.building.inputs import check_generator, resolve_inputs
 from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError
+from counterfoil.models import LAB_WEIGHTS
+from counterfoil.models.diffusion import load_pipeline
+from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from miniature_pipelines import kandinsky, stable_diffusion_2
-from modern_pipelines import flux
-from tiny_builds import tiny
+from counterfoil.store import read_rows
+from miniature_pipelines import WIDTH, kandinsky, stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
+from modern_pipelines import flux, stable_diffusion_3
+from tiny_builds import TINY, command, published, tiny
 
 PIPELINES = {"sd": stable_diffusion_2, "flux": flux, "kandinsky": kandinsky}
 
@@ -191,3 +203,202 @@ def test_the_driver_of_a_cluster_needs_no_gpu_itself(
         resolve_inputs(recipe, tmp_path / "out", "cpu", engine)
     told = {problem.partition(":")[0] for problem in caught.value.problems}
     assert told == ({"generator.size", "generator.quantize"} if address is None else {"generator.size"})
+
+
+# Stable Diffusion 1.x, 2.x, XL and 3, made miniature with random weights, build through the same code.
+
+
+def test_tokens_of_one_text_encoder_are_refused_where_there_are_two(tmp_path: Path) -> None:
+    stable_diffusion_xl().save_pretrained(str(tmp_path / "xl"))
+    with pytest.raises(UserError, match="vectors for 1 text encoders, expected 2"):
+        load_pipeline(f"local-dir:{tmp_path / 'xl'}", tokens={"<bag>": (torch.zeros(1, WIDTH),)})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        stable_diffusion_1,
+        pytest.param(stable_diffusion_2, marks=pytest.mark.whole),
+        stable_diffusion_xl,
+        stable_diffusion_3,
+    ],
+)
+def test_a_pipeline_builds_what_diffusers_alone_draws(make: Callable[[], Any], tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    model = tmp_path / make.__name__
+    make().save_pretrained(str(model))
+    changes = [
+        "source.classes=[{id: bag, name: bag, source_label: 8}]",
+        "prompts.shifts.in_the_snow=null", "prompts.shifts.red=null",
+        f"generator.model=local-dir:{model}", "generator.batch_size=2",
+        "generator.steps=2", "generator.guidance=3.0",
+    ]  # fmt: skip
+    out = tmp_path / "dataset"
+    result = tiny(out, *changes)
+    assert result.counts == {"base": {"accepted": 2}, "pencil_sketch": {"accepted": 2}}
+
+    reference: Any = diffusers.DiffusionPipeline.from_pretrained(str(model), torch_dtype=torch.float32)
+    if hasattr(reference, "safety_checker"):
+        reference.safety_checker = None
+    reference.set_progress_bar_config(disable=True)
+    plan = make_plan(load_recipe(out))
+    stored = {row["key"]: row["image"]["bytes"] for row in read_rows(out)}
+    for shard in plan.shards:
+        samples = list(shard.samples(plan))
+        drawn = reference(
+            prompt=[sample.prompt for sample in samples], guidance_scale=3.0, num_inference_steps=2, output_type="np",
+            generator=[torch.Generator("cpu").manual_seed(sample.seed) for sample in samples],
+        ).images  # fmt: skip
+        assert drawn.std() > 0.01
+        for sample, pixels in zip(samples, drawn, strict=True):
+            with Image.open(io.BytesIO(stored[sample.key])) as picture:
+                found = np.asarray(picture).astype(int)
+            # One level: the reference runs on as many threads as it likes.
+            assert np.abs(found - (pixels * 255).round().astype(int)).max() <= 1
+
+
+# Models of the Hub are loaded by the commit that the lock pins, whatever their branches say by then.
+
+
+FIRST, SECOND = "1" * 40, "2" * 40
+GENERATOR, CLIP = "counterfoil/painter", "counterfoil/judge"
+
+
+def commit(cache: Path, repository: str, revision: str, folder: Path) -> None:
+    """The files of a folder as one commit of a repository."""
+    shutil.copytree(folder, cache / f"models--{repository.replace('/', '--')}" / "snapshots" / revision)
+
+
+def branch(cache: Path, repository: str, revision: str) -> None:
+    """Let the default branch point at a commit."""
+    place = cache / f"models--{repository.replace('/', '--')}"
+    for folder in ("refs", "blobs"):
+        (place / folder).mkdir(parents=True, exist_ok=True)
+    (place / "refs" / "main").write_text(revision)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A generator and a CLIP model in two commits each. Tests say where the branches point."""
+    place = tmp_path_factory.mktemp("hub")
+    for number, revision in enumerate((FIRST, SECOND)):
+        torch.manual_seed(number)
+        stable_diffusion_1().save_pretrained(str(place / f"painter-{number}"))
+        commit(place / "cache", GENERATOR, revision, place / f"painter-{number}")
+        judge = Path(shutil.copytree(LAB_WEIGHTS / "clip", place / f"judge-{number}"))
+        config = json.loads((judge / "open_clip_config.json").read_text())
+        config["model_cfg"]["text_cfg"]["hf_tokenizer_name"] = CLIP
+        (judge / "open_clip_config.json").write_text(json.dumps(config))
+        weights = load_file(judge / "open_clip_model.safetensors")
+        save_file({k: v + number if k.endswith("positional_embedding") else v for k, v in weights.items()},
+                  judge / "open_clip_model.safetensors")  # fmt: skip
+        commit(place / "cache", CLIP, revision, judge)
+    return place / "cache"
+
+
+# As the environment says HF_HUB_CACHE to a process that has imported nothing yet.
+IN_CACHE = """
+import sys
+from huggingface_hub import constants
+constants.HF_HUB_CACHE = sys.argv.pop(1)
+"""
+
+
+def python(cache: Path, code: str, *arguments: Any) -> str:
+    """What a process prints that finds this cache."""
+    _, environment = command()
+    words = [sys.executable, "-c", IN_CACHE + code, *map(str, (cache, *arguments))]
+    run = warm.run(words, environment)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+# In one process, which imports for seconds: a dataset; another, while whose build the branches move; the first made
+# again, where the branches are not even known; and one at the commits that they moved to.
+BUILDS = """
+import sys
+from pathlib import Path
+from counterfoil import regenerate
+from counterfoil.building import BuildProgress, build as build_dataset
+from counterfoil.progress import listening
+
+folder, references, *settings = sys.argv[1:]
+folder, references = Path(folder), [Path(path) for path in references.split(":")]
+
+def at(commit):
+    for path in references:
+        path.write_text(commit)
+
+def build(name, meet=lambda progress: None):
+    with listening(meet):
+        build_dataset("wardrobe-mini", folder / name, overrides=settings, device="cpu", workers=1)
+
+def move(progress):  # the first report comes after the pins and before the workers load
+    if isinstance(progress, BuildProgress) and progress.images_done == 0:
+        at("2" * 40)
+
+at("1" * 40)
+build("first")
+build("moving", move)
+print([path.read_text() for path in references] == ["2" * 40] * 2)
+for path in references:
+    path.unlink()
+print(regenerate(folder / "first", folder / "again", device="cpu", workers=1).comparison.identical)
+at("2" * 40)
+build("second")
+"""
+
+
+def settings(**names: str) -> list[str]:
+    one = "source.classes=[{id: bag, name: bag, source_label: 8}]"
+    models = [f"generator.model={GENERATOR}", f"screen.model=hf-hub:{CLIP}"]
+    return [*TINY, one, "prompts.shifts.in_the_snow=null", "prompts.shifts.red=null", *models]
+
+
+def refs(cache: Path) -> list[Path]:
+    return [cache / f"models--{name.replace('/', '--')}" / "refs" / "main" for name in (GENERATOR, CLIP)]
+
+
+def test_a_branch_that_moves_changes_nothing(cache: Path, tmp_path: Path) -> None:
+    for name in (GENERATOR, CLIP):
+        branch(cache, name, FIRST)
+    assert python(cache, BUILDS, tmp_path, ":".join(map(str, refs(cache))), *settings()) == "True\nTrue\n"
+    pins = json.loads((tmp_path / "first" / "lock.json").read_text())["inputs"]["models"]
+    assert {part: pin["revision"] for part, pin in pins.items()} == {"generator": FIRST, "screen": FIRST}
+    for name in ("moving", "again"):
+        assert published(tmp_path / name) == published(tmp_path / "first")
+    for what in ("data", "candidates"):
+        path = f"{what}/base/test-00000-of-00001.parquet"
+        assert published(tmp_path / "second")[path] != published(tmp_path / "first")[path]
+
+
+TAGS = """
+import sys, json
+import numpy as np
+import open_clip
+from open_clip import factory, pretrained
+from PIL import Image
+from counterfoil.models.clip import load_clip
+folder, *revisions = sys.argv[1:]
+config = json.load(open(folder + "/open_clip_config.json"))
+config["model_cfg"]["text_cfg"]["hf_tokenizer_name"] = folder
+factory._MODEL_CONFIGS["judge"] = config["model_cfg"]
+# Settings that are not open_clip's defaults, which a weights file alone would get.
+pretrained._PRETRAINED["judge"] = {"ours": pretrained._pcfg(
+    hf_hub="counterfoil/judge/", mean=(0.5, 0.4, 0.3), std=(0.5, 0.5, 0.2), interpolation="bilinear",
+    resize_mode="squash")}
+picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (48, 80, 3), np.uint8))
+for revision in revisions:
+    clip = load_clip("judge", "ours", revision=None if revision == "branch" else revision)
+    text = clip.embed_texts(["a photo of a bag"])
+    print(json.dumps([clip.embed_images([picture], 1).tolist(), text.tolist(), repr(clip.preprocess)]))
+"""
+
+
+def test_a_weights_tag_is_read_at_its_commit_and_prepared_as_the_tag_says(cache: Path) -> None:
+    branch(cache, CLIP, FIRST)
+    folder = cache / f"models--{CLIP.replace('/', '--')}" / "snapshots" / FIRST
+    by_branch, first, second = python(cache, TAGS, folder, "branch", FIRST, SECOND).splitlines()
+    assert first == by_branch
+    assert json.loads(second)[0] == json.loads(first)[0], "the commits differ in the text encoder alone"
+    assert json.loads(second)[1] != json.loads(first)[1]

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from trivial_work import Tens, Threads, Together, wait_for
 
 from counterfoil.engines import (
@@ -31,8 +32,11 @@ from counterfoil.engines import (
     local,
     processes,
 )
+from counterfoil.engines import called_on as calls
+from counterfoil.engines.called_on import called_on
 from counterfoil.engines.local import LocalEngine, default_workers
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.devices import resolve_devices
 
 if sys.platform == "win32":
     pytest.skip("needs POSIX signals", allow_module_level=True)
@@ -389,3 +393,45 @@ def test_workers_of_a_cpu_are_as_many_as_cores_that_it_may_use(monkeypatch: pyte
     monkeypatch.delattr(os, "sched_getaffinity")
     assert default_workers(None, "cpu") == 8
     assert default_workers(None, "cuda") == 1 and default_workers(5, "cpu") == 5
+
+
+# A call on a device: in this process on a CPU; on a GPU in a process that ends with it, so that none is held here.
+
+
+def number_of_this_process(unused: str) -> int:
+    return os.getpid()
+
+
+@pytest.fixture
+def uses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whatever asks for a context of CUDA in this process, which all of torch does in one place."""
+    asked: list[str] = []
+
+    def begin() -> None:
+        asked.append("a context")
+        raise RuntimeError("Found no NVIDIA driver on your system")
+
+    monkeypatch.setattr(torch.cuda, "_lazy_init", begin)
+    return asked
+
+
+def test_on_a_cpu_this_process_calls() -> None:
+    assert called_on("cpu", number_of_this_process, "word") == os.getpid()
+
+
+def test_on_a_gpu_another_process_meets_the_device(uses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(RunFailure) as failed:
+        called_on("cuda:0", number_of_this_process, "word")
+    assert failed.value.problems[0] == "no device is left to work on"
+    assert failed.value.problems[1].startswith("cuda:0: ")
+    assert uses == []
+
+
+def test_its_value_and_its_refusals_come_back_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, on a device that this machine has."""
+    for module in (calls, local):
+        monkeypatch.setattr(module, "holds_context", lambda device: True)
+    assert called_on("cpu", number_of_this_process, "word") != os.getpid()
+    with pytest.raises(UserError, match="'gpu' cannot be used"):
+        called_on("cpu", resolve_devices, "gpu")

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
+import os
+import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
-from store_cases import candidate_of, plan_of
+from hypothesis import given
+from hypothesis import strategies as st
+from store_cases import all_candidates, build, candidate_of, candidates_of, opened, plan_of
 
+import warm
 from clip_verdicts import clip_verdict
-from counterfoil.store.layout import WHATS, What
+from counterfoil.errors import UserError
+from counterfoil.plan import Plan
+from counterfoil.store import Candidate, DatasetStore, read_batches, read_rows
+from counterfoil.store.layout import (
+    SUFFIXES,
+    WHATS,
+    ShardFile,
+    What,
+    parse_receipt_path,
+    parse_shard_path,
+    receipt_path,
+    shard_path,
+)
 from counterfoil.store.rows import TableForm, arrow_schema, features, row, unique_names, webdataset_features
+from support.files import published
 
 NAMES = ["crane (a)", "crane (b)", "coot"]
 
@@ -74,3 +97,264 @@ def test_metadata_is_the_same_text_as_that_of_datasets() -> None:
     info = json.loads(arrow_schema("data", NAMES, TableForm()).metadata[b"huggingface"])
     theirs = datasets.Features.from_dict(features("data", NAMES, TableForm()))
     assert list(info["info"]["features"]) == list(theirs)
+
+
+# Paths: each is read back to what it was made from, and nothing else is taken for one.
+
+
+slugs = st.from_regex(r"[a-z0-9_]+", fullmatch=True)
+
+
+@given(
+    st.sampled_from(WHATS),
+    slugs,
+    slugs,
+    st.integers(0, 10**6),
+    st.integers(1, 10**6),
+    st.sampled_from(list(SUFFIXES)),
+)
+def test_shard_paths_read_back(what, group, split, number, of, format) -> None:
+    path = shard_path(what, group, split, number, of, format)
+    assert parse_shard_path(path) == ShardFile(what, group, split, number, of, SUFFIXES[format])
+    assert parse_receipt_path(receipt_path(group, number)) == (group, number)
+
+
+def test_paths_are_those_of_datasets() -> None:
+    assert shard_path("data", "grass", "test", 0, 5, "parquet") == "data/grass/test-00000-of-00005.parquet"
+    assert shard_path("candidates", "base", "test", 4, 5, "webdataset") == "candidates/base/test-00004-of-00005.tar"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "data/test-00000-of-00005.parquet",
+        "data/a/test-0-of-5.parquet",
+        "figures/a/test-00000-of-00005.tar",
+        "data/a/b/test-00000-of-00005.tar",
+        "data/a/test-00000-of-00005.parquet.17.tmp",
+    ],
+)
+def test_other_paths_are_not_taken_for_shards(path: str) -> None:
+    assert parse_shard_path(path) is None
+
+
+# What is read back is what was written, and the bytes depend on nothing but the content.
+
+
+SCORE = st.none() | st.floats(-1, 1, width=32)
+
+
+def expected_rows(candidates: list[Candidate], what: What, embeddings: bool = False) -> list[dict]:
+    chosen = [
+        c
+        for c in candidates
+        if what == "candidates" or (c.accepted if what == "data" else not c.accepted and c.image is not None)
+    ]
+    return [_expected(candidate, what, embeddings) for candidate in chosen]
+
+
+def _expected(candidate: Candidate, what: What, embeddings: bool) -> dict:
+    def float32(value: float | None) -> float | None:
+        return None if value is None else float(np.float32(value))
+
+    sample = candidate.sample
+    values = {
+        name: getattr(sample, name) for name in ("key", "label", "shift", "class_id", "index", "pair", "prompt", "seed")
+    }
+    for name in ("object", "shift"):
+        values[f"{name}_score"] = float32(candidate.verdict.scores[name])
+        values[f"{name}_threshold"] = float32(candidate.verdict.thresholds[name])
+    if what != "candidates":
+        values["image"] = {"bytes": candidate.image, "path": f"{sample.key}.png"}
+    if what != "data":
+        values["reason"] = candidate.reason
+    if embeddings:
+        embedding = candidate.embedding
+        values["embedding"] = None if embedding is None else [float32(value) for value in embedding]
+    return values
+
+
+@pytest.mark.parametrize("what", WHATS)
+def test_rows_come_back_in_the_order_of_the_plan(tmp_path: Path, format: str, what: What) -> None:
+    plan = plan_of(f"output.format={format}")
+    build(tmp_path, plan)
+    expected = expected_rows(all_candidates(plan), what)
+    assert expected, "there are rows of every kind"
+    assert list(read_rows(tmp_path, what=what)) == expected
+
+
+def test_columns_and_groups_are_chosen(tmp_path: Path, format: str) -> None:
+    plan = plan_of(f"output.format={format}")
+    build(tmp_path, plan)
+    rows = list(read_rows(tmp_path, columns=["shift", "key"], groups=["weather"], what="candidates"))
+    assert {tuple(row) for row in rows} == {("shift", "key")}
+    assert {row["shift"] for row in rows} == {"snow", "rain"}
+    assert next(b.schema.names for b in read_batches(tmp_path, columns=["label", "image"])) == [
+        "label",
+        "image",
+    ]
+    with pytest.raises(ValueError, match="has no column reason; it has key, "):
+        list(read_rows(tmp_path, columns=["reason"]))
+    with pytest.raises(UserError, match="no group 'grass'") as caught:
+        list(read_rows(tmp_path, groups=["grass"]))
+    assert caught.value.hint == "It has: base, weather, nowhere."
+
+
+def test_rows_of_an_unfinished_dataset_are_those_with_a_receipt(tmp_path: Path, format: str) -> None:
+    plan = plan_of(f"output.format={format}")
+    with opened(tmp_path, plan) as store:
+        shard = store.pending()[1]
+        store.writer.write(shard, candidates_of(plan, shard))
+        (tmp_path / "candidates/base/test-00000-of-00002.parquet").write_bytes(b"in flight")
+        expected = expected_rows(candidates_of(plan, shard), "candidates")
+        assert list(read_rows(str(tmp_path), what="candidates")) == expected
+        assert list(read_rows(tmp_path, groups=["weather"])) == []
+
+
+def test_a_folder_without_a_dataset_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not a Counterfoil dataset: it has no lock.json"):
+        list(read_rows(tmp_path))
+
+
+def test_both_formats_give_equal_batches(tmp_path: Path) -> None:
+    tables = []
+    for format in ("parquet", "webdataset"):
+        build(tmp_path / format, plan_of(f"output.format={format}"))
+        tables.append(list(read_batches(tmp_path / format)))
+    parquet, tar = tables
+    assert [batch.schema for batch in parquet] == [batch.schema for batch in tar]
+    assert [batch.to_pylist() for batch in parquet] == [batch.to_pylist() for batch in tar]
+
+
+@st.composite
+def any_candidates(draw: st.DrawFn) -> list[Candidate]:
+    """A quota cell that stopped anywhere, with any content that the types allow."""
+    plan = _QUOTA["parquet"]
+    count = draw(st.integers(1, 6))
+    found = []
+    for sample in list(plan.shards[0].samples(plan))[:count]:
+        reason = draw(
+            st.sampled_from(["accepted", "low_object", "surplus", "failed"]) | st.text(min_size=1, max_size=5)
+        )
+        may_fail = st.none() if reason == "failed" else st.binary(max_size=50)
+        prompt = draw(st.text(st.characters(codec="utf-8"), max_size=20) | st.none())
+        embedding = draw(st.none() | st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=3))
+        found.append(
+            Candidate(
+                dataclasses.replace(sample, prompt=prompt),
+                clip_verdict((draw(SCORE), draw(SCORE)), (draw(SCORE), draw(SCORE))),
+                reason,
+                draw(may_fail),
+                embedding,
+            )
+        )
+    return found
+
+
+_QUOTA: dict[str, Plan] = {
+    format: plan_of(
+        "samples.candidates=null",
+        "samples.accepted=2",
+        "samples.at_most=8",
+        "screen.store_embeddings=true",
+        f"output.format={format}",
+    )
+    for format in ("parquet", "webdataset")
+}
+
+
+@pytest.mark.parametrize("which", ["parquet", "webdataset"])
+@given(candidates=any_candidates())
+def test_any_row_reads_back_as_it_was_written(which: str, candidates: list[Candidate]) -> None:
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder), _QUOTA[which]) as store:
+        store.writer.write(store.pending()[0], candidates)
+        for what in WHATS:
+            assert list(read_rows(Path(folder), what=what)) == expected_rows(candidates, what, embeddings=True)
+
+
+def test_another_process_writes_the_same_bytes(tmp_path: Path, format: str) -> None:
+    here = build(tmp_path / "here", plan_of(f"output.format={format}"))
+    there = tmp_path / "there"
+    code = (
+        "import sys, time; from pathlib import Path; from store_cases import build, plan_of; time.tzset(); "
+        "build(Path(sys.argv[1]), plan_of(sys.argv[2]))"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    # Its hashes of texts have another seed than those here: each process that is not forked draws one.
+    environment = {**os.environ, "PYTHONPATH": paths, "TZ": "Asia/Tokyo"}
+    arguments = [sys.executable, "-c", code, str(there), f"output.format={format}"]
+    warm.run(arguments, environment, cwd=tmp_path, check=True)
+    assert published(here) == published(there)
+
+
+def test_the_order_of_writing_changes_no_byte(tmp_path: Path, format: str) -> None:
+    plan = plan_of(f"output.format={format}")
+    build(tmp_path / "forward", plan)
+    with opened(tmp_path / "backward", plan) as store:
+        for shard in reversed(store.pending()):
+            store.writer.write(shard, candidates_of(plan, shard))
+    build(tmp_path / "backward", plan)
+    assert published(tmp_path / "forward") == published(tmp_path / "backward")
+
+
+def test_no_member_of_a_tar_tells_who_wrote_it_or_when(tmp_path: Path) -> None:
+    import tarfile
+
+    build(tmp_path, plan_of("output.format=webdataset"))
+    for path in tmp_path.rglob("*.tar"):
+        with tarfile.open(path) as tar:
+            members = tar.getmembers()
+        assert {(m.mtime, m.uid, m.gid, m.uname) for m in members} == {(0, 0, 0, "counterfoil")}
+        stems = [member.name.partition(".")[0] for member in members]
+        assert [stem for stem, _ in itertools.groupby(stems)] == list(dict.fromkeys(stems)), "not adjacent"
+
+
+def test_a_key_longer_than_a_plain_tar_header_survives(tmp_path: Path) -> None:
+    plan = plan_of("output.format=webdataset", f"source.classes=[{{id: {'n' * 96}, name: crane, source_label: 0}}]")
+    build(tmp_path, plan)
+    assert list(read_rows(tmp_path)) == expected_rows(all_candidates(plan), "data")
+
+
+def test_row_groups_are_fixed_and_images_are_not_packed_again(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    plan = plan_of("samples.candidates=150", "output.rows_per_shard=450")
+    shard = plan.shards[0]
+    accepted = [dataclasses.replace(c, reason="accepted", image=b"x" * 5000) for c in candidates_of(plan, shard)]
+    with opened(tmp_path, plan) as store:
+        receipt = store.writer.write(shard, accepted)
+    file = receipt.file("data")
+    assert file is not None
+    metadata = pq.read_metadata(tmp_path / file.path)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert [group.num_rows for group in groups] == [100, 100, 100, 100, 50]
+    columns = {groups[0].column(c).path_in_schema: groups[0].column(c) for c in range(groups[0].num_columns)}
+    assert columns["image.bytes"].compression == "UNCOMPRESSED"
+    assert columns["prompt"].compression == "SNAPPY"
+    assert all(column.has_offset_index for column in columns.values()), "pages can be fetched one by one"
+    assert columns["seed"].has_column_index
+    assert columns["image.bytes"].statistics is None
+
+
+def test_candidates_of_another_shard_or_order_are_refused(tmp_path: Path) -> None:
+    plan = plan_of()
+    first, second = plan.shards[0], plan.shards[1]
+    rows = candidates_of(plan, first)
+
+    def write(store: DatasetStore, candidates: list[Candidate]) -> None:
+        store.writer.write(first, candidates)
+
+    with opened(tmp_path, plan) as store:
+        for wrong, message in [
+            (candidates_of(plan, second), "not a sample of shard base-00000"),
+            (rows[::-1], "out of order"),
+            ([*rows, rows[-1]], "out of order"),
+            (rows[:-1], "3 candidates of base, label 1, expected 4"),
+            (
+                [dataclasses.replace(candidate_of(rows[0].sample), reason="accepted", image=None), *rows[1:]],
+                "no image",
+            ),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                write(store, wrong)
+        assert len(store.pending()) == plan.n_shards
