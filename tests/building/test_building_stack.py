@@ -15,7 +15,7 @@ from garments import GARMENT_CLASSES, garment_folder
 
 from counterfoil.building import build, workers
 from counterfoil.building.build_dataset import make_dataset
-from counterfoil.building.inputs import Commits, Inputs, resolve_inputs
+from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job
 from counterfoil.engines import Event, Finished, called_on, local
@@ -220,7 +220,7 @@ def test_another_kind_of_gpu_in_the_same_machine_is_refused_and_named(
     generator = recipe.generator
     stack = measured("cuda:0", generator.dtype, generator.batch_size)
     writer = ShardWriter.of_plan(tmp_path, make_plan(recipe), {}, stack)
-    job = Job(recipe, None, None, b"", "cuda:0", Commits(None, None), {}, writer)
+    job = Job(recipe, None, None, b"", "cuda:0", {"generator": None, "screen": None, "adapter": None}, {}, writer)
     assert job.on("cuda:1")._writer_here().stack == stack
     with pytest.raises(UserError) as refused, job.on("cuda:2").ready():
         pass

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil.captioning import caption_images
 from counterfoil.embedding import clip_embedder, contents_of, embed, first_of_content
@@ -18,13 +16,13 @@ from counterfoil.generate.nearest_rows import nearest_rows
 from counterfoil.models.captioners import describe_captioner, load_captioner
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import one_thread
-from counterfoil.models.diffusion import PromptLength, prompt_length
+from counterfoil.models.diffusion import prompt_length
 from counterfoil.models.names import Pin
 from counterfoil.plan import Edited, Retrieved, captions_asked, make_plan, rows_wanted
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.prompts import Shift, asks_caption, prompt_for
+from counterfoil.recipe.prompts import asks_caption, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow, RetrievedRow, rows_csv
 from counterfoil.sources.labelled_sources import Reference, every_row
 from counterfoil.sources.pins import SourcePin
@@ -210,13 +208,12 @@ EDITED = "edited"
 _MOST_NAMED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class RowsToEdit:
+class RowsToEdit(NamedTuple):
     """A table of rows, what the lock says of it, and what people must be told."""
 
     edited: Edited
     pin: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
 
 def known_rows_to_edit(recipe: Recipe, out: Path, lock: Lock | None) -> RowsToEdit | None:
@@ -229,7 +226,7 @@ def known_rows_to_edit(recipe: Recipe, out: Path, lock: Lock | None) -> RowsToEd
     except (OSError, CounterfoilError):
         return None  # it is chosen again, and refused where it does not come out the same
     same = found.sha256 == pin.get("sha256") and not any(found.problems(recipe))
-    return RowsToEdit(found, pin) if same else None
+    return RowsToEdit(found, pin, ()) if same else None
 
 
 def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToEdit:
@@ -245,13 +242,14 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToE
     of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
     own = [cls for cls in recipe.classes if cls.id in wanted]
     ordered = {cls.id: _ordered(of_class(cls), recipe.samples.seed) for cls in own}
-    captions, without, cut = _Captions(), 0, 0
-    prompts = _Prompts.of(recipe)
+    captions: Mapping[int, str | None] | None = None  # by row; None where no row needs one
+    captioner: Mapping[str, Any] = {}
+    without, cut, prompts = 0, 0, _Prompts(recipe)
     column = recipe.generator.caption_column
     if column is not None:
-        captions = _Captions({row: _usable(value) for row, value in enumerate(rows.column(column))})
+        captions = {row: _usable(value) for row, value in enumerate(rows.column(column))}
     elif captions_asked(recipe):
-        captions = _captions_of_captioner(recipe, pool, ordered, wanted, prompts, device)
+        captions, captioner = _captions_of_captioner(recipe, pool, ordered, wanted, prompts, device)
     table: dict[str, list[EditedRow]] = {}
     problems: list[str] = []
     for cls in own:
@@ -259,10 +257,10 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToE
         for row in ordered[cls.id]:
             if len(chosen) == wanted[cls.id]:
                 break
-            told, caption = captions.of(row)
-            if not told:
+            caption = None if captions is None else captions.get(row)
+            if captions is not None and caption is None:
                 wordless += 1
-            elif not prompts.read_whole(cls.id, caption):
+            elif not prompts.read_whole(cls, caption):
                 too_long += 1
             else:
                 chosen.append(EditedRow(row, caption))
@@ -288,7 +286,7 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToE
     no_words = f"no caption in {rows.place} that can be used"
     long = f"a caption with which a prompt is longer than the {prompts.most} tokens that {recipe.generator.model} reads"
     notes = tuple(_left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count)
-    return RowsToEdit(edited, {"sha256": edited.sha256, **captions.pin}, notes)
+    return RowsToEdit(edited, {"sha256": edited.sha256, **captioner}, notes)
 
 
 def _left_out(count: int, what: str) -> str:
@@ -339,54 +337,25 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> RowsToEdit:
     return RowsToEdit(edited, {"sha256": edited.sha256}, tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
 class _Prompts:
-    """By class, the prompts that hold a row's caption; and how much of a prompt the model reads, where it is little.
+    """The prompts that hold a row's caption, and how much of one the model reads, where captions are asked for.
 
     A class token counts as the name of its class.
     """
 
-    filled: Mapping[str, Callable[[str], list[str]]] = field(default_factory=dict)
-    length: PromptLength | None = None
+    def __init__(self, recipe: Recipe) -> None:
+        self._shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
+        asked = captions_asked(recipe)
+        self._length = prompt_length(recipe.generator.model, recipe.generator.revision) if asked else None
+        self.most = 0 if self._length is None else self._length.most
 
-    @classmethod
-    def of(cls, recipe: Recipe) -> _Prompts:
-        if not captions_asked(recipe):
-            return cls()
-        shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
-        filled = {
-            own.id: partial(_filled, [shift for shift in shifts if own.label in shift.class_labels], own)
-            for own in recipe.classes
-        }
-        return cls(filled, prompt_length(recipe.generator.model, recipe.generator.revision))
-
-    @property
-    def most(self) -> int:
-        return 0 if self.length is None else self.length.most
-
-    def read_whole(self, class_id: str, caption: str | None) -> bool:
+    def read_whole(self, cls: RecipeClass, caption: str | None) -> bool:
         """Whether the model reads every prompt of a row to its end."""
-        if self.length is None or caption is None:
+        if self._length is None or caption is None:
             return True
-        prompts = self.filled[class_id](caption)
-        return not prompts or self.length.fits(prompts)
-
-
-def _filled(shifts: Sequence[Shift], cls: RecipeClass, caption: str) -> list[str]:
-    return [prompt for shift in shifts if (prompt := prompt_for(shift, cls, None, caption)) is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Captions:
-    """By row; None where no row needs one. pin: what wrote them."""
-
-    by_row: Mapping[int, str | None] | None = None
-    pin: Mapping[str, Any] = field(default_factory=dict)
-
-    def of(self, row: int) -> tuple[bool, str | None]:
-        """Whether a row can be edited, and its caption, where prompts ask for one."""
-        caption = None if self.by_row is None else self.by_row.get(row)
-        return self.by_row is None or caption is not None, caption
+        own = [prompt_for(shift, cls, None, caption) for shift in self._shifts if cls.label in shift.class_labels]
+        prompts = [prompt for prompt in own if prompt is not None]
+        return not prompts or self._length.fits(prompts)
 
 
 def _captions_of_captioner(
@@ -396,8 +365,11 @@ def _captions_of_captioner(
     wanted: Mapping[str, int],
     prompts: _Prompts,
     device: str,
-) -> _Captions:
-    """The likeliest caption of as many rows of each class as are needed; images that do not decode have none."""
+) -> tuple[Mapping[int, str | None], Mapping[str, Any]]:
+    """The likeliest caption, by row, of as many rows of each class as are needed; and the pin of what wrote them.
+
+    Images that do not decode have none.
+    """
     name, source = recipe.generator.captioner, Pool.of(recipe)
     assert name is not None  # the recipe says what captions its rows
     place = Reference(source.dataset, recipe.generator.split, source.revision, source.config, source.image_column)
@@ -405,9 +377,10 @@ def _captions_of_captioner(
     captioner = load_captioner(name, device)
     found: dict[int, str | None] = {}
     with one_thread():
+        classes = {cls.id: cls for cls in recipe.classes}
 
         def chosen(class_id: str, row: int) -> bool:
-            return (own := found.get(row)) is not None and prompts.read_whole(class_id, own)
+            return (own := found.get(row)) is not None and prompts.read_whole(classes[class_id], own)
 
         def missing() -> list[int]:
             """The rows that are to be captioned next: of each class as many as are still lacking."""
@@ -422,7 +395,7 @@ def _captions_of_captioner(
             told = caption_images(images, captioner, user_cache() / "captions", keys=tuple(keys), number=1)
             found |= {row: _usable((told[key] or (None,))[0]) for key, row in keys.items()}
     pin = {"name": without_folders(name), "revision": describe_captioner(name).revision, "sha256": captioner.sha256}
-    return _Captions(found, {"captioner": pin})
+    return found, {"captioner": pin}
 
 
 def _usable(value: Any) -> str | None:

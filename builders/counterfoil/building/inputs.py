@@ -64,22 +64,6 @@ RETRIEVAL = "retrieval"
 
 
 @dataclass(frozen=True, slots=True)
-class Commits:
-    """The commits that the models of the Hub are pinned to; None for a model that is no repository of the Hub."""
-
-    generator: str | None
-    screen: str | None
-    adapter: str | None = None
-
-    @classmethod
-    def of(cls, pins: Mapping[str, Any]) -> Commits:
-        """Those in the document of a lock's inputs."""
-        # Rows of a pool need no generator, and rows that are corrupted no screen.
-        found = [(pins["models"].get(name) or {}).get("revision") for name in ("generator", "screen", "adapter")]
-        return cls(*found)
-
-
-@dataclass(frozen=True, slots=True)
 class Inputs:
     """Everything a build depends on beside its recipe, pinned; `document` goes into lock.json and is hashed.
 
@@ -102,8 +86,11 @@ class Inputs:
         return Edited.read(self.rows, ROWS) if self.rows is not None and recipe.generator.alters_rows else None
 
     @property
-    def commits(self) -> Commits:
-        return Commits.of(self.document)
+    def commits(self) -> dict[str, str | None]:
+        """The commits that models of the Hub are pinned to, by what they do; None for one that is no repository."""
+        # Rows of a pool need no generator, and rows that are corrupted no screen.
+        models = self.document["models"]
+        return {name: (models.get(name) or {}).get("revision") for name in ("generator", "screen", "adapter")}
 
     @property
     def judges(self) -> Pins:

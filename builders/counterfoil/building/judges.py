@@ -101,23 +101,17 @@ def _pin(classifier: Classifier, class_map: ClassMap) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
-    classifier: Classifier
-    class_map: ClassMap
-
-
-@dataclass(frozen=True, slots=True)
 class Judges:
     """The judges of a plan, loaded; answers depend on an image and the batch size alone."""
 
     plan: Plan
-    judges: Mapping[str, _Judge]
+    judges: Mapping[str, tuple[Classifier, ClassMap]]
     device: str
 
     @classmethod
     def load(cls, plan: Plan, pins: Pins, device: str) -> Judges:
         """RunFailure for a judge that is not the one that is pinned."""
-        judges: dict[str, _Judge] = {}
+        judges: dict[str, tuple[Classifier, ClassMap]] = {}
         pins = without_validation(pins)
         for name in plan.recipe.judges:
             class_map = map_classes(plan.recipe.classes, describe_classifier(name, plan.recipe.classes))
@@ -130,20 +124,20 @@ class Judges:
                     f" found sha256 {classifier.sha256}, expected {expected}",
                     "Bring that one back, or name its revision (hf-hub:NAME@COMMIT): another makes another dataset.",
                 )
-            judges[name] = _Judge(classifier, class_map)
+            judges[name] = (classifier, class_map)
         return cls(plan, judges, device)
 
     def answers(self, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
         """What each image's judges say, by column; nothing where there is no image or nobody is asked."""
         said: list[dict[str, float]] = [{} for _ in samples]
-        for name, one in self.judges.items():
+        for name in self.judges:
             asked = [
                 place
                 for place, sample in enumerate(samples)
                 if images[place] is not None and self._rule(sample, name) is not None
             ]
             if asked:
-                self._ask(name, one, asked, samples, images, said)
+                self._ask(name, asked, samples, images, said)
         return said
 
     def _rule(self, sample: Sample, name: str) -> str | None:
@@ -152,7 +146,6 @@ class Judges:
     def _ask(
         self,
         name: str,
-        one: _Judge,
         asked: Sequence[int],
         samples: Sequence[Sample],
         images: Sequence[bytes | None],
@@ -161,18 +154,19 @@ class Judges:
         import numpy as np
         import torch
 
-        transform = one.classifier.transform()
+        classifier, class_map = self.judges[name]
+        transform = classifier.transform()
         tensors = [transform(rgb_image(images[place])) for place in asked]
         # Always full batches, since on most machines a batch's size moves the last bits of an answer.
         size = self.plan.recipe.generator.batch_size
         full = tensors + [tensors[-1]] * (size - len(tensors))
-        logits = logits_of(one.classifier, torch.stack(full), self.device)[: len(asked)]
+        logits = logits_of(classifier, torch.stack(full), self.device)[: len(asked)]
         labels = np.array([samples[place].label for place in asked])
-        found = answer_columns(logits, labels, one.class_map, _RANKED)
+        found = answer_columns(logits, labels, class_map, _RANKED)
         rules = [self._rule(samples[place], name) for place in asked]
         answers = Predictions(np.ones(len(asked), dtype=bool), **found)
         failed = {
-            rule: failures(rule, answers, labels, self.plan.recipe.classes, one.class_map)
+            rule: failures(rule, answers, labels, self.plan.recipe.classes, class_map)
             for rule in set(rules)
             if rule is not None and rule != TOP1
         }

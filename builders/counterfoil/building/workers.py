@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from counterfoil.building.chosen_rows import rows_of_pool
-from counterfoil.building.inputs import Commits
 from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.building.spans import Span
@@ -170,7 +169,7 @@ class Job:
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None
     thresholds: bytes
     device: str
-    commits: Commits
+    commits: Mapping[str, str | None]
     judges: Pins
     writer: ShardWriter
     embeddings: ImageEmbeddings | None = None
@@ -260,7 +259,7 @@ class Job:
             return rows_of_pool(recipe, self.pool, plan.retrieved)
         pipeline = load_pipeline(
             generator.model,
-            revision=self.commits.generator or generator.revision,
+            revision=self.commits["generator"] or generator.revision,
             scheduler=generator.scheduler,
             dtype=generator.dtype,
             device=self.device,
@@ -273,14 +272,14 @@ class Job:
             return edit_renderer(pipeline, recipe, self.pool, plan.edited)
         adapter = None
         if self.embeddings is not None and generator.adapter is not None:
-            adapter = load_adapter(pipeline, generator.adapter, self.commits.adapter or generator.adapter_revision)
+            adapter = load_adapter(pipeline, generator.adapter, self.commits["adapter"] or generator.adapter_revision)
         return Renderer(pipeline, recipe, self.embeddings, adapter)
 
     def _maker(self, plan: Plan) -> ShardMaker:
         screen = plan.recipe.screen
         scorer = None
         if screen.model is not None:
-            clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits.screen)
+            clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits["screen"])
             scorer = Scorer.for_plan(clip, plan)
         return ShardMaker(
             plan,
