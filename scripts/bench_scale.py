@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import results_page
-from scale_bench.counted_files import KINDS
-from scale_bench.large_plan import CANDIDATES, ROWS
+from scale_bench.phases import CANDIDATES, ROWS
+from scale_bench.simulated_engine import KINDS
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 CLASSES = 1000

@@ -26,32 +26,36 @@ import numpy as np
 
 import results_page
 from counterfoil.recipe import load_recipe
-from interface_proof.answers import Answers, Images, answers_to
 from interface_proof.builds import (
+    POOL_RENDERS,
     PROOF_GUIDANCE,
     build_folder,
     build_names,
+    build_retrieved,
     build_tokens,
     own_guidance,
     proof_folder,
+    retrieved_folder,
     world_hash,
 )
-from interface_proof.comparison import compare, compare_ways
-from interface_proof.edits import build_edits, compare_edits, edit_tables, rows_of, true_edits
+from interface_proof.comparison import aims, compare, compare_ways, markdown, way_tables
 from interface_proof.labels import compare_labels, label_tables, validation_answers
-from interface_proof.looks import Looks, Viewer, dataset_images, true_images
+from interface_proof.looks import Answers, Images, Looks, Viewer, answers_to, dataset_images, true_images
 from interface_proof.pairs import (
     MORE_HELD,
+    build_edits,
     build_pairs,
+    compare_edits,
     compare_pairs,
+    edit_tables,
     pair_shifts,
     pair_tables,
     pairs_folder,
+    rows_of,
+    true_edits,
+    write_sheets,
 )
 from interface_proof.pairs import WAYS as PAIRS
-from interface_proof.retrieval import POOL_RENDERS, build_retrieved, retrieved_folder
-from interface_proof.sheets import write_sheets
-from interface_proof.tables import aims, markdown, way_tables
 
 RESULTS = Path(__file__).parent / "interface_proof" / "RESULTS.md"
 PARTS = ("drops", "ways", "labels", "pairs", "pairs-own", "edits")

@@ -1,19 +1,20 @@
-"""An engine of simulated workers: a clock that jumps from event to event, and receipts that are real files.
+"""What this process asks of the file system, counted where Python asks it: by audit events, and by wrapped functions.
 
-Each worker renders at a given rate, with batches that differ by a few per cent. What the driver does between two events
-is its own code and is timed, with its end of the pipe to workers; the clock runs on by as much, so that workers wait
-for a driver that is slow. What workers write is left out: a stub of each table, and a whole receipt.
+What C code asks by itself is not seen (the stat of a directory's entry, which a listing answers without one, mostly).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import heapq
 import multiprocessing
+import os
 import random
+import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,56 @@ from counterfoil.keep import ACCEPTED
 from counterfoil.plan import Shard
 from counterfoil.store import Receipt, ShardWriter, StoredFile
 from counterfoil.store.layout import What, shard_path
-from scale_bench.counted_files import CountedFiles
+
+_EVENTS = {
+    "open": "opens",
+    "os.scandir": "listings",
+    "os.listdir": "listings",
+    "os.rename": "renames",
+    "os.remove": "removals",
+    "os.mkdir": "new folders",
+}
+# These raise no audit event.
+_CALLS = {"stat": "stats", "lstat": "stats", "fsync": "flushes"}
+KINDS = ("opens", "stats", "listings", "flushes", "renames", "removals")
+
+
+class CountedFiles:
+    """Counts from when it is made until the process ends, but for what is done `aside`."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._counting = True
+        sys.addaudithook(self._hear)
+        for name, kind in _CALLS.items():
+            setattr(os, name, self._wrapped(getattr(os, name), kind))
+
+    def since(self, before: Counter[str]) -> dict[str, int]:
+        """What was asked since an earlier `counts.copy()`."""
+        return {kind: self.counts[kind] - before[kind] for kind in KINDS}
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is done inside is somebody else's: a worker's."""
+        self._counting = False
+        try:
+            yield
+        finally:
+            self._counting = True
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        # What is opened by its number was opened by its name before.
+        if self._counting and event in _EVENTS and not isinstance(arguments[0], int):
+            self.counts[_EVENTS[event]] += 1
+
+    def _wrapped(self, call: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            if self._counting:
+                self.counts[kind] += 1
+            return call(*arguments, **options)
+
+        return counted
+
 
 _STUB = b"a shard of images"
 _STUB_SHA256 = hashlib.sha256(_STUB).hexdigest()

@@ -12,9 +12,8 @@ from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe import load_recipe
 from interface_proof import comparison
 from interface_proof.builds import PROOF_GUIDANCE, build_folder, changes_of, own_guidance
-from interface_proof.comparison import MARKED, compare
+from interface_proof.comparison import MARKED, aims, compare, markdown
 from interface_proof.looks import SHIFT_NAMES, Looks
-from interface_proof.tables import aims, markdown
 
 
 def looks(seed: int, units: int, hard: np.ndarray) -> Looks:

@@ -1,4 +1,4 @@
-"""The proof's comparison of pairs and of edits, on answers whose truth is known."""
+"""The proof's comparison of pairs and of pairs, on answers whose truth is known."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 
 from counterfoil.lab.vocabulary import CLASSES
-from interface_proof import comparison, edits
-from interface_proof.answers import Answers
+from interface_proof import comparison, pairs
 from interface_proof.builds import own_guidance
-from interface_proof.edits import compare_edits, edit_recipe, edit_tables
-from interface_proof.looks import SHIFT_NAMES
-from interface_proof.pairs import MORE_HELD, compare_pairs, pair_recipe, pair_shifts, pair_tables
+from interface_proof.looks import SHIFT_NAMES, Answers
+from interface_proof.pairs import (
+    MORE_HELD,
+    compare_edits,
+    compare_pairs,
+    edit_recipe,
+    edit_tables,
+    pair_recipe,
+    pair_shifts,
+    pair_tables,
+)
 
 UNITS, MODELS = 30, 2
 
@@ -21,7 +28,7 @@ UNITS, MODELS = 30, 2
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "REPLICATES", 40)
-    monkeypatch.setattr(edits, "REPLICATES", 40)
+    monkeypatch.setattr(pairs, "REPLICATES", 40)
 
 
 def answers(seed: int, kept: float = 0.7, units: int = UNITS) -> Answers:

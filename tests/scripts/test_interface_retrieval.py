@@ -11,11 +11,10 @@ from datasets import Dataset, load_from_disk
 
 from counterfoil.lab.vocabulary import CLASSES, MARKS, SHIFTS_BY_NAME
 from counterfoil.lab.world import render
-from interface_proof import retrieval
-from interface_proof.comparison import compare_ways
+from interface_proof import builds
+from interface_proof.builds import pool_of_renders, pool_scenes
+from interface_proof.comparison import compare_ways, way_tables
 from interface_proof.looks import SHIFT_NAMES, Looks
-from interface_proof.retrieval import pool_of_renders, pool_scenes
-from interface_proof.tables import way_tables
 
 
 def test_each_class_is_in_each_context_as_often_and_no_scene_twice() -> None:
@@ -41,7 +40,7 @@ def test_the_pool_is_rendered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if row % 29 == 0:
             assert np.array_equal(np.asarray(pool[row]["image"]), render(scene))
             assert (pool[row]["context"], pool[row]["label"]) == (context, scene.label)
-    monkeypatch.setattr(retrieval, "render", None)
+    monkeypatch.setattr(builds, "render", None)
     assert len(load_from_disk(str(pool_of_renders(tmp_path, 1)))) == len(pool)
 
 
