@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.options import AddressOption, CollectOption, EngineOption, JsonOption, RecipeArgument, SetOption
+from counterfoil.cli.options import (
+    AddressOption,
+    CollectOption,
+    DevicesOption,
+    EngineOption,
+    JsonOption,
+    RecipeArgument,
+    SetOption,
+    WorkersOption,
+)
 from counterfoil.cli.progress import BuildDisplay, TokenLines
 from counterfoil.cli.terminal import fields_of, next_command, note, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
@@ -39,13 +48,8 @@ def tokens(
         typer.Option("--import", metavar="PATH", help="Zip or folder of {label}.bin tensors (ImageNet*), not learned."),
     ] = None,
     overrides: SetOption = None,
-    device: Annotated[
-        str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")
-    ] = "auto",
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, help="Processes a device; default one a CPU core, one on each GPU."),
-    ] = None,
+    device: DevicesOption = "auto",
+    workers: WorkersOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     collect: CollectOption = False,
@@ -113,13 +117,8 @@ def build(
         ),
     ] = None,
     overrides: SetOption = None,
-    device: Annotated[
-        str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")
-    ] = "auto",
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, help="Processes a device; default one a CPU core, one on each GPU."),
-    ] = None,
+    device: DevicesOption = "auto",
+    workers: WorkersOption = None,
     allow_mixed: Annotated[
         bool,
         typer.Option("--allow-mixed", help="Resume under other versions or another device; the card says so."),

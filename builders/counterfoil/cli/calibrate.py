@@ -17,7 +17,7 @@ from counterfoil.cli.build import (
     print_warnings,
     warnings_as_json,
 )
-from counterfoil.cli.options import JsonOption, OpenOption
+from counterfoil.cli.options import BuiltArgument, JsonOption, OpenOption
 from counterfoil.cli.terminal import fields_of, next_command, note, open_page, print_doubts, print_json, say
 from counterfoil.errors import UserError
 
@@ -30,7 +30,7 @@ app = typer.Typer()
 
 @app.command(epilog="Example: counterfoil calibrate photos-star --open")
 def calibrate(
-    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")],
+    dataset: BuiltArgument,
     apply: Annotated[
         Path | None,
         typer.Option("--apply", metavar="FILE", help="Cut the dataset again by the thresholds of this YAML file."),

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, ManyValues, OpenOption, named_values
+from counterfoil.cli.options import (
+    AddressOption,
+    DatasetArgument,
+    EngineOption,
+    JsonOption,
+    ManyValues,
+    OpenOption,
+    named_values,
+)
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import open_page, print_json, print_table, say, terminal
 from counterfoil.errors import UserError
@@ -35,7 +43,7 @@ _FILES = (
     epilog="Example: counterfoil evaluate out/wardrobe-mini --models lab:resnet10t models.txt --into-card",
 )
 def evaluate(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")],
+    dataset: DatasetArgument,
     models: Annotated[
         list[str] | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.options import JsonOption, ManyValues, OpenOption, SetOption, named_values
+from counterfoil.cli.options import DeviceOption, JsonOption, ManyValues, OpenOption, SetOption, named_values
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import note, open_page, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
@@ -97,7 +97,7 @@ def mend(
         bool, typer.Option("--effects", help="Also fit heads with fewer contexts and fewer images.")
     ] = False,
     overrides: SetOption = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    device: DeviceOption = "auto",
     opened: OpenOption = False,
     json: JsonOption = False,
 ) -> None:

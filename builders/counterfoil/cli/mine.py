@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.options import JsonOption, OpenOption, RecipeArgument, SetOption
+from counterfoil.cli.options import DeviceOption, JsonOption, OpenOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import next_command, note, open_page, print_doubts, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
@@ -63,7 +63,7 @@ def mine(
         ),
     ] = None,
     overrides: SetOption = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    device: DeviceOption = "auto",
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes that fit, and that render.")
     ] = None,

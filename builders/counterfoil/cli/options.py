@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,10 @@ RecipeArgument = Annotated[
     str,
     typer.Argument(metavar="RECIPE", help="A bundled name, a YAML file, or a dataset directory."),
 ]
+BuiltArgument = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
+DatasetArgument = Annotated[
+    str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -21,6 +26,11 @@ SetOption = Annotated[
         metavar="KEY=VALUE",
         help="Change a value, as in samples.candidates=5; null drops it. Repeatable.",
     ),
+]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
+DevicesOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes a device; default one a CPU core, one on each GPU.")
 ]
 EngineOption = Annotated[
     str, typer.Option("--engine", help="Where work is done: local, this machine; ray, the actors of a Ray cluster.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from counterfoil.cli.options import JsonOption, ManyValues, OpenOption
+from counterfoil.cli.options import BuiltArgument, JsonOption, ManyValues, OpenOption
 from counterfoil.cli.terminal import next_command, note, open_page, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
 from counterfoil.report.words import counted, number, points
@@ -26,7 +26,7 @@ _MOST_ROWS = 60  # review/selection.json holds every one
     epilog="Example: counterfoil review photos-cut --answers anna.json ben.json",
 )
 def review(
-    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")],
+    dataset: BuiltArgument,
     answers: Annotated[
         list[Path] | None,
         typer.Option(

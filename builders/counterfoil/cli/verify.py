@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.options import JsonOption, SetOption
+from counterfoil.cli.options import DatasetArgument, JsonOption, SetOption
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import fit, note, print_json, say
 from counterfoil.report.words import counted
@@ -21,7 +21,7 @@ MOST_LISTED = 50  # damaged files shown for each repair; --json has all
 
 @app.command(epilog="Example: counterfoil verify wardrobe-mini --rerender 5")
 def verify(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")],
+    dataset: DatasetArgument,
     rerender: Annotated[
         int, typer.Option("--rerender", min=0, metavar="N", help="Render N random rows again and compare the images.")
     ] = 0,
