@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
+from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,23 @@ from datasets.data_files import DataFilesList, sanitize_patterns
 from datasets.info import DatasetInfosDict
 from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from counterfoil.card import make_card
-from counterfoil.card.tables import few_images
+from counterfoil.card.markdown import code, code_cell, fenced, inline, prose
+from counterfoil.card.tables import few_images, threshold_text
+from counterfoil.errors import RunFailure
+from counterfoil.plan import Plan
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.names import HUB_LICENSES
-from counterfoil.store import read_receipts, verify_files
+from counterfoil.store import Receipt, read_receipts, verify_files
+from counterfoil.store.atomic import atomic_file
+from counterfoil.store.layout import What
+from counterfoil.store.reading import read_shard
+from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
+from counterfoil.store.shard_files import write_parquet, write_tar
 
 
 def front_matter(readme: str) -> dict:
@@ -335,3 +347,203 @@ def test_nothing_is_written_by_making_a_card(built: Built) -> None:
     lock = json.loads((built.directory / "lock.json").read_bytes())
     assert make_card(built.directory, built.plan, lock, read_receipts(built.directory)) == built.card
     assert {path: path.stat().st_mtime_ns for path in built.directory.rglob("*")} == before
+
+
+Rows = list[dict[str, Any]]
+Change = Callable[[Rows], Rows]
+
+
+@pytest.fixture(scope="module", params=["parquet", "webdataset"])
+def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Every candidate is accepted, and a card can be made again. Read only."""
+    folder = tmp_path_factory.mktemp("sound")
+    plan = plan_of(f"output.format={request.param}")
+    built = Built(folder, plan, build(folder, plan, judge=lambda sample: "accepted"))
+    again(built)
+    return built
+
+
+@pytest.fixture
+def fresh(sound: Built, tmp_path: Path) -> Built:
+    """A copy, to be changed."""
+    return sound._replace(directory=Path(shutil.copytree(sound.directory, tmp_path / "fresh")))
+
+
+def rewrite(directory: Path, plan: Plan, what: What, change: Change) -> str:
+    """The first shard's table with other rows; its path. The receipt is left as it is."""
+    receipt = read_receipts(directory)[0]
+    form = TableForm.of(plan.recipe)
+    file = receipt.file(what)
+    assert file is not None
+    rows = change(list(read_shard(directory, receipt, list(column_types(what, form)), what, form)))
+    with atomic_file(directory / file.path) as stream:
+        if file.path.endswith(".tar"):
+            write_tar(stream, rows)
+        else:
+            names = unique_names([(cls.id, cls.name) for cls in plan.recipe.classes])
+            write_parquet(stream, rows, arrow_schema(what, names, form))
+    return file.path
+
+
+def again(built: Built, receipts: list[Receipt] | None = None) -> None:
+    lock = json.loads((built.directory / "lock.json").read_bytes())
+    make_card(built.directory, built.plan, lock, read_receipts(built.directory) if receipts is None else receipts)
+
+
+def with_first(**values: Any) -> Change:
+    return lambda rows: [{**rows[0], **values}, *rows[1:]]
+
+
+FORGED: dict[str, Change] = {
+    "a label that no class has": with_first(label=10),
+    "another class's label": with_first(label=1),
+    "a label below all": with_first(label=-1),
+    "a shift of another shard": with_first(shift="snow"),
+    "a shift that there is not": with_first(shift="x" * 500),
+    "an index beyond the cell": with_first(index=2_000_000_000),
+    "an index below all": with_first(index=-1),
+    "another class id": with_first(class_id="x"),
+    "another key": with_first(key="base_n02012849_000005x"),
+    "a reason less": with_first(reason="low_object"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_candidates_that_are_not_the_plans_are_told_with_their_file(fresh: Built, case: str) -> None:
+    if fresh.plan.recipe.output.format == "webdataset" and case == "a label below all":
+        pytest.skip("a tar file with such a label is not read at all")
+    path = rewrite(fresh.directory, fresh.plan, "candidates", FORGED[case])
+    with pytest.raises(RunFailure) as told:
+        again(fresh)
+    assert str(fresh.directory / path) in str(told.value)
+    receipt = read_receipts(fresh.directory)[0]
+    assert str(fresh.directory / receipt.path) in str(told.value.hint), "what to remove to have the shard made again"
+    assert max(map(len, told.value.problems)) < 700
+
+
+def test_an_image_that_candidates_accept_and_data_lacks_is_told_with_its_file(fresh: Built) -> None:
+    path = rewrite(fresh.directory, fresh.plan, "data", lambda rows: rows[1:])
+    with pytest.raises(RunFailure, match=r"has no row base_n02012849_000000, which candidates accept") as told:
+        again(fresh)
+    assert str(fresh.directory / path) in str(told.value)
+
+
+def test_the_hundreds_of_a_label_are_not_written_with_underscores(fresh: Built) -> None:
+    if fresh.plan.recipe.output.format != "webdataset":
+        pytest.skip("labels are numbers there")
+    path = fresh.directory / next(file.path for file in read_receipts(fresh.directory)[0].files)
+    content = path.read_bytes()
+    for written in (b"0_1", b" 00", b"+00", b"000", "٣".encode()):
+        member = content.index(b"_000000.cls")
+        start = (member // 512 + 1) * 512
+        header = bytearray(content[start - 512 : start])
+        header[124:136] = f"{len(written):011o}\0".encode()
+        header[148:156] = b" " * 8
+        header[148:156] = f"{sum(header):06o}\0 ".encode()
+        path.write_bytes(content[: start - 512] + header + written.ljust(512, b"\0") + content[start + 512 :])
+        with pytest.raises(RunFailure, match="expected the number of a class"):
+            list(read_shard(fresh.directory, read_receipts(fresh.directory)[0]))
+
+
+def entry(**values: Any) -> dict[str, Any]:
+    return {"value": 0.2, "percentile": 5.0, "n": 7, "source": "validation", **values}
+
+
+THRESHOLDS: dict[str, str] = {
+    "a text for an entry": json.dumps({"object": {"base": {"n02012849": "x"}}, "shift": {}}),
+    "a list for a percentile": json.dumps({"object": {"base": {"n02012849": entry(percentile=[5.0])}}, "shift": {}}),
+    "a text for a percentile": json.dumps({"object": {"base": {"n02012849": entry(percentile="null")}}, "shift": {}}),
+    "a text for what is needed": json.dumps({"object": {"base": {"n02012849": entry(needs="20")}}, "shift": {}}),
+    "needed of no percentile": json.dumps(
+        {"object": {"base": {"n02012849": entry(needs=20, percentile=None)}}, "shift": {}}
+    ),
+    "a number without end": '{"object": {"base": {"a": {"value": 1%s}}}, "shift": {}}' % ("0" * 400),
+    "a huge value": json.dumps({"object": {}, "shift": {"snow": {"n02012849": entry(value=10**400)}}}),
+    "a list of shifts": json.dumps({"object": [], "shift": {}}),
+    "no shifts": json.dumps({"object": {}}),
+    "a number": "3",
+    "nothing": "",
+    "no text": "\udcff",
+    "depth": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("case", THRESHOLDS)
+def test_thresholds_of_another_form_are_told_with_their_file(built: Built, tmp_path: Path, case: str) -> None:
+    shutil.copytree(built.directory, tmp_path / "cranes")
+    (tmp_path / "cranes" / "thresholds.json").write_bytes(THRESHOLDS[case].encode("utf-8", "surrogateescape"))
+    with pytest.raises(RunFailure, match=r"thresholds\.json is damaged: "):
+        again(built._replace(directory=tmp_path / "cranes"))
+
+
+def test_a_class_may_be_called_value() -> None:
+    assert threshold_text({"value": entry(), "other": entry(value=0.3)}, None) == "0.200 to 0.300 (percentile 5)"
+
+
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+# Letters and marks that mean something to Markdown, so that examples hit them often.
+MARKS = st.text(st.sampled_from(list("ab1 \n\\`*_{}[]()<>#+-.!|~&;=:/$\"'^")), max_size=40)
+TEXT = MARKS | st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zl", "Zp"]), max_size=20)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def rendered(markdown: str) -> tuple[set[str], list[str]]:
+    """(kinds of blocks, the text of each inline block); fails where something inside is not plain text."""
+    tokens = PARSER.parse(markdown)
+    texts = []
+    for token in tokens:
+        if token.type == "inline":
+            children = token.children or []
+            assert {child.type for child in children} <= {"text", "softbreak", "text_special"}, markdown
+            texts.append("".join("\n" if c.type == "softbreak" else c.content for c in children))
+    return {token.type for token in tokens if token.type != "inline"}, texts
+
+
+@given(TEXT)
+def test_inline_text_reads_as_itself(text: str) -> None:
+    kinds, texts = rendered(f"{inline(text)}\n")
+    if words(text):
+        assert kinds == {"paragraph_open", "paragraph_close"}
+        assert [words(text)] == texts
+
+
+@given(TEXT)
+def test_inline_text_stays_in_its_cell(text: str) -> None:
+    kinds, texts = rendered(f"| one | two |\n|--|--|\n| {inline(text)} | end |\n")
+    assert "table_open" in kinds
+    assert texts == ["one", "two", words(text), "end"]
+
+
+@given(TEXT)
+def test_prose_reads_as_itself(text: str) -> None:
+    kinds, texts = rendered(f"{prose(text)}\n")
+    assert kinds <= {"paragraph_open", "paragraph_close"}
+    assert words(" ".join(texts)) == words(text)
+    assert "---" not in prose(text).splitlines(), "it would end the metadata"
+
+
+@given(TEXT)
+def test_code_reads_as_itself(text: str) -> None:
+    tokens = PARSER.parse(f"x {code(text)} y")
+    found = [child.content for child in tokens[1].children or [] if child.type == "code_inline"]
+    assert found == ([words(text)] if words(text) else [])
+
+
+@given(TEXT)
+def test_code_stays_in_its_cell(text: str) -> None:
+    tokens = PARSER.parse(f"| one | two |\n|--|--|\n| {code_cell(text)} | end |\n")
+    cells = [token for token in tokens if token.type == "inline"]
+    assert [cell.content for cell in cells[:2] + cells[3:]] == ["one", "two", "end"]
+    found = [child.content for child in cells[2].children or [] if child.type == "code_inline"]
+    assert found == ([words(text)] if words(text) else [])
+
+
+@given(TEXT)
+def test_nothing_inside_a_fence_ends_it(text: str) -> None:
+    tokens = PARSER.parse(f"{fenced(text, 'yaml')}\n\nafter\n")
+    assert [token.type for token in tokens if token.level == 0][:2] == ["fence", "paragraph_open"]
+    assert tokens[0].content.rstrip() == text.rstrip()
+    assert tokens[0].info == "yaml"

@@ -1,4 +1,4 @@
-"""The failure browser in a real browser: filters, zoom, keyboard, pairs, narrow and dark, and thousands of images."""
+"""The failure browser: which images it shows, their pictures in sheets, and the page in a real browser."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from urllib.parse import quote_plus, urlencode
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from colour_world import COLOURS, FIRST, NAMES
 from counterfoil.evaluation.failures import (
+    COLUMNS,
+    IMAGES_A_SHEET,
+    SIDE,
     base_partners,
     choose_failures,
     failures_data,
     failures_html,
     sheet_file,
+    sheet_rows,
     sprite_sheets,
 )
 from counterfoil.evaluation.results import Evaluation
@@ -30,6 +35,103 @@ from counterfoil.sources import LabelledImages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+
+
+def world(n_shifts: int = 3, n_classes: int = 4, n: int = 25) -> tuple[NDArray, NDArray, NDArray]:
+    """Groups, labels and indices of a whole dataset, the base first."""
+    groups, labels, indices = (axis.ravel() for axis in np.indices((n_shifts, n_classes, n)))
+    return groups, labels, indices
+
+
+def test_every_readable_wrong_image_is_there_with_its_base_image() -> None:
+    groups, labels, indices = world()
+    rng = np.random.default_rng(0)
+    correct = rng.random((len(groups), 3)) < 0.8
+    readable = rng.random(len(groups)) < 0.9
+    partners = base_partners(labels, groups, indices, readable, [1])
+    chosen = choose_failures(correct, readable, labels, groups, partners, 10_000)
+    assert set(chosen.rows) == {row for row in range(len(groups)) if readable[row] and not correct[row].all()}
+    assert chosen.found == len(chosen.rows)
+    for row, partner in zip(chosen.rows, chosen.partners, strict=True):
+        whole = int(labels[row] * 25 + indices[row])  # where the base's image of this class and index stands
+        assert partner == (whole if groups[row] == 1 and readable[whole] else -1)
+    assert set(chosen.images) == set(chosen.rows) | {one for one in chosen.partners if one >= 0}
+
+
+def test_of_too_many_every_cell_gives_its_share_and_the_most_telling_first() -> None:
+    groups, labels, indices = world()
+    correct = np.ones((len(groups), 4), dtype=bool)
+    correct[groups == 2] = False
+    correct[(groups == 2) & (indices >= 5), 1:] = True  # five images of a class that all models get wrong
+    lonely = (groups == 1) & (labels == 0) & (indices < 2)
+    correct[lonely, 0] = False
+    readable = np.ones(len(groups), dtype=bool)
+    partners = base_partners(labels, groups, indices, readable, [1, 2])
+    chosen = choose_failures(correct, readable, labels, groups, partners, 22)
+    assert chosen.found == 4 * 25 + 2 and len(chosen.rows) == 22
+    cells, counts = np.unique(np.stack([groups, labels])[:, chosen.rows], axis=1, return_counts=True)
+    assert dict(zip(map(tuple, cells.T.tolist()), counts.tolist(), strict=True)) == {
+        (1, 0): 2, (2, 0): 5, (2, 1): 5, (2, 2): 5, (2, 3): 5,
+    }  # fmt: skip
+    assert not correct[[row for row in chosen.rows if groups[row] == 2]].any()
+    assert np.all(np.diff(chosen.rows) > 0)
+
+
+def test_a_flipped_image_comes_before_one_that_was_wrong_already() -> None:
+    groups, labels, indices = world(2, 1, 10)
+    correct = np.ones((20, 3), dtype=bool)
+    correct[:10, :2] = False
+    correct[0] = True
+    correct[10] = [False, True, True]  # one model flips
+    correct[11:, :2] = False  # two are wrong, and were wrong on the base
+    partners = base_partners(labels, groups, indices, np.ones(20, dtype=bool), [1])
+    chosen = choose_failures(correct, np.ones(20, dtype=bool), labels, groups, partners, 2)
+    assert 10 in chosen.rows
+
+
+def test_nothing_wrong_is_nothing_chosen() -> None:
+    groups, labels, indices = world()
+    right, readable = np.ones((len(groups), 2), dtype=bool), np.ones(len(groups), dtype=bool)
+    partners = base_partners(labels, groups, indices, readable, [])
+    chosen = choose_failures(right, readable, labels, groups, partners, 5)
+    assert chosen.found == 0 and len(chosen.images) == 0
+
+
+SHEET_COLOURS = [(at * 37 % 256, at * 91 % 256, at * 151 % 256) for at in range(IMAGES_A_SHEET + 5)]
+
+
+def near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return all(abs(a - b) <= 14 for a, b in zip(one, other, strict=True))
+
+
+def test_every_picture_is_in_its_square() -> None:
+    found = list(sprite_sheets(Image.new("RGB", (40, 40), colour) for colour in SHEET_COLOURS))
+    assert len(found) == 2
+    assert sheet_rows(len(SHEET_COLOURS)) == [COLUMNS, 1]
+    sheets = [Image.open(io.BytesIO(sheet)).convert("RGB") for sheet in found]
+    assert [sheet.size for sheet in sheets] == [(40 * COLUMNS, 40 * COLUMNS), (40 * COLUMNS, 40)]
+    for place, colour in enumerate(SHEET_COLOURS):
+        at = place % IMAGES_A_SHEET
+        pixel = sheets[place // IMAGES_A_SHEET].getpixel((at % COLUMNS * 40 + 20, at // COLUMNS * 40 + 20))
+        assert isinstance(pixel, tuple) and near(pixel, colour), place
+
+
+@pytest.mark.parametrize("size", [(1000, 500), (300, 900)])
+def test_a_large_picture_is_reduced_in_its_proportions(size: tuple[int, int]) -> None:
+    [sheet] = sprite_sheets([Image.new("RGB", size, (250, 10, 10))])
+    picture = Image.open(io.BytesIO(sheet)).convert("RGBA").crop((0, 0, SIDE, SIDE))
+    box = picture.getchannel("A").point([255 * (alpha > 128) for alpha in range(256)]).getbbox()
+    assert box is not None
+    width, height = box[2] - box[0], box[3] - box[1]
+    assert max(width, height) == SIDE
+    assert abs(width / height - size[0] / size[1]) < 0.05 * size[0] / size[1]
+
+
+def test_a_picture_that_cannot_be_decoded_leaves_its_square_empty() -> None:
+    [sheet] = sprite_sheets([Image.new("RGB", (20, 20), (1, 200, 3)), None, Image.new("RGB", (20, 20), (1, 2, 200))])
+    alpha = Image.open(io.BytesIO(sheet)).convert("RGBA").getchannel("A")
+    assert [alpha.getpixel((20 * place + 10, 10)) for place in range(4)] == [255, 0, 255, 0]
+
 
 Opened = Callable[..., "Page"]
 THOUSANDS = 5_000

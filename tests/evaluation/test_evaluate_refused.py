@@ -1,0 +1,373 @@
+"""What evaluate refuses, and in which words: datasets, models, lists, and files that strangers made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from colour_world import build_colours, png_of, save_colour_model
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.scored_models import NamedModel, named_models
+from counterfoil.plan import Sample
+from counterfoil.prediction import passes
+from counterfoil.store import verify_files
+from counterfoil.store.manifest import write_manifest
+from support.files import Payload, write
+
+
+def test_problems_of_all_models_are_told_together(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    four = save_colour_model(tmp_path / "four", outputs=4)
+    with pytest.raises(UserError) as caught:
+        evaluate(dataset, [models["sharp"], "resnet81", f"local-dir:{four}", "resnet18.a1_in1k"], device="cpu")
+    assert len(caught.value.problems) == 3
+    assert "resnet81" in caught.value.problems[0]
+    assert "4 outputs" in caught.value.problems[1]
+    assert "1000 outputs" in caught.value.problems[2]
+
+
+def configured(model: Path, **values: object) -> str:
+    """A model's name after its input's form was changed."""
+    file = model / "config.json"
+    document = json.loads(file.read_text())
+    document["pretrained_cfg"] |= values
+    file.write_text(json.dumps(document))
+    return f"local-dir:{model}"
+
+
+def test_inputs_that_no_image_can_have_are_told_together_before_anything_is_decoded(
+    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "open", None)
+    forms: dict[str, object] = {
+        "input_size": [3, 100_000, 100_000],
+        "std": [0, 0, 0],
+        "interpolation": "sinc",
+        "crop_pct": 1e-9,
+    }
+    names = [configured(save_colour_model(tmp_path / key), **{key: value}) for key, value in forms.items()]
+    names.append(configured(save_colour_model(tmp_path / "zero"), input_size=[3, 0, 0], mean=[1]))
+    with pytest.raises(UserError) as caught:
+        evaluate(dataset, [models["sharp"], *names], device="cpu")
+    for key, name in zip([*forms, "input_size", "mean"], [*names, names[-1]], strict=True):
+        assert any(name in problem and f"pretrained_cfg.{key}: found" in problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(("size", "batch"), [(4096, 100_000), (4096, 1_500)])
+def test_batches_beyond_memory_are_refused_before_an_image_is_decoded(
+    dataset: Path, models: dict[str, str], tmp_path: Path, size: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would end the run without a word. The second batch fits, and what the model makes of it does not."""
+    name = configured(save_colour_model(tmp_path / "large"), input_size=[3, size, size])
+    if batch == 1_500:
+        monkeypatch.setattr(passes, "free_bytes", lambda device="cpu": 700 * 10**9)
+    out = tmp_path / "out"
+    with pytest.raises(RunFailure, match=rf"4,096 x 4,096 pixels: batches of {batch} need [\d,.]+ GB") as caught:
+        evaluate(dataset, [models["sharp"], name], device="cpu", batch_size=batch, out=out)
+    assert "--batch-size" in str(caught.value) and "other 1 are kept" in str(caught.value)
+    assert evaluate(dataset, [models["sharp"]], device="cpu", out=out).models
+
+
+def test_no_base_image_is_a_users_mistake(tmp_path: Path, models: dict[str, str]) -> None:
+    dataset = build_colours(tmp_path / "d", keep=lambda sample: sample.shift != "base")
+    with pytest.raises(UserError, match="no accepted base image"):
+        evaluate(dataset, [models["sharp"]], device="cpu")
+
+
+def test_an_unreadable_base_is_a_failure(tmp_path: Path, models: dict[str, str]) -> None:
+    def image(sample: Sample) -> bytes:
+        return b"broken" if sample.shift == "base" else png_of(sample)
+
+    dataset = build_colours(tmp_path / "d", image=image)
+    with pytest.raises(RunFailure, match="not one base image"):
+        evaluate(dataset, [models["sharp"]], device="cpu")
+
+
+def test_zero_models_is_a_users_mistake(dataset: Path) -> None:
+    with pytest.raises(UserError, match="no model to score"):
+        evaluate(dataset)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"device": "toaster"}, "toaster"),
+        ({"batch_size": 0}, "batch size 0"),
+        ({"min_images_per_class": 0}, "min_images_per_class is 0"),
+    ],
+)
+def test_an_option_out_of_range_is_a_users_mistake(
+    dataset: Path, models: dict[str, str], options: dict, says: str
+) -> None:
+    given: dict[str, Any] = {"device": "cpu", **options}
+    with pytest.raises(UserError, match=says):
+        evaluate(dataset, [models["sharp"]], **given)
+
+
+def test_a_report_may_not_land_among_the_datasets_files(tmp_path: Path, models: dict[str, str]) -> None:
+    dataset, file = build_colours(tmp_path / "d"), tmp_path / "file"
+    file.write_text("kept")
+    with pytest.raises(UserError, match="lies inside the dataset"):
+        evaluate(dataset, [models["sharp"]], device="cpu", out=dataset / "report")
+    with pytest.raises(UserError, match="is a file"):
+        evaluate(dataset, [models["sharp"]], device="cpu", out=file)
+    assert file.read_text() == "kept"
+    assert verify_files(dataset) == []
+
+
+def test_what_is_no_dataset_is_a_users_mistake(tmp_path: Path, dataset: Path) -> None:
+    with pytest.raises(UserError, match="there is no dataset"):
+        evaluate(tmp_path / "nowhere", ["resnet18"])
+    with pytest.raises(UserError, match=r"no built dataset: it has no recipe\.yaml"):
+        evaluate(tmp_path, ["resnet18"])
+    with pytest.raises(UserError, match="is a file"):
+        evaluate(dataset / "manifest.json", ["resnet18"])
+    unfinished = shutil.copytree(dataset, tmp_path / "unfinished")
+    (unfinished / "manifest.json").unlink()
+    with pytest.raises(UserError, match="is not finished"):
+        evaluate(unfinished, ["resnet18"])
+
+
+def names(*words: str | Path) -> list[str]:
+    found, problems = named_models(words)
+    assert problems == ()
+    return [one.name for one in found]
+
+
+def test_a_list_holds_a_name_a_line_with_comments_and_blank_lines(tmp_path: Path) -> None:
+    text = "\ufeff# the paper's models\r\nresnet50.a1_in1k  # a comment\r\n\r\n  lab:vit_tiny_patch8\r\n#resnet18\r\n"
+    file = write(tmp_path / "models.txt", text)
+    found, problems = named_models([str(file)])
+    assert problems == ()
+    assert found == (
+        NamedModel("resnet50.a1_in1k", f"{file}, line 2"),
+        NamedModel("lab:vit_tiny_patch8", f"{file}, line 4"),
+    )
+
+
+def test_names_and_lists_mix_in_order_and_each_model_counts_once(tmp_path: Path) -> None:
+    file = write(tmp_path / "m.txt", "b\na\n")
+    assert names("a", str(file), "c", f"@{file}", "c") == ["a", "b", "c"]
+
+
+def test_which_words_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "resnet18", "x\n")
+    write(tmp_path / "sweep", "y\n")
+    write(tmp_path / "lab:z", "z\n")
+    # An existing file is a list, unless a model is called so; `@` and a Path always mean the file.
+    assert names("resnet18", "sweep", "lab:z") == ["resnet18", "y", "lab:z"]
+    assert names("@resnet18") == names(Path("resnet18")) == ["x"]
+    (tmp_path / "vit").mkdir()
+    assert names("vit") == ["vit"]
+
+
+def test_a_folder_with_spaces_and_commas_is_one_name(tmp_path: Path) -> None:
+    for name in ("local-dir:/my models/a, b", "transformers:./a; b", "predictions:my answers, new.csv"):
+        assert names(write(tmp_path / "m.txt", f"{name}\n")) == [name]
+    assert names("open_clip:lab:clip", "predictions:a.txt") == ["open_clip:lab:clip", "predictions:a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "lists no model"),
+        (b"# only this\n\n", "lists no model"),
+        (b"resnet18 resnet50\n", "line 1: found 'resnet18 resnet50', expected one name a line"),
+        (b"ok\nresnet18, resnet50\n", "line 2: .* one name a line"),
+        (b"- resnet18\n", "line 1: .* one name a line"),
+        (b"@other.txt\n", "line 1: .*cannot name another list"),
+        (b"a\x00b\n", "line 1: .*printable"),
+        (b"\x80\x81\xff", "is no list of models: expected plain text"),
+        (b"x" * 1_000_001, "expected at most 1,000,000"),
+    ],
+)
+def test_what_is_wrong_with_a_list_is_told(tmp_path: Path, content: bytes, says: str) -> None:
+    _, problems = named_models([str(write(tmp_path / "m.txt", content))])
+    assert len(problems) == 1
+    assert re.search(says, problems[0])
+
+
+def test_a_missing_list_is_no_model_name(tmp_path: Path) -> None:
+    for word in (str(tmp_path / "none.txt"), f"@{tmp_path / 'none'}"):
+        found, problems = named_models([word])
+        assert found == () and "there is no list of models" in problems[0]
+
+
+def test_bad_lines_and_unknown_models_are_told_together_with_their_lines(dataset: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "m.txt", "resnet81\nresnet18 resnet34\nlab:resnet10\nresnet18.a1_in1k\n")
+    with pytest.raises(UserError) as caught:
+        evaluate(dataset, ["nothing.txt", str(file)], device="cpu")
+    told = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) == 5
+    for piece in ("nothing.txt", "line 1: ", "did you mean", "line 2: ", "line 3: ", "line 4: ", "1000 outputs"):
+        assert piece in told
+
+
+def test_a_list_is_scored_like_the_names_in_it(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    both = [models["sharp"], models["no_red"]]
+    file = write(tmp_path / "m.txt", "\n".join(both))
+    listed = evaluate(dataset, file, device="cpu", out=tmp_path / "listed")
+    named = evaluate(dataset, both, device="cpu", out=tmp_path / "named")
+    assert listed.scores == named.scores
+    assert evaluate(dataset, both[0], device="cpu", out=tmp_path / "one").models[0].name == both[0]
+
+
+def test_a_recipes_own_models_are_never_read_from_files(tmp_path: Path, models: dict[str, str]) -> None:
+    file = write(tmp_path / "m.txt", models["sharp"])
+    dataset = build_colours(tmp_path / "d", f"evaluate.models=['@{file}']")
+    with pytest.raises(UserError, match="model '@"):
+        evaluate(dataset, device="cpu")
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    return build_colours(tmp_path / "stranger")
+
+
+def with_models(dataset: Path, *names: str) -> None:
+    recipe = dataset / "recipe.yaml"
+    text = recipe.read_text()
+    assert "models: []" in text
+    recipe.write_text(text.replace("models: []", f"models: {json.dumps(names)}"))
+    write_manifest(dataset, {})  # a stranger seals what it brings
+
+
+def bring_pickle(folder: Path, place: Path) -> None:
+    """A timm model's folder whose weights are a pickle that does something."""
+    save_colour_model(folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(place)))
+
+
+@pytest.mark.parametrize("name", ["local-dir:./evil", "local-dir:evil", "./evil", "evil", "hf-hub:stranger/evil"])
+def test_code_that_a_dataset_brings_never_runs(
+    dataset: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else its client waits for a Hub
+    bring_pickle(dataset / "evil", tmp_path / "ran")
+    with_models(dataset, name)
+    monkeypatch.chdir(dataset)  # where a relative name would lead to it
+    with pytest.raises(CounterfoilError):
+        evaluate(dataset, device="cpu", out=tmp_path / "out")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_person_at_the_keyboard_may_name_a_folder_and_its_pickle_does_not_run_either(
+    dataset: Path, tmp_path: Path, models: dict[str, str]
+) -> None:
+    bring_pickle(tmp_path / "evil", tmp_path / "ran")
+    with pytest.raises(CounterfoilError):
+        evaluate(dataset, [f"local-dir:{tmp_path / 'evil'}"], device="cpu", out=tmp_path / "out")
+    assert not (tmp_path / "ran").exists()
+    assert evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out").models
+
+
+@pytest.mark.parametrize("name", ["local-dir:./mine", "transformers:./mine", "open_clip:local-dir:./mine"])
+def test_a_folder_in_its_recipe_is_one_of_another_machine(dataset: Path, tmp_path: Path, name: str) -> None:
+    with_models(dataset, name)
+    with pytest.raises(UserError, match=rf"'{name}' is a folder of the machine that the dataset was built on"):
+        evaluate(dataset, device="cpu", out=tmp_path / "out")
+
+
+def test_a_file_in_its_recipe_is_not_opened(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "answers.csv").write_text("key,label\n")
+    monkeypatch.chdir(tmp_path)
+    with_models(dataset, "predictions:answers.csv")
+    with pytest.raises(UserError, match="is a folder of the machine that the dataset was built on"):
+        evaluate(dataset, device="cpu", out=tmp_path / "out")
+
+
+def shard(dataset: Path) -> Path:
+    return min((dataset / "data" / "swap").iterdir())
+
+
+def restate(dataset: Path, path: Path) -> None:
+    """Make the receipt say what the file is now, as whoever forges one would."""
+    receipt = min((dataset / "receipts").glob("swap-*.json"))
+    document = json.loads(receipt.read_text())
+    for file in document["files"]:
+        if dataset / file["path"] == path:
+            content = path.read_bytes()
+            rows = pq.read_metadata(path).num_rows
+            file.update(size=len(content), sha256=hashlib.sha256(content).hexdigest(), rows=rows)
+    receipt.write_text(json.dumps(document))
+
+
+def test_data_that_is_not_its_receipts_is_refused(dataset: Path, tmp_path: Path, models: dict[str, str]) -> None:
+    pq.write_table(pq.read_table(shard(dataset)).slice(1), shard(dataset))
+    with pytest.raises(RunFailure, match=r"swap/.* is not as its receipt says"):
+        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    shard(dataset).unlink()
+    with pytest.raises(RunFailure, match=r"swap/.* is missing"):
+        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+
+
+def test_a_table_in_no_receipt_is_refused(dataset: Path, tmp_path: Path, models: dict[str, str]) -> None:
+    (dataset / "data" / "swap" / "more.parquet").write_bytes(shard(dataset).read_bytes())
+    with pytest.raises(RunFailure, match=r"more\.parquet is in no receipt"):
+        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+
+
+def with_column(table: pa.Table, name: str, values: list) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, name, pa.array(values, table.schema.field(name).type))
+
+
+def first(name: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    """The table with another value in the first row of a column."""
+    return lambda table: with_column(table, name, [value, *table[name].to_pylist()[1:]])
+
+
+FORGED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
+    "no label": (first("label", None), "label is empty in a row"),
+    "label": (first("label", 7), "labels that recipe.yaml"),
+    "shift": (first("shift", "noon"), "shifts that recipe.yaml"),
+    "key": (first("key", "x"), "a row 'x' that the recipe does not have"),
+    "other class": (first("label", 1), "that the recipe does not have"),
+    "twice": (lambda table: pa.concat_tables([table, table.slice(0, 1)]), "more than once"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_rows_with_a_forged_receipt_must_be_the_recipes(
+    dataset: Path, tmp_path: Path, models: dict[str, str], case: str
+) -> None:
+    change, expected = FORGED[case]
+    pq.write_table(change(pq.read_table(shard(dataset))), shard(dataset))
+    restate(dataset, shard(dataset))
+    with pytest.raises(CounterfoilError, match=expected):
+        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_links_and_pipes_are_refused(dataset: Path, tmp_path: Path, models: dict[str, str], kind: str) -> None:
+    (tmp_path / "secret").mkdir()
+    match kind:
+        case "link":
+            content = shard(dataset).read_bytes()
+            (tmp_path / "secret" / "file").write_bytes(content)
+            shard_path = shard(dataset)
+            shard_path.unlink()
+            shard_path.symlink_to(tmp_path / "secret" / "file")
+        case "pipe":
+            shard_path = shard(dataset)
+            shard_path.unlink()
+            os.mkfifo(shard_path)
+        case "folder":
+            (dataset / "data").rename(tmp_path / "secret" / "data")
+            (dataset / "data").symlink_to(tmp_path / "secret" / "data")
+    with pytest.raises(RunFailure, match="expected a regular file of the dataset"):
+        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
