@@ -163,7 +163,7 @@ RECORD: dict[str, Any] = {
 SECTION_OF_MINED = re.compile(r"## Mined shifts\n.*?(?=\n## )", re.DOTALL)
 # Every card has it since a recipe may name a second judge.
 LABELS = re.compile(r"## Are the labels true\?\n.*?\n(?=## )", re.DOTALL)
-# README.md of `cranes` as it was before there was such a section_of_mined; the version is cut out of it.
+# README.md of `cranes` as it was before there was such a section; the version is cut out of it.
 PLAIN = "6368def17c0f0563d97234edfae4dfd118048b50a7344687a12c92e4541e99ef"
 
 
@@ -171,8 +171,8 @@ def mined(record: Any, shift: str = "starry") -> str:
     return f"prompts.shifts.{shift}={json.dumps({'kind': 'mined', 'mined_from': record})}"
 
 
-def section_of_mined(readme: str) -> str:
-    found = SECTION_OF_MINED.search(readme)
+def section_of_mined(readme: str, pattern: re.Pattern[str] = SECTION_OF_MINED) -> str:
+    found = pattern.search(readme)
     assert found
     return found[0]
 
@@ -322,7 +322,7 @@ def inputs(validation: Any) -> dict[str, Any]:
 
 
 def test_without_a_second_judge_it_says_unchecked(tmp_path: Path) -> None:
-    told = section(build(tmp_path, plan_of()).readme)
+    told = section_of_mined(build(tmp_path, plan_of()).readme, SECTION_OF_LABELS)
     assert "**Unchecked.**" in told and "`screen.judge`" in told and "|" not in told
 
 

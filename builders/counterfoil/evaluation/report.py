@@ -54,7 +54,7 @@ _OPEN_EXAMPLES = 6
 # Rows of the unfolding table behind the drops; robustness.csv holds more.
 _MOST_NUMBERS = 400
 # Models whose single classes are told, and classes of each, the least found first; measures.csv holds all.
-_MOST_MODELS, _MOST_CLASSES, _MOST_MISTAKEN = 8, 30, 3
+_MOST_MODELS, _MOST_CLASSES = 8, 30
 
 
 def report_html(
@@ -173,38 +173,21 @@ def _best_first(results: Results) -> list[ModelFacts]:
     return sorted(results.models, key=lambda one: (-value(one), one.name))
 
 
-@dataclass(frozen=True)
-class ContentsEntry:
-    """A section: the id of its heading, and its short title."""
-
-    id: str
-    short: str
-
-
 @dataclass
 class Contents:
-    """The sections in the order in which their headings were drawn."""
+    """The sections in the order in which their headings were drawn: the id of each and its short title."""
 
-    entries: list[ContentsEntry] = field(default_factory=list)
+    entries: dict[str, str] = field(default_factory=dict)
 
     def heading(self, title: str, short: str | None = None) -> Markup:
         """A section's heading; the same title twice is one entry, at its first place."""
         from markupsafe import Markup
 
         name = re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
-        if any(one.id == name for one in self.entries):
+        if name in self.entries:
             return Markup("<h2>{}</h2>").format(title)
-        self.entries.append(ContentsEntry(name, short or title))
+        self.entries[name] = short or title
         return Markup('<h2 id="{}">{}</h2>').format(name, title)
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A number of the page's head."""
-
-    label: str
-    value: str
-    note: str
 
 
 def checked_shifts(results: Results) -> frozenset[str]:
@@ -225,9 +208,11 @@ def without_reference(results: Results) -> str | None:
     return f"{why.rstrip('.')}. So it is not known here whether the base is the input dataset for these models."
 
 
-def headlines(results: Results, models: Sequence[ModelFacts], shifts: Sequence[GroupFacts]) -> list[Tile]:
-    """The tiles. Models near chance are in none, and a shift with unchecked labels is none's number."""
-    found: list[Tile] = []
+def headlines(
+    results: Results, models: Sequence[ModelFacts], shifts: Sequence[GroupFacts]
+) -> list[tuple[str, str, str]]:
+    """Label, value and note of each tile. Models near chance are in none, nor are shifts with unchecked labels."""
+    found: list[tuple[str, str, str]] = []
     own = [(model, results.base_number(model.name)) for model in models if not model.near_chance]
     values = [found.value for _, found in own if found is not None]
     if values:
@@ -236,7 +221,7 @@ def headlines(results: Results, models: Sequence[ModelFacts], shifts: Sequence[G
         floored = [model.short_name for model in models if model.near_chance]
         if floored:
             note += f"; without {listed(floored, 3)}, near chance"
-        found.append(Tile("accuracy on the base", f"{low} %" if low == high else f"{low}–{high} %", note))
+        found.append(("accuracy on the base", f"{low} %" if low == high else f"{low}–{high} %", note))
     impacts = {shift.name: results.rows.estimate("impact", group=shift.name) for shift in shifts}
     measured = {name: found for name, found in impacts.items() if found is not None}
     checked = checked_shifts(results)
@@ -247,13 +232,13 @@ def headlines(results: Results, models: Sequence[ModelFacts], shifts: Sequence[G
             f"{spoken(name)} has the largest, {points(found_impact.value)} points ({between(found_impact)}), but nobody"
             " and nothing has checked whether its labels are still true"
         )
-        found.append(Tile("impact of the shifts", "unchecked", note))
+        found.append(("impact of the shifts", "unchecked", note))
     for label, chosen in (("largest impact", told[:1]), ("smallest impact", told[1:][-1:])):
         for name in chosen:
             note = f"{spoken(name)} ({between(measured[name])})"
             if len(told) < len(measured):
                 note += f"; of {len(told)} checked shifts, {len(measured) - len(told)} unchecked"
-            found.append(Tile(label, f"{points(measured[name].value)} points", note))
+            found.append((label, f"{points(measured[name].value)} points", note))
     return found
 
 
@@ -290,20 +275,8 @@ def upright(name: str, kind: str | None = None) -> Markup:
     return Markup('<span class="upright">{}{}</span>').format(dot, name)
 
 
-@dataclass(frozen=True)
-class MistakenClass:
-    """A class: how many of its images a model finds, how many answers of it are right, and what it is taken for."""
-
-    class_id: str
-    name: str
-    images: int
-    recall: Estimate
-    precision: Estimate | None
-    taken_for: tuple[tuple[str, float, int], ...]
-
-
-def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[MistakenClass]]]:
-    """For the best models, the classes of the first group that they find least."""
+def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[dict[str, Any]]]]:
+    """For the best models, the classes of the first group that they find least, and what these are taken for."""
     rows, names = results.rows, {one.id: one.name for one in results.classes}
     group = results.groups[0].name
     mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
@@ -315,14 +288,14 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
     for model in models[:_MOST_MODELS]:
         own = sorted(rows.where("recall", model=model.name, group=group), key=lambda one: one.value or 0.0)
         classes = [
-            MistakenClass(
-                one.class_id,
-                names[one.class_id],
-                one.n or 0,
-                one.estimate,
-                rows.estimate("precision", model=model.name, group=group, class_id=one.class_id),
-                tuple(sorted(mixed.get((model.name, one.class_id), ()), key=lambda each: -each[2])[:_MOST_MISTAKEN]),
-            )
+            {
+                "class_id": one.class_id,
+                "name": names[one.class_id],
+                "images": one.n or 0,
+                "recall": one.estimate,
+                "precision": rows.estimate("precision", model=model.name, group=group, class_id=one.class_id),
+                "taken_for": sorted(mixed.get((model.name, one.class_id), ()), key=lambda each: -each[2])[:3],
+            }
             for one in own[:_MOST_CLASSES]
             if one.estimate is not None
         ]

@@ -64,23 +64,12 @@ class ClassUnits:
 
 
 @dataclass(frozen=True)
-class ClassDrop:
-    """One class under one shift: accuracies for every model, (models,), and the drop averaged over models.
-
-    The average is over those that were to be averaged; None where there are none.
-    """
-
-    base_accuracy: NDArray[np.float64]
-    accuracy: NDArray[np.float64]
-    impact: Estimate | None
-
-
-@dataclass(frozen=True)
 class Drops:
     """What `drops` computes for every model at once; arrays are (models,) and (replicates, models).
 
     `replicates` are the drop's; those of the base accuracy are drawn with them. `averaged` says which models averages
-    are over, (models,) bool. `agreed` is what classes whose images all agree add to the ends of the drop's interval.
+    are over, (models,) bool. `classes` has each class's drop averaged over these models, None where there are
+    none. `agreed` is what classes whose images all agree add to the ends of the drop's interval.
     """
 
     base_accuracy: NDArray[np.float64]
@@ -88,7 +77,7 @@ class Drops:
     drop: NDArray[np.float64]
     replicates: NDArray[np.float64]
     base_replicates: NDArray[np.float64]
-    classes: Mapping[str, ClassDrop]
+    classes: Mapping[str, Estimate | None]
     averaged: NDArray[np.bool_]
     agreed: EndDistances
 
@@ -170,7 +159,7 @@ def drops(
     total, base_total = np.zeros((replicates, models)), np.zeros((replicates, models))
     counted = np.zeros((replicates, 1))
     squares = np.zeros((2, models))
-    per_class: dict[str, ClassDrop] = {}
+    per_class: dict[str, Estimate | None] = {}
     for one in classes:
         base_of_class = accuracy_per_class(one.base_present, one.base_correct)
         shift_of_class = accuracy_per_class(one.shift_present, one.shift_correct)
@@ -187,8 +176,7 @@ def drops(
         sides = (base_of_class, one.counts[0]), (shift_of_class, one.counts[1])
         agreed = distances_of_difference(*sides, one.base_correct[both], one.shift_correct[both])
         squares += np.square(agreed)
-        impact = _impact(base_of_class - shift_of_class, difference, agreed, averaged)
-        per_class[one.class_id] = ClassDrop(base_of_class, shift_of_class, impact)
+        per_class[one.class_id] = _impact(base_of_class - shift_of_class, difference, agreed, averaged)
     with np.errstate(invalid="ignore"):
         drawn, base_drawn = (sums / np.where(counted == 0, np.nan, counted) for sums in (total, base_total))
     base /= len(classes)

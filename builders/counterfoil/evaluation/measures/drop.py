@@ -69,8 +69,8 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
             yield row("impact", whole, group=group, n=models)
         images = {one.class_id: one.counts[1] for one in answered.kept(place)}
         for class_id, own in found.classes.items():
-            if own.impact is not None:
-                yield row("impact", own.impact, group=group, class_id=class_id, n=images[class_id])
+            if own is not None:
+                yield row("impact", own, group=group, class_id=class_id, n=images[class_id])
 
 
 DROP = Measure(
