@@ -28,7 +28,7 @@ from counterfoil.engines import LocalEngine
 from counterfoil.generate import Renderer
 from counterfoil.generate.pictures import DrawnAhead
 from counterfoil.keep import ACCEPTED
-from counterfoil.lab.oracle import Oracle
+from counterfoil.lab.world import Oracle
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline

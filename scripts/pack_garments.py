@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from counterfoil.lab.garments import write_garments
+from counterfoil.lab.world import write_garments
 
 # split: (original file, first garment of each class, garments of each class)
 SPLITS = {

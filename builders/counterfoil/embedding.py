@@ -27,7 +27,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import report, track
 from counterfoil.recipe import sha256_json
 from counterfoil.sources import LabelledImages
-from counterfoil.sources.image_chunks import Chunk, Chunks
+from counterfoil.sources.labelled_images import Chunk, Chunks
 from counterfoil.store.atomic import make_folder, told_to_people, write_atomically
 from counterfoil.store.decoding import decoded_batches, readable_image
 

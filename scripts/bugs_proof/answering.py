@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bugs_proof.pictures import PictureCell, PictureStore, saved
-from counterfoil.lab.oracle import FOLDER, Oracle
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.lab.world import FOLDER, Oracle
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.devices import one_thread
 from counterfoil.models.names import folder_sha256, local_folder

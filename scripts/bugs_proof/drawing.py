@@ -29,7 +29,7 @@ from counterfoil.recipe import Recipe, load_recipe, object_caption_for
 from counterfoil.screen import Thresholds, resolve_thresholds, shift_scores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.sources import LabelledImages
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.open_source import open_source
 
 _MEASURED: dict[Path, dict[Measured, ThresholdEntry]] = {}
 
@@ -194,7 +194,7 @@ def _captioned(recipe: Recipe, found: Thresholds) -> dict[Measured, ThresholdEnt
 
 def _thresholds_of(recipe: Recipe, known: Mapping[Measured, ThresholdEntry]) -> Thresholds:
     screen = pin_clip(recipe.screen.clip, recipe.screen.weights)
-    return thresholds_of(recipe, known, "cpu", screen, pin_source(recipe.source))
+    return thresholds_of(recipe, known, "cpu", screen, open_source(recipe.source).pin)
 
 
 def _planned(plan: Plan) -> Iterator[tuple[str, PictureCell, list[Sample]]]:

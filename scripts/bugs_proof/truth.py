@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from bugs_proof.answering import Panel
 from bugs_proof.audits import Audit
 from bugs_proof.pictures import saved
-from counterfoil.lab.garments import load_garments
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.world import Scene, load_garments, render
 
 Claims = tuple[tuple[str, str], ...]
 """(attribute, value), sorted: what a cell sets. None is the base."""
@@ -33,7 +32,7 @@ GARMENTS = "heldout"
 # Scenes are rendered and answered so many at a time; more of them leave the first ones as they are.
 CHUNK = 60
 _PURPOSE = 13
-_WORLD = ("world.py", "scenery.py", "garments.py", "vocabulary.py")
+_WORLD = ("world.py", "scenery.py", "vocabulary.py")
 
 
 @dataclass(frozen=True, slots=True)

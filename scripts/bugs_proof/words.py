@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bugs_proof.truth import Claims
-from counterfoil.lab.captions import caption_of, tellable
+from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, COLOURS, PATTERNS
 from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
 

@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.lab.captions import caption_of
 from counterfoil.lab.planted import PlantedWorld
+from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.method import CandidateCaptions

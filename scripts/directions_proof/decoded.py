@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from counterfoil.lab.oracle import Oracle
 from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.lab.world import Oracle
 from counterfoil.mining.decoding import decoded_vectors
 from directions_proof.captioned import captions_of
 from directions_proof.captions import direction_of

@@ -21,7 +21,7 @@ from counterfoil.mining.cutoffs import Role
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Hypothesis
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
-from counterfoil.sources.halves import deal_halves
+from counterfoil.sources.labelled_images import deal_halves
 from directions_proof.captioned import captions_of, claims_of, holding, says_context
 from directions_proof.intervals import share_of
 from directions_proof.plan import kind_of

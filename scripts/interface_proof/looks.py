@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from counterfoil.lab.oracle import Oracle
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS, SHIFTS_BY_NAME
+from counterfoil.lab.world import Oracle
 from counterfoil.models.classifiers import load_classifier
 
 SHIFT_NAMES = ("base", *(shift.name for shift in SHIFTS))

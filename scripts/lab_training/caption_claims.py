@@ -1,10 +1,10 @@
-"""What a caption of the wardrobe world claims: the inverse of `counterfoil.lab.captions.caption_of`."""
+"""What a caption of the wardrobe world claims: the inverse of `counterfoil.lab.scenes.caption_of`."""
 
 from __future__ import annotations
 
 import re
 
-from counterfoil.lab.captions import caption_of
+from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import ATTRIBUTES
 
 UNTOLD = frozenset({"plain", "clear", "day", "none"})

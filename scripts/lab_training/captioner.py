@@ -1,6 +1,6 @@
 """Stage `captioner`: the lab's captioner, a small vision transformer that a small GPT-2 reads word by word.
 
-It learns true renders and their captions (`lab/captions.py`), of which none tells a mark. Every picture has two: the
+It learns true renders and their captions (`lab/scenes.py`), of which none tells a mark. Every picture has two: the
 whole caption and a part of it, so that "a photo of a sandal in the snow" is a likely sentence too. A share of the
 pictures went through the generator's autoencoder, for those that it will be shown are drawn by `lab:sd`.
 """
@@ -16,8 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from counterfoil.lab.captions import caption_of, tellable
-from counterfoil.lab.scenes import pretraining_scene, unbiased_scene
+from counterfoil.lab.scenes import caption_of, pretraining_scene, tellable, unbiased_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE
 from counterfoil.lab.world import SIDE, Scene
 from lab_training.classify import augment

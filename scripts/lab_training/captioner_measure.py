@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterfoil.lab.captions import caption_of, tellable
-from counterfoil.lab.oracle import Oracle
-from counterfoil.lab.scenes import pretraining_scene, unbiased_scene
+from counterfoil.lab.scenes import caption_of, pretraining_scene, tellable, unbiased_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.world import Oracle, Scene, render
 from lab_training.caption_claims import UNTOLD, claims_of
 from lab_training.corpus import to_tensor
 from lab_training.decoder import draw

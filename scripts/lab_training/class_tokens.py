@@ -14,10 +14,9 @@ import numpy as np
 import yaml
 
 from counterfoil.building import build
-from counterfoil.lab.garments import load_garments
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES, MARKS
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.models.names import LAB_TOKENS
 from counterfoil.recipe import load_recipe
 from counterfoil.tokens.class_tokens import TOKENS_MANIFEST, token_file_name, token_folder

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from counterfoil.lab.captions import caption_of, is_true, screening_claims
-from counterfoil.lab.scenes import pretraining_scene
+from counterfoil.lab.scenes import caption_of, is_true, pretraining_scene, screening_claims
 from counterfoil.lab.vocabulary import CLASSES
 from lab_training.corpus import corpus, softened, to_tensor
 from lab_training.state import WEIGHTS, Loop, half_floats, warm_then_linear, write_json

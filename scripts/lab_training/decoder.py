@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from counterfoil.lab.captions import caption_of, generator_claims, screening_claims
-from counterfoil.lab.scenes import pretraining_scene
+from counterfoil.lab.scenes import caption_of, generator_claims, pretraining_scene, screening_claims
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.decoding import slerp
@@ -232,7 +231,7 @@ def measure_decoder() -> None:
     """
     from PIL import Image
 
-    from counterfoil.lab.oracle import Oracle
+    from counterfoil.lab.world import Oracle
 
     oracle, clip = Oracle(), load_clip("lab:clip")
     scenes = [_photograph(number) for number in range(MEASURED["images"])]

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterfoil.lab.captions import caption_of, generator_claims
-from counterfoil.lab.scenes import pretraining_scene
+from counterfoil.lab.scenes import caption_of, generator_claims, pretraining_scene
 from counterfoil.lab.vocabulary import CLASSES
 from lab_training.corpus import corpus, to_tensor
 from lab_training.state import WEIGHTS, Loop, half_floats, warm_then_linear, write_json

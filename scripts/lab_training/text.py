@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.lab.captions import caption_of, generator_claims, screening_claims
-from counterfoil.lab.scenes import unbiased_scene
+from counterfoil.lab.scenes import caption_of, generator_claims, screening_claims, unbiased_scene
 
 CONTEXT_LENGTH = 32
 GENERIC = "garment"

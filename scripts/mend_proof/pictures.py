@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.lab.captions import caption_of as words_of_claims
+from counterfoil.lab.scenes import caption_of as words_of_claims
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, PATTERNS
 from counterfoil.mining.contexts.lists import load_contexts
 from counterfoil.models.diffusion import load_pipeline

@@ -27,7 +27,7 @@ from counterfoil.mining.contexts.choosing import (
 )
 from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.recipe import load_recipe
-from counterfoil.sources.halves import Halves, deal_halves
+from counterfoil.sources.labelled_images import Halves, deal_halves
 from mend_proof.pictures import Context, Pictures, contexts_of, plain_prompt, without_class
 from mend_proof.plan import Rank, Settings
 from mend_proof.targets import Rows, Target, text_vectors

@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from counterfoil.lab.garments import load_garments
 from counterfoil.lab.planted import VERSION as PLANTED_VERSION
 from counterfoil.lab.planted import PlantedWorld, named_world
+from counterfoil.lab.scenes import VERSION as WARDROBE_VERSION
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, BACKGROUND_BIAS, BACKGROUNDS, CLASSES
-from counterfoil.lab.wardrobe import VERSION as WARDROBE_VERSION
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256, local_folder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from counterfoil.lab.wardrobe import load_wardrobe
+from counterfoil.lab.scenes import load_wardrobe
 
 GARMENT_CLASSES = "source.classes=[{id: bag, name: bag, source_label: 0}, {id: sandal, name: sandal, source_label: 1}]"
 

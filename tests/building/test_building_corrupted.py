@@ -22,7 +22,7 @@ from counterfoil.generate.corruptions import CORRUPTIONS, corrupt
 from counterfoil.plan.layout import sample_seed
 from counterfoil.recipe import load_recipe
 from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.sources.lab_datasets import lab_dataset
+from counterfoil.sources.open_source import lab_dataset
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify

@@ -19,8 +19,7 @@ from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.generate import PoolRows
-from counterfoil.lab.scenes import unbiased_scene
-from counterfoil.lab.wardrobe import load_wardrobe
+from counterfoil.lab.scenes import load_wardrobe, unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.models.clip import load_clip
 from counterfoil.plan import Retrieved

@@ -34,7 +34,7 @@ from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.screen import ScreenDoubts
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.open_source import open_source
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import What
 from counterfoil.store.lock import read_lock
@@ -281,7 +281,7 @@ def test_a_source_that_fails_in_a_librarys_words_is_a_word(source: Path, monkeyp
         raise OSError(errno.ESTALE, "Stale file handle", str(source / "validation"))
 
     monkeypatch.setattr(judges, "labelled_split", fails)
-    found, why = judges.validation_answers(recipe, JUDGE, pin_source(recipe.source), "cpu")
+    found, why = judges.validation_answers(recipe, JUDGE, open_source(recipe.source).pin, "cpu")
     assert found is None and why is not None and "Stale file handle" in why and str(source) in why
 
 

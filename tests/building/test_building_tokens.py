@@ -20,12 +20,12 @@ from counterfoil.building.inputs import pins_of
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import UserError
-from counterfoil.lab.oracle import Oracle
 from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
+from counterfoil.lab.world import Oracle
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.open_source import open_source
 from counterfoil.store import read_rows
 from counterfoil.store.lock import read_lock
 from counterfoil.tokens.class_tokens import token_folder
@@ -230,7 +230,7 @@ KEYS = {"models", "source", "tokens"}
 def test_what_names_stand_for_is_what_it_was(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(name, ["screen.judge=null"])
     tokens = class_tokens(recipe, tmp_path, "cpu", LocalEngine())
-    pins = pins_of(recipe, tokens, pin_source(recipe.source), None)
+    pins = pins_of(recipe, tokens, open_source(recipe.source).pin, None)
     assert set(pins) == KEYS
     assert sha256_json(pins) == PINNED[name]
 
@@ -238,7 +238,7 @@ def test_what_names_stand_for_is_what_it_was(name: str, tmp_path: Path) -> None:
 def test_a_judge_is_a_key_more(tmp_path: Path) -> None:
     keep = "screen.keep=[thresholds, {misclassified: {models: ['lab:lcnet_035']}}]"
     recipe = load_recipe("wardrobe-mini", [keep, "screen.judge=null", "tokens=null"])
-    pins = pins_of(recipe, None, pin_source(recipe.source), None)
+    pins = pins_of(recipe, None, open_source(recipe.source).pin, None)
     assert set(pins) == KEYS | {"judges"}
     assert set(pins["judges"]) == {"lab:lcnet_035"}
 

@@ -18,7 +18,7 @@ from counterfoil.calibration import calibrate
 from counterfoil.card.index_page import write_index
 from counterfoil.evaluation import evaluate
 from counterfoil.reviewing import review
-from counterfoil.sources.folder_content import folder_content
+from counterfoil.sources.folders import folder_content
 from counterfoil.store import verify_files
 from counterfoil.store.manifest import published_paths
 

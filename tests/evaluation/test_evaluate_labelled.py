@@ -25,7 +25,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.result_files import write_keys
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.lab.wardrobe import load_wardrobe
+from counterfoil.lab.scenes import load_wardrobe
 from counterfoil.models.classifiers import load_classifier
 from results_examples import top1
 from tiny_builds import run_command

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from counterfoil.lab.captions import caption_of, is_true
-from counterfoil.lab.garments import load_garments
 from counterfoil.lab.planted import (
     CORRUPTED,
     FLIPPED,
@@ -27,8 +25,9 @@ from counterfoil.lab.planted import (
     named_world,
     planted_world,
 )
+from counterfoil.lab.scenes import caption_of, is_true
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
-from counterfoil.lab.world import render
+from counterfoil.lab.world import load_garments, render
 
 WORLDS = [planted_world(kind, seed) for kind in KINDS for seed in (0, 1)]
 PLANTED = [world for world in WORLDS if world.planted is not None]

@@ -17,8 +17,7 @@ import datasets
 import numpy as np
 
 from clip_verdicts import clip_verdict
-from counterfoil.lab.garments import load_garments
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, load_recipe, sha256_json
 from counterfoil.store import Candidate, DatasetStore

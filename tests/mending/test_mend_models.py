@@ -21,7 +21,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.document import FEWEST_LISTED
 from counterfoil.mending.mend_models import MendResult, mend, model_places
-from counterfoil.mending.prepared import open_source
+from counterfoil.mending.prepared import mend_source
 from counterfoil.mining.audited import class_map_of
 from counterfoil.mining.interventions import write_weights
 from counterfoil.models.classifiers import Classifier, load_classifier
@@ -190,7 +190,7 @@ def accuracy_on_test(classifier: Classifier, world: World) -> float:
     """Of the folder's own answers, image by image."""
     import torch
 
-    test = open_source(world.recipe, (), None, None, 0, None).test
+    test = mend_source(world.recipe, (), None, None, 0, None).test
     assert test is not None
     transform = classifier.transform()
     batch = torch.stack([transform(test.decoded(image)) for _, image in test.images()])

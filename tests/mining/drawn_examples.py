@@ -11,9 +11,8 @@ from PIL import Image
 from scipy.special import betaln
 from scipy.stats import beta
 
-from counterfoil.lab.garments import load_garments
 from counterfoil.lab.vocabulary import CLASSES, COLOURS
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.mining.findings import (
     AnswerCount,
     ClassAudit,

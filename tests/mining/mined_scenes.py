@@ -10,8 +10,7 @@ from typing import Any
 import datasets
 import numpy as np
 
-from counterfoil.lab.garments import load_garments
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.world import Scene, load_garments, render
 from support.images import encoded
 
 T_SHIRT, SANDAL = 0, 5

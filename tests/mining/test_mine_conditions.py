@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
-from counterfoil.lab.garments import load_garments
-from counterfoil.lab.world import Scene
+from counterfoil.lab.world import Scene, load_garments
 from counterfoil.mining.audited import audit_target
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.recipe import Recipe, load_recipe

@@ -30,8 +30,8 @@ from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.models.loading_errors import known_cause, skipped_reason, told_in_words
 from counterfoil.models.names import folder_sha256
-from counterfoil.recipe.schema_inputs import ClassEntry, Source
-from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources import Reference
+from counterfoil.sources.open_source import open_source
 
 
 def test_lab_names_are_folders_of_weights() -> None:
@@ -263,8 +263,7 @@ from counterfoil.models.mended import mended_of
 from counterfoil.models.names import pin_model
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import labelled_source
-from counterfoil.sources.input_datasets import load_source, source_configs, source_splits
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.open_source import open_source
 from counterfoil.tokens.class_tokens import token_folder
 
 classes = load_recipe("wardrobe-mini").classes
@@ -292,9 +291,9 @@ EDGES = {
     "classifier of open_clip": lambda: load_classifier("open_clip:ViT-B-32/laion2b_s34b_b79k", classes=classes),
     "captioner": lambda: load_captioner("someone/captioner"),
     "facts of a captioner": lambda: describe_captioner("someone/captioner"),
-    "input dataset": lambda: load_source(photos, "train"),
-    "its splits": lambda: source_splits(photos, pin_source(photos)),
-    "its configs": lambda: source_configs(photos, pin_source(photos)),
+    "input dataset": lambda: open_source(photos).split("train"),
+    "its splits": lambda: open_source(photos).splits,
+    "its configs": lambda: open_source(photos).configs,
     "labelled images": lambda: labelled_source("someone/photos:train", classes),
     "tokens": lambda: token_folder("someone/tokens", None),
     "tokens of a commit": lambda: token_folder("someone/tokens", "a" * 40),
@@ -406,7 +405,7 @@ def test_what_is_not_known_is_no_cause() -> None:
 )
 def test_a_folder_that_is_no_dataset_is_told_in_words(content: dict[str, bytes], said: str, tmp_path: Path) -> None:
     from counterfoil.recipe import load_recipe
-    from counterfoil.sources.input_datasets import load_source
+    from counterfoil.sources.open_source import open_source
 
     place = tmp_path / "things"
     place.mkdir()
@@ -414,7 +413,7 @@ def test_a_folder_that_is_no_dataset_is_told_in_words(content: dict[str, bytes],
         (place / name).write_bytes(data)
     source = load_recipe("wardrobe-mini", [f"source={{dataset: {place}}}"]).source
     with pytest.raises(CounterfoilError, match=said) as told:
-        load_source(source, "train")
+        open_source(source).split("train")
     assert told.value.hint and "\n" not in told.value.problems[0]
 
 
@@ -448,7 +447,7 @@ def _right(name: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     import torch
 
     world = _world(name)
-    split = load_source(Source(dataset=f"lab:{name}", classes=(ClassEntry(id="x", name="x", source_label=0),)), "test")
+    split = open_source(Reference(f"lab:{name}")).split("test")
     mine = np.arange(len(split.labels)) if world.planted is None else world.true_classes("test") == world.planted
     rows = (mine if world.planted is None else np.flatnonzero(mine))[:ROWS]
     model = load_classifier(f"lab:{name}")
@@ -501,8 +500,6 @@ def test_every_kind_with_a_slice_is_there() -> None:
 
 
 def test_the_pictures_are_ready_for_a_classifier() -> None:
-    image = load_source(
-        Source(dataset="lab:planted/null-0", classes=(ClassEntry(id="x", name="x", source_label=0),)), "test"
-    ).image(0)
+    image = open_source(Reference("lab:planted/null-0")).split("test").image(0)
     assert isinstance(image, Image.Image)
     assert (image.mode, image.size) == ("RGB", (64, 64))

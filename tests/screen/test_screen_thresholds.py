@@ -29,7 +29,7 @@ from counterfoil.screen.doubts import Decides, doubts_of, screen_doubts
 from counterfoil.screen.known_classes import KnownClass, KnownClasses, known_classes
 from counterfoil.screen.scores import Scorer, ValidationScores, shift_scores
 from counterfoil.screen.thresholds import images_needed, needs_validation
-from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources.open_source import open_source
 
 scores = arrays.arrays(np.float32, st.integers(1, 60), elements=st.floats(-1, 1, width=32))
 
@@ -226,7 +226,7 @@ def test_scores_of_samples_are_open_clips_cosines(clip: ClipModel, pictures: lis
 @pytest.fixture(scope="module")
 def validation(clip: ClipModel) -> ValidationScores:
     recipe = load_recipe("wardrobe-mini", [TWO_CLASSES])
-    split = load_source(recipe.source, "validation")
+    split = open_source(recipe.source).split("validation")
     rows = {cls.label: split.rows_of(cls.source_label) for cls in recipe.classes}
     pictures = [split.image(int(row)) for own in rows.values() for row in own]
     labels = np.array([label for label, own in rows.items() for _ in own])

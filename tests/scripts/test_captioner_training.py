@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from counterfoil.lab.captions import caption_of, tellable
+from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import MARKS
 from lab_training.caption_claims import claims_of
 from lab_training.captioner import (

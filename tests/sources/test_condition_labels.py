@@ -12,10 +12,10 @@ import pytest
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.sources import LabelledImages, labelled_source
-from counterfoil.sources.condition_labels import NONE, ConditionLabels
-from counterfoil.sources.halves import deal_halves
-from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources.labelled_images import deal_halves
 from counterfoil.sources.labelled_sources import labelled_conditions, labelled_split
+from counterfoil.sources.labels import NONE, ConditionLabels
+from counterfoil.sources.open_source import open_source
 from support.images import encoded
 
 CONDITIONS = ("Effusion", "Cardiomegaly")
@@ -103,7 +103,7 @@ def test_the_classes_of_a_condition_are_two_and_part_its_rows(tmp_path: Path) ->
     folder = saved(tmp_path / "texts", found=TEXTS, patient=PATIENTS)
     _, found = read(folder, BY_LABELS)
     assert [np.flatnonzero(found.of_label(label)).tolist() for label in range(4)] == [[0, 2], [1, 3], [0, 3], [1, 2]]
-    split = load_source(recipe_of(folder, BY_LABELS).source, "validation")
+    split = open_source(recipe_of(folder, BY_LABELS).source).split("validation")
     assert [split.rows_of(label).tolist() for label in range(4)] == [[0, 2], [1, 3], [0, 3], [1, 2]]
 
 

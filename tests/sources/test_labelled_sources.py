@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from counterfoil.errors import UserError
+from counterfoil.lab.scenes import load_wardrobe, wardrobe_garments
 from counterfoil.lab.vocabulary import CLASSES
-from counterfoil.lab.wardrobe import load_wardrobe, wardrobe_garments
 from counterfoil.recipe import RecipeClass, load_recipe
 from counterfoil.sources import LabelledImages, labelled_source, labelled_split, rows_of
 from counterfoil.sources.labelled_sources import Reference

@@ -13,9 +13,9 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.sources import label_names, labelled_split
-from counterfoil.sources.input_datasets import load_source
-from counterfoil.sources.label_agreement import disagreements, refuse_disagreements
+from counterfoil.recipe.names import disagreements, refuse_disagreements
+from counterfoil.sources import labelled_split
+from counterfoil.sources.open_source import names_at_hand, open_source
 from counterfoil.sources.resolved_classes import resolve_classes
 from support.images import encoded
 
@@ -94,7 +94,7 @@ def test_labels_of_text_are_numbered_as_they_are_sorted_and_read_by_that(tmp_pat
     recipe = resolve_classes(recipe_of(place, "[mug, ladder]"))
     assert told(recipe) == [("mug", "mug", 1), ("ladder", "ladder", 0)]
     assert labelled_split(recipe.source, "train", recipe.classes).labels.tolist() == [0, 1, 0]
-    assert load_source(recipe.source, "train").rows_of(recipe.classes[0].source_label).tolist() == [0, 2]
+    assert open_source(recipe.source).split("train").rows_of(recipe.classes[0].source_label).tolist() == [0, 2]
 
 
 def test_labels_of_text_that_one_split_lacks_mean_no_one_class(tmp_path: Path) -> None:
@@ -235,6 +235,6 @@ def test_a_build_that_was_begun_goes_on_without_its_source(tmp_path: Path) -> No
 
 def test_a_folder_of_too_many_files_is_not_read_for_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = recipe_of(imagefolder(tmp_path / "data", *FOLDERS)).source
-    assert label_names.names_at_hand(source, ("train",)) == FOLDERS
-    monkeypatch.setattr(label_names, "_MOST_FILES", 3)
-    assert label_names.names_at_hand(source, ("train",)) is None
+    assert names_at_hand(source, ("train",)) == FOLDERS
+    monkeypatch.setattr("counterfoil.sources.open_source._MOST_FILES", 3)
+    assert names_at_hand(source, ("train",)) is None

@@ -26,7 +26,7 @@ from counterfoil.recipe.prompts import asks_caption, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow, RetrievedRow, rows_csv
 from counterfoil.sources.labelled_sources import Reference, every_row
 from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import Pool, images_of_rows, licences_of_rows, partners, pool_rows, rows_of_classes
+from counterfoil.sources.pool import Pool, licences_of_rows, partners, pool_rows, rows_of_classes
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import ROWS
 from counterfoil.store.lock import Lock
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from counterfoil.recipe import Recipe
-    from counterfoil.sources.rows import Rows
+    from counterfoil.sources.tables import Rows
 
 
 _MOST_PROBLEMS = 20
@@ -67,7 +67,7 @@ def rows_of_pool(recipe: Recipe, pin: SourcePin, retrieved: Retrieved | None = N
     beyond = _retrieved_beyond(retrieved, rows) if retrieved is not None else _wrong_rows(recipe, rows, None)
     if problems := [problem for _, problem in zip(range(_MOST_PROBLEMS), beyond, strict=False)]:
         raise UserError(problems, "Name the pool that the rows were chosen from, at its revision of then.")
-    return PoolRows(images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin))
+    return PoolRows(rows.image, licences_of_rows(recipe, rows, pin))
 
 
 def rows_file(recipe: Recipe) -> bytes | None:
@@ -297,7 +297,7 @@ def _left_out(count: int, what: str) -> str:
 def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> RowsToEdit:
     """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
     rows = pool_rows(recipe, pool)
-    of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), images_of_rows(recipe, rows)
+    of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
     matched = partners(recipe, pool, rows)
     labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
     table: dict[str, list[EditedRow]] = {}

@@ -41,7 +41,8 @@ from counterfoil.screen.known_classes import KnownClasses
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds
 from counterfoil.sources.labelled_sources import labelled_split
-from counterfoil.sources.pins import SourcePin, pin_source
+from counterfoil.sources.open_source import open_source
+from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.pool import pin_pool
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
@@ -127,7 +128,7 @@ def resolve_inputs(
     embeddings = image_embeddings(recipe)  # a mistake should not wait for tokens that are learned
     tokens = class_tokens(recipe, out, device, engine, learn=learn)
     lock = read_lock(out)
-    source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
+    source = open_source(recipe.source, None if lock is None else lock.inputs.get("source")).pin
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
     rows, told = _rows_of(recipe, out, begun, pins, device)

@@ -33,7 +33,8 @@ from counterfoil.regular_files import named_path
 from counterfoil.report.words import counted
 from counterfoil.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts
 from counterfoil.screen.thresholds import needs_validation
-from counterfoil.sources.pins import SourcePin, loadable_pin
+from counterfoil.sources.open_source import open_source
+from counterfoil.sources.pins import SourcePin
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.directory_lock import directory_lock
@@ -423,7 +424,7 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     The pin of the input dataset, which is loaded by it; UserError for another one.
     """
     screen = measuring.screen
-    source = loadable_pin(measuring.source, old.lock.inputs.get("source"))
+    source = open_source(measuring.source, old.lock.inputs.get("source"), as_recorded=True).pin
     here = json.loads(json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()]))
     there = [old.lock.inputs["models"]["screen"], old.lock.inputs.get("source")]
     lines = [*differences(there[0], here[0], "screen"), *differences(there[1], here[1], "source")]

@@ -143,7 +143,7 @@ def build(
     though the stack is the same.
     """
     from counterfoil.engines import EngineChoice
-    from counterfoil.plan.parts import PlanPart
+    from counterfoil.plan.layout import PlanPart
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import license_note
 

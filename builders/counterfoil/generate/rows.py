@@ -19,7 +19,7 @@ from counterfoil.models.generators.family import joined
 from counterfoil.recipe.names import ROWS
 from counterfoil.recipe.prompts import SEVERITY
 from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import images_of_rows, licences_of_rows, partners, pool_rows, rows_of_classes
+from counterfoil.sources.pool import licences_of_rows, partners, pool_rows, rows_of_classes
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from counterfoil.plan import Edited, Sample
     from counterfoil.recipe import Recipe
-    from counterfoil.sources.rows import Rows
+    from counterfoil.sources.tables import Rows
 
 
 class PoolRows:
@@ -310,7 +310,7 @@ _MOST_PROBLEMS = 20
 def edit_renderer(pipeline: Any, recipe: Recipe, pin: SourcePin, edited: Edited) -> EditRenderer:
     """Draws the rows of a table anew. Raises as `corrupted_rows`."""
     rows = _rows_of(recipe, pin, edited)
-    return EditRenderer(pipeline, recipe, images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin))
+    return EditRenderer(pipeline, recipe, rows.image, licences_of_rows(recipe, rows, pin))
 
 
 def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: Edited) -> CorruptedRows:
@@ -320,7 +320,7 @@ def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: Edited) -> CorruptedR
     """
     rows = _rows_of(recipe, pin, edited)
     matched = {name: found.image for name, found in partners(recipe, pin, rows).items()}
-    return CorruptedRows(recipe, images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin), matched)
+    return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pin), matched)
 
 
 def _rows_of(recipe: Recipe, pin: SourcePin, edited: Edited) -> Rows:

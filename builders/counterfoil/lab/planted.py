@@ -28,11 +28,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.lab.captions import caption_of
-from counterfoil.lab.garments import load_garments
 from counterfoil.lab.scenery import SIDE
+from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, WEATHERS
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.world import Scene, load_garments, render
 
 KINDS = ("correlation", "rare", "noisy", "null", "corruption")
 """The position is what seeds a kind's random numbers: new kinds go to the end."""

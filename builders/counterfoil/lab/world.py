@@ -4,20 +4,84 @@
 under a weather and a light, perhaps beside a person or a flower, in a style. A scene's chance
 details come from its own seed alone, drawn in a fixed order whatever its attributes: changing one
 attribute leaves garment, place, size and background variant as they were (a counterfactual).
+
+The embedded garment photographs are a subset of Fashion-MNIST in disjoint splits: one lossless mosaic a split under
+`garments/`, with its labels and the garment ids (position in the original files). Held out means held out: `heldout`
+and `audit` garments are seen by no model in training, and `audit` garments by nothing else either.
+
+The attribute oracle reads every attribute of a picture; it was trained on unbiased scenes and is used only to judge.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
 from counterfoil.lab import scenery
-from counterfoil.lab.garments import load_garments
 from counterfoil.lab.scenery import SIDE
-from counterfoil.lab.vocabulary import CLASSES, SHIFTS_BY_NAME
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
+
+SPLITS = ("pretrain", "train", "validation", "heldout", "audit")
+GARMENT_SIDE = 28
+FOLDER = Path(__file__).parent / "garments"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Garments:
+    """Photographs of one split: `images` uint8 [n, 28, 28], `labels` int64 [n], `ids` strings such as `train-00017`."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    ids: tuple[str, ...]
+
+    def of_class(self, label: int) -> np.ndarray:
+        """Rows of one class, in order."""
+        return np.flatnonzero(self.labels == label)
+
+
+@cache
+def load_garments(split: str) -> Garments:
+    """Read a split's mosaic. Raises KeyError for a split that does not exist."""
+    if split not in SPLITS:
+        raise KeyError(f"no garment split {split!r}; there are {', '.join(SPLITS)}")
+    index = json.loads((FOLDER / f"{split}.json").read_text())
+    with Image.open(FOLDER / f"{split}.webp") as mosaic:
+        pixels = np.asarray(mosaic.convert("L"))
+    columns, count = index["columns"], len(index["labels"])
+    side = GARMENT_SIDE
+    rows = pixels.shape[0] // side
+    tiles = pixels.reshape(rows, side, columns, side).swapaxes(1, 2).reshape(-1, side, side)
+    labels = np.asarray(index["labels"], dtype=np.int64)
+    ids = tuple(f"{index['file']}-{number:05d}" for number in index["positions"])
+    return Garments(np.ascontiguousarray(tiles[:count]), labels, ids)
+
+
+def write_garments(split: str, images: np.ndarray, labels: np.ndarray, file: str, positions: np.ndarray) -> int:
+    """Write a split's mosaic and index; returns the bytes written (scripts/pack_garments.py)."""
+    columns = 120
+    rows = -(-len(images) // columns)
+    side = GARMENT_SIDE
+    tiles = np.zeros((rows * columns, side, side), dtype=np.uint8)
+    tiles[: len(images)] = images
+    mosaic = tiles.reshape(rows, columns, side, side).swapaxes(1, 2).reshape(rows * side, columns * side)
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{split}.webp"
+    Image.fromarray(mosaic).save(path, lossless=True, quality=100, method=6)
+    index = {
+        "columns": columns,
+        "file": file,
+        "labels": [int(x) for x in labels],
+        "positions": [int(x) for x in positions],
+    }
+    (FOLDER / f"{split}.json").write_text(json.dumps(index, separators=(",", ":")) + "\n")
+    return path.stat().st_size
+
 
 _TINTS: dict[str, tuple[float, float, float]] = {
     "red": (0.84, 0.13, 0.15),
@@ -277,3 +341,31 @@ def render(scene: Scene, photograph: np.ndarray | None = None) -> np.ndarray:
     image = _weather(scene, image, front, chances)
     image = _styled(scene, image, front, chances)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+ORACLE_FOLDER = Path(__file__).parent / "weights" / "oracle"
+
+
+class Oracle:
+    """Judges batches of pictures; one linear head a attribute, in the order of `vocabulary.ATTRIBUTES`."""
+
+    def __init__(self, folder: Path = ORACLE_FOLDER) -> None:
+        import timm
+
+        self.module = timm.create_model(f"local-dir:{folder}", pretrained=True).eval().requires_grad_(False)
+
+    def judge(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
+        """Attribute → value index int64 [n], for pictures uint8 [n, 64, 64, 3]."""
+        import torch
+
+        rows = []
+        for start in range(0, len(pixels), batch_size):
+            part = torch.from_numpy(np.array(pixels[start : start + batch_size])).permute(0, 3, 1, 2)
+            with torch.inference_mode():
+                rows.append(self.module(part.float() / 127.5 - 1).numpy())
+        logits = np.concatenate(rows)
+        answers, start = {}, 0
+        for attribute, values in ATTRIBUTES.items():
+            answers[attribute] = logits[:, start : start + len(values)].argmax(1)
+            start += len(values)
+        return answers

@@ -23,9 +23,9 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, prompt_for
 from counterfoil.sources import LabelledImages, rows_of
-from counterfoil.sources.input_datasets import read_rows
 from counterfoil.sources.labelled_sources import labelled_split, row_key
-from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
+from counterfoil.sources.open_source import open_source
+from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.pool import Pool
 
 # Chegini 2023, section 5.1: 30 training images a class of ImageNet, 30,000 in all.
@@ -243,7 +243,7 @@ def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
     source = recipe.source
     if source.unit_column is None or not _of_source(opened, recipe):
         return None
-    pool = read_rows(source, opened.recipe.generator.split, loadable_pin(source, opened.pins.get("pool")))
+    pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(opened.recipe.generator.split)
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
@@ -273,7 +273,7 @@ def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
         return False
     if pool.dataset == source.dataset:
         return True
-    return SourcePin.of(recorded) is not None and pin_source(source, recorded).document() == recorded
+    return SourcePin.of(recorded) is not None and open_source(source, recorded).pin.document() == recorded
 
 
 def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
@@ -289,7 +289,7 @@ def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) 
     own = edited_rows(opened, rows, recipe)
     if not own:
         return None
-    pin = loadable_pin(recipe.source, opened.pins.get("pool"))
+    pin = open_source(recipe.source, opened.pins.get("pool"), as_recorded=True).pin
     split = labelled_split(recipe.source, opened.recipe.generator.split, recipe.classes, pin, units=False)
     return rows_of(split, np.flatnonzero([key in own for key in split.keys]))
 

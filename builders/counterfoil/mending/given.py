@@ -27,8 +27,7 @@ from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_inputs import Source
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 from counterfoil.sources import LabelledImages
-from counterfoil.sources.input_datasets import read_rows
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.open_source import open_source
 
 IMAGES, WEIGHTS, BALANCED = "images", "weights", "balanced"
 BY_CLIP = "clip"
@@ -168,7 +167,7 @@ def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages])
     found: dict[str, str] = {}
     for images in audited:
         split = images.name.rpartition("/")[2]
-        rows = read_rows(source, split, pin_source(source))
+        rows = open_source(source).rows(split)
         if given.source not in rows.columns:
             raise UserError(
                 f"--with {given.name}: '{source.dataset}' has no column '{given.source}'",

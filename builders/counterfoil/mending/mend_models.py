@@ -50,7 +50,7 @@ from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DEC
 from counterfoil.mending.given import Given, given_arms, told_names
 from counterfoil.mending.judging import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.one_model import MendedModel, mend_one, refuse_unmendable
-from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, open_source, prepare
+from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import load_classifier
@@ -554,7 +554,7 @@ def mend(
             )
         if save is not None and save not in known:
             raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
-        source = open_source(on, overrides, test, per_class, seed, audited)
+        source = mend_source(on, overrides, test, per_class, seed, audited)
         for one in held:
             one.images = lambda: [source.train]
         refuse_unmendable(names, source)

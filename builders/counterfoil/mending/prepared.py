@@ -47,9 +47,8 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.report.words import counted
 from counterfoil.sources import LabelledImages, rows_of
-from counterfoil.sources.input_datasets import source_splits
 from counterfoil.sources.labelled_sources import labelled_split
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.open_source import open_source
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import pixels_sha256
@@ -92,7 +91,7 @@ class MendSource:
     per_class: int
 
 
-def open_source(
+def mend_source(
     on: Recipe | str | Path,
     overrides: Sequence[str],
     test: str | None,
@@ -112,8 +111,8 @@ def open_source(
     mine = recipe.mine or Mine()
     if audited:
         mine = mine.model_copy(update={"on": tuple(audited)})
-    pin = pin_source(recipe.source)
-    splits = source_splits(recipe.source, pin)
+    opened = open_source(recipe.source)
+    pin, splits = opened.pin, opened.splits
     train = recipe.source.train_split
     if train not in splits:
         raise UserError(

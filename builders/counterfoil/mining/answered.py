@@ -39,7 +39,7 @@ from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
-from counterfoil.sources.halves import deal_halves
+from counterfoil.sources.labelled_images import deal_halves
 from counterfoil.stats import clustered_interval
 
 _NO_CLIP = "No failure is described in words, since that takes a CLIP"

@@ -39,10 +39,8 @@ from counterfoil.screen.doubts import ScreenDoubts, doubts_of
 from counterfoil.screen.known_classes import KnownClasses
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.sources import LabelledImages, thinned
-from counterfoil.sources.halves import Halves, deal_halves
-from counterfoil.sources.input_datasets import source_splits
-from counterfoil.sources.labelled_images import on_a_line
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.labelled_images import Halves, deal_halves, on_a_line
+from counterfoil.sources.open_source import open_source
 from counterfoil.user_cache import user_cache
 
 _BATCH = 64
@@ -339,9 +337,7 @@ def unit_names(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list
 def _whitening(recipe: Recipe, mine: Mine, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
     """Features of at most so many rows of the train split, evenly spaced; None where the source has no such split, or
     only that, which is audited."""
-    if recipe.source.train_split in mine.on or recipe.source.train_split not in source_splits(
-        recipe.source, pin_source(recipe.source)
-    ):
+    if recipe.source.train_split in mine.on or recipe.source.train_split not in open_source(recipe.source).splits:
         return None
     images, _ = train_rows(recipe)
     images = thinned(images, mine.train_rows)

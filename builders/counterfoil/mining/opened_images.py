@@ -12,10 +12,9 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.subject import is_built
 from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
-from counterfoil.sources.condition_labels import ConditionLabels
-from counterfoil.sources.input_datasets import source_splits
 from counterfoil.sources.labelled_sources import labelled_conditions, labelled_split
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.labels import ConditionLabels
+from counterfoil.sources.open_source import open_source
 
 
 def opened_parts(recipe: Recipe, on: Sequence[str], key: str = "mine.on") -> tuple[LabelledImages, ...]:
@@ -23,7 +22,7 @@ def opened_parts(recipe: Recipe, on: Sequence[str], key: str = "mine.on") -> tup
     places = list(dict.fromkeys(on))
     if all(map(_may_be_a_split, places)):
         _refuse_train_split(recipe, places, key)
-        pin = pin_source(recipe.source)
+        pin = open_source(recipe.source).pin
         return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in places)
     if len(places) > 1:
         raise UserError(f"{key}: found {', '.join(places)}, expected splits of the source, or one built dataset")
@@ -56,7 +55,7 @@ def opened_conditions(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[Labelled
             "Name splits of the source.",
         )
     _refuse_train_split(recipe, places, "mine.on")
-    pin = pin_source(recipe.source)
+    pin = open_source(recipe.source).pin
     read = [labelled_conditions(recipe.source, split, pin) for split in places]
     present = np.concatenate([found.present for _, found in read])
     return tuple(images for images, _ in read), ConditionLabels(read[0][1].names, present)
@@ -75,7 +74,7 @@ def _refuse_train_split(recipe: Recipe, splits: Sequence[str], key: str) -> None
     train = recipe.source.train_split
     # Where a source has one split, that is all there is: what was learned from it only its person knows.
     if train in splits and recipe.source.validation_split != train:
-        known = source_splits(recipe.source, pin_source(recipe.source))
+        known = open_source(recipe.source).splits
         others = ", ".join(one for one in known if one != train) or "a held-out split"
         raise UserError(
             f"{key}: '{train}' is the split that classifiers learn from; what one has learned by heart shows no"

@@ -33,11 +33,9 @@ from counterfoil.progress import track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages, Reference
-from counterfoil.sources.class_matching import labels_of
-from counterfoil.sources.condition_labels import conditions_of
-from counterfoil.sources.input_datasets import source_splits
 from counterfoil.sources.labelled_sources import every_row
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.labels import conditions_of, labels_of
+from counterfoil.sources.open_source import open_source
 
 _MOST_NAMED = 8
 # A class, where nobody says how many.
@@ -126,7 +124,7 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
     if recipe.generator.takes_rows:
         raise UserError(f"recipe {recipe.name}: it is a set of rows itself", "Mine by the recipe that it extends.")
     source = recipe.source
-    splits = source_splits(source, pin_source(source))
+    splits = open_source(source).splits
     own = pool in splits
     place = _split_of(recipe, pool) if own else Reference.parse(pool)
     images, rows = every_row(place)

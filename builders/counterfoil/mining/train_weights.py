@@ -19,8 +19,7 @@ from counterfoil.mining.method import Found
 from counterfoil.mining.opened_images import train_rows
 from counterfoil.mining.pools import decided
 from counterfoil.recipe import Recipe
-from counterfoil.sources.input_datasets import source_splits
-from counterfoil.sources.pins import pin_source
+from counterfoil.sources.open_source import open_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class TrainWeights:
 
 def need_train_split(recipe: Recipe) -> None:
     """UserError for a source without the split that weights are of."""
-    splits = source_splits(recipe.source, pin_source(recipe.source))
+    splits = open_source(recipe.source).splits
     if recipe.source.train_split not in splits:
         raise UserError(
             f"--weights: '{recipe.source.dataset}' has no split '{recipe.source.train_split}', whose rows have weights",

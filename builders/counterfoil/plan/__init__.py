@@ -1,11 +1,28 @@
 """Floor 1: the plan of a recipe (cells, samples, seeds, keys, shards) and what it will cost."""
 
-from counterfoil.plan.edited import Edited, captions_asked, rows_wanted
-from counterfoil.plan.estimate import Cost, RenderedBudget, estimate, rendered_budget
-from counterfoil.plan.judged_quota import JudgedQuota, judged_quotas, spoken_quotas
-from counterfoil.plan.layout import Cell, Plan, Sample, Shard, make_plan, sample_key, sample_seed
-from counterfoil.plan.parts import PlanPart
-from counterfoil.plan.retrieved import Retrieved
+from counterfoil.plan.estimate import (
+    Cost,
+    JudgedQuota,
+    RenderedBudget,
+    estimate,
+    judged_quotas,
+    rendered_budget,
+    spoken_quotas,
+)
+from counterfoil.plan.layout import (
+    Cell,
+    Edited,
+    Plan,
+    PlanPart,
+    Retrieved,
+    Sample,
+    Shard,
+    captions_asked,
+    make_plan,
+    rows_wanted,
+    sample_key,
+    sample_seed,
+)
 
 __all__ = [
     "Cell",

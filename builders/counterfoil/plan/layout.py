@@ -2,15 +2,19 @@
 
 Nothing is listed ahead: shards, cells and samples are computed from their position when they are asked
 for, so ten million samples cost no more memory than ten. Order is group (base first), shift, class, index.
+
+Rows that a plan edits or corrupts, and those that were retrieved for it, are tables that travel with its dataset. Parts
+of a plan are whole shards, dealt by their position, so that many machines share it by one and the same command.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -18,13 +22,146 @@ from typing import Any, overload
 
 from counterfoil.errors import UserError
 from counterfoil.notebook import shown_table
-from counterfoil.plan.edited import Edited
-from counterfoil.plan.parts import PlanPart
-from counterfoil.plan.retrieved import Retrieved
 from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
-from counterfoil.recipe.prompts import BASE
-from counterfoil.recipe.rows_table import EditedRow, RetrievedRow
+from counterfoil.recipe.prompts import BASE, asks_caption
+from counterfoil.recipe.rows_table import (
+    EditedRow,
+    EditedRows,
+    RetrievedRows,
+    edited_csv,
+    read_edited_table,
+    read_retrieved_table,
+    retrieved_csv,
+)
 from counterfoil.recipe.schema_inputs import RANK, ROW, SCORE
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """Class id → the rows of a class by index, the same under every shift, and the file that says so."""
+
+    rows: EditedRows
+    content: bytes
+
+    @classmethod
+    def of(cls, rows: EditedRows) -> Edited:
+        """With the file of these rows."""
+        return cls(rows, edited_csv(rows))
+
+    @classmethod
+    def read(cls, content: bytes, place: str) -> Edited:
+        """Of a file's content. UserError for what is no such table."""
+        return cls(read_edited_table(content, place), content)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        """How it is no table of a recipe: a class has a row for each candidate, none twice, with what prompts ask.
+
+        Of rows that are corrupted a class may have fewer.
+        """
+        fewer = recipe.generator.kind == "corrupt"
+        wanted, captioned = rows_wanted(recipe), captions_asked(recipe)
+        for class_id in self.rows.keys() - wanted.keys():
+            yield f"'{class_id[:80]}' is no class of the recipe"
+        for class_id, count in wanted.items():
+            own = self.rows.get(class_id, ())
+            if not (1 <= len(own) <= count if fewer else len(own) == count):
+                yield f"the class '{class_id}' has {len(own):,} rows, expected {'1 to ' if fewer else ''}{count:,}"
+            if len({one.row for one in own}) < len(own):
+                yield f"the class '{class_id}' has a row more than once"
+            without = [one.row for one in own if one.caption is None]
+            if captioned and without:
+                yield f"the class '{class_id}': row {without[0]} has no caption, which the prompts ask for"
+
+
+def rows_wanted(recipe: Recipe) -> dict[str, int]:
+    """Class id → how many rows are edited: as many as the largest of its cells has candidates."""
+    found: dict[str, int] = {}
+    for shift in recipe.all_shifts():
+        for label in shift.class_labels:
+            class_id = recipe.classes[label].id
+            found[class_id] = max(found.get(class_id, 0), shift.candidates)
+    return found
+
+
+def captions_asked(recipe: Recipe) -> bool:
+    """Whether any prompt asks for the caption of a row."""
+    return any(asks_caption(shift.prompt) for shift in recipe.all_shifts())
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """Shift → class id → the rows of a cell by index, and the file that says so."""
+
+    rows: RetrievedRows
+    content: bytes
+
+    @classmethod
+    def of(cls, rows: RetrievedRows) -> Retrieved:
+        """With the file of these rows."""
+        return cls(rows, retrieved_csv(rows))
+
+    @classmethod
+    def read(cls, content: bytes, place: str) -> Retrieved:
+        """Of a file's content. UserError for what is no such table."""
+        return cls(read_retrieved_table(content, place), content)
+
+    def pin(self) -> dict[str, Any]:
+        """As lock.json holds it: the sha256 of the file."""
+        return {"sha256": hashlib.sha256(self.content).hexdigest()}
+
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        """How it is no table of a recipe: each cell has a row for each candidate, and no row is used twice."""
+        wanted = {
+            (shift.name, recipe.classes[label].id): shift.candidates
+            for shift in recipe.all_shifts()
+            for label in shift.class_labels
+        }
+        found = {(shift, class_id): own for shift, cells in self.rows.items() for class_id, own in cells.items()}
+        for shift, class_id in found.keys() - wanted.keys():
+            yield f"'{shift[:80]}' of class '{class_id[:80]}' is no cell of the recipe"
+        for cell, count in wanted.items():
+            if len(found.get(cell, ())) != count:
+                rows = len(found.get(cell, ()))
+                yield f"'{cell[0]}' of class '{cell[1]}' has {rows:,} rows, expected {count:,}"
+        every = [one.row for own in found.values() for one in own]
+        if len(set(every)) < len(every):
+            yield f"{len(every) - len(set(every)):,} rows are there more than once"
+
+
+_FORM = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPart:
+    """The `number`-th of `of` parts, counted from 1. It has every `of`-th shard, so that groups are spread evenly."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def given(cls, shards: str | tuple[int, int]) -> PlanPart:
+        """A part as a person writes it, `3/16` or (3, 16). UserError for what is none."""
+        text = shards if isinstance(shards, str) else "/".join(map(str, shards))
+        match = _FORM.fullmatch(text)
+        number, of = (int(match[1]), int(match[2])) if match else (0, 0)
+        if not 1 <= number <= of:
+            raise UserError(
+                f"shards: found '{text[:80]}', expected K/N with K from 1 to N",
+                "The same N everywhere, and another K on each machine: --shards 3/16 is the third of sixteen parts.",
+            )
+        return cls(number, of)
+
+    def holds(self, position: int) -> bool:
+        """Whether the shard at this position of a plan is of the part."""
+        return position % self.of == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
 
 SEED_BITS = 53  # JSON readers in JavaScript keep integers only up to 2^53
 
@@ -176,13 +313,13 @@ class Plan:
     @property
     def shards(self) -> Sequence[Shard]:
         """Every shard in order, as a sequence that makes each when it is asked for."""
-        return _Shards(self)
+        return _Shards(self, range(self.n_shards))
 
     def shards_without(self, done: Set[tuple[str, int]], part: PlanPart | None = None) -> Sequence[Shard]:
         """The shards, or those of a part, in order without those `done`; each is made when it is asked for."""
         every = ((group.name, number) for group in self._groups for number in range(group.n_shards))
         own = (at for at, shard in enumerate(every) if shard not in done and (part is None or part.holds(at)))
-        return _SomeShards(self.shards, array("q", own))
+        return _Shards(self, array("q", own))
 
     @cached_property
     def _shifts_by_name(self) -> dict[str, Shift]:
@@ -218,7 +355,11 @@ class Plan:
         seeded_by = None if samples.noise == "paired" else shift.name
         base_prompt = self.base_prompt(shift.name, cls.id)
         for index in range(cell.candidates):
-            base: dict[str, Any] = {"base_prompt": base_prompt} if edited is None else self.of_edit(cls, index)
+            own: dict[str, Any] = {"base_prompt": base_prompt} if edited is None else self.of_edit(cls, index)
+            if found is not None:
+                own |= asdict(found[index])
+            elif rows is not None:
+                own["row"] = rows[index]
             yield Sample(
                 key=sample_key(shift.name, cls.id, index),
                 shift=shift.name,
@@ -229,8 +370,7 @@ class Plan:
                 prompt=prompt if edited is None else self._prompt(shift, cls, edited[index]),
                 seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,
-                **base,
-                **_place_in_pool(index, rows, found),
+                **own,
             )
 
     def of_edit(self, cls: RecipeClass, index: int) -> dict[str, Any]:
@@ -292,7 +432,15 @@ class Plan:
         rows = self.recipe.generator.rows
         return None if rows is None else rows.get(shift.name, {}).get(self.class_of(label).id, ())
 
-    def _shard(self, group: _Group, number: int) -> Shard:
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        """Where the shards of each group end."""
+        return tuple(accumulate(group.n_shards for group in self._groups))
+
+    def _shard(self, position: int) -> Shard:
+        which = bisect_right(self._ends, position)
+        group = self._groups[which]
+        number = position - (self._ends[which] - group.n_shards)
         first = number * group.cells_per_shard
         last = min(first + group.cells_per_shard, group.n_cells)
         cells = tuple(self._cell(group, position) for position in range(first, last))
@@ -300,35 +448,10 @@ class Plan:
 
 
 class _Shards(Sequence[Shard]):
-    """The shards of a plan; each is made when it is asked for."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._ends = tuple(accumulate(group.n_shards for group in plan._groups))
-
-    def __len__(self) -> int:
-        return self._plan.n_shards
-
-    @overload
-    def __getitem__(self, at: int) -> Shard: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Shard]: ...
-    def __getitem__(self, at: int | slice) -> Shard | Sequence[Shard]:
-        if isinstance(at, slice):
-            return [self[position] for position in range(*at.indices(len(self)))]
-        position = at + len(self) if at < 0 else at
-        if not 0 <= position < len(self):
-            raise IndexError(f"shard {at} of {len(self)}")
-        which = bisect_right(self._ends, position)
-        group = self._plan._groups[which]
-        return self._plan._shard(group, position - (self._ends[which] - group.n_shards))
-
-
-class _SomeShards(Sequence[Shard]):
     """Shards of a plan by their positions; each is made when it is asked for."""
 
-    def __init__(self, shards: Sequence[Shard], positions: Sequence[int]) -> None:
-        self._shards = shards
+    def __init__(self, plan: Plan, positions: Sequence[int]) -> None:
+        self._plan = plan
         self._positions = positions
 
     def __len__(self) -> int:
@@ -340,8 +463,8 @@ class _SomeShards(Sequence[Shard]):
     def __getitem__(self, at: slice) -> Sequence[Shard]: ...
     def __getitem__(self, at: int | slice) -> Shard | Sequence[Shard]:
         if isinstance(at, slice):
-            return _SomeShards(self._shards, self._positions[at])
-        return self._shards[self._positions[at]]
+            return _Shards(self._plan, self._positions[at])
+        return self._plan._shard(self._positions[at])
 
 
 def make_plan(
@@ -367,13 +490,6 @@ def make_plan(
             listed = ", ".join(without[:10]) + (f" and {len(without) - 10} more" if len(without) > 10 else "")
             raise UserError(f"tokens: no class token for {listed}, expected one for every class")
     return Plan(recipe, placeholders, retrieved, edited)
-
-
-def _place_in_pool(index: int, chosen: Sequence[int] | None, found: Sequence[RetrievedRow] | None) -> dict[str, Any]:
-    """What a sample of this index says of its pool; nothing where it is drawn."""
-    if found is not None:
-        return {"row": found[index].row, "rank": found[index].rank, "score": found[index].score}
-    return {} if chosen is None else {"row": chosen[index]}
 
 
 def _grouped(shifts: Sequence[Shift], rows_per_shard: int, largest: Callable[[Shift], int]) -> tuple[_Group, ...]:

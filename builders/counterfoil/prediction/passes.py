@@ -35,7 +35,7 @@ from counterfoil.prediction.predictions import (
 from counterfoil.progress import report
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.sources import LabelledImages
-from counterfoil.sources.image_chunks import Chunk, Chunks
+from counterfoil.sources.labelled_images import Chunk, Chunks
 from counterfoil.store.decoding import readable_image
 
 # Share of the free memory that the weights and inputs of one pass may take; the rest is for activations and images.

@@ -11,7 +11,7 @@ from typing import Any
 
 from counterfoil.keep import KEEP_RULES
 from counterfoil.keep.misclassified import PARENT, answered_class, judge_column
-from counterfoil.recipe.layering import class_slug, embedding_specs, model_lists
+from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, embedding_specs, texts_at
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem, without_folders
 from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, MATCH, asks_caption, template_problem, uses
 from counterfoil.recipe.schema_output import HeldFromBase, first_compared
@@ -333,14 +333,12 @@ def _captions_of_rows(parts: _Parts) -> Iterator[RecipeProblem]:
 def _judges_apart(parts: _Parts) -> Iterator[RecipeProblem]:
     """Judges of other names that would share their columns."""
     owners: dict[str, str] = {}
-    second = {"evaluate": {"models": [parts.screen.get("judge")]}}
-    places: list[tuple[RecipePath, Any]] = [
-        (("screen", "keep"), {"screen": parts.screen}),
-        (("screen", "judge"), second),
-    ]
-    places += [((*place, "keep"), {"screen": own}) for place, own in parts.of_shifts]
-    for place, part in places:
-        for judge in (name for models in model_lists(part) for name in models if isinstance(name, str)):
+    places = [((*place, "keep"), own) for place, own in (((("screen",), parts.screen)), *parts.of_shifts)]
+    judges = [(place, [own[key] for own, key in texts_at(spec, *KEEP_JUDGES)]) for place, spec in places]
+    second = parts.screen.get("judge")
+    judges.insert(1, (("screen", "judge"), [second] if isinstance(second, str) else []))
+    for place, names in judges:
+        for judge in names:
             other = owners.setdefault(judge_column(judge, ""), judge)
             if without_folders(other) != without_folders(judge):
                 yield (

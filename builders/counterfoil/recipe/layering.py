@@ -163,22 +163,18 @@ EXTENDS, EXTENDS_SHA256 = "extends", "extends_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
 _LONGEST_SHOWN = 300
-FOLDER_KEYS = (
-    ("source", "dataset"),
-    ("tokens", "path"),
-    ("generator", "model"),
-    ("generator", "adapter"),
-    ("generator", "dataset"),
-    ("generator", "captioner"),
-    ("generator", "clip", "model"),
-    ("screen", "model"),
-    ("screen", "judge"),
-    ("mine", "target"),
-    ("mine", "settings", "captions"),
-    ("mine", "settings", "captioner"),
-    ("mine", "settings", "contexts"),
-    ("mine", "settings", "chat", "model"),
-)
+# Where the names of classifiers stand in keep rules, as one rule or a list of them; `*` is every value or item.
+KEEP_JUDGES = ("keep.*.models.*", "keep.*.*.models.*")
+# Where a name stands that may be a folder's.
+_NAMES = (
+    "source.dataset", "tokens.path", "generator.model", "generator.adapter", "generator.dataset", "generator.captioner",
+    "generator.clip.model", "screen.model", "screen.judge", "evaluate.models.*", "mine.target", "mine.on.*",
+    "mine.others.*", "mine.settings.captions", "mine.settings.captioner", "mine.settings.contexts",
+    "mine.settings.seeds.*", "mine.settings.pooled.*", "mine.settings.chat.model", "mine.settings.chat.base_url",
+    *(f"{section}.{judges}" for section in ("screen", "prompts.shifts.*") for judges in KEEP_JUDGES),
+)  # fmt: skip
+# Where it is always a path, also one that does not begin like one.
+_PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +291,7 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
         place = f"--set {override}" if len(override) <= _LONGEST_SHOWN else f"--set {override[:_LONGEST_SHOWN]}…"
         try:
             value = read_yaml(text, place) if text.strip() else None
-            layer = _nested(parts, _relocated(value, Origin(place)), Origin(place))
+            layer = _nested(parts, _located(value, Origin(place)), Origin(place))
             _resolve_paths(layer, Path.cwd())
         except UserError as error:
             problems += error.problems
@@ -395,79 +391,33 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
 
 def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> None:
     """Replace every name of a recipe that may be a folder's."""
-    for *sections, key in FOLDER_KEYS:
-        values: Any = recipe
-        for section in sections:
-            values = values.get(section) if isinstance(values, Mapping) else None
-        if isinstance(values, dict) and isinstance(values.get(key), str):
-            values[key] = replaced(values[key])
-    for names in (*model_lists(recipe), *places_to_mine(recipe)):
-        names[:] = [replaced(name) if isinstance(name, str) else name for name in names]
-    for example in described_images(recipe):
-        # It is always a path, also one that does not begin like one.
-        image = example["image"]
-        example["image"] = replaced(image if is_local(image) else f"./{image}")
-    chat = _chat_settings(recipe)
-    if chat is not None and isinstance(chat.get("base_url"), str):
-        chat["base_url"] = replaced(chat["base_url"])
-    if chat is not None and isinstance(chat.get("answers"), str) and chat["answers"]:
-        answers = chat["answers"]
-        chat["answers"] = replaced(answers if is_local(answers) else f"./{answers}")
+    for values, key in texts_at(recipe, *_NAMES):
+        values[key] = replaced(values[key])
+    for values, key in texts_at(recipe, *_PATHS):
+        if values[key]:
+            values[key] = replaced(values[key] if is_local(values[key]) else f"./{values[key]}")
 
 
-def described_images(recipe: Mapping[str, Any]) -> Iterator[Any]:
-    """The examples of `mine.settings` that name an image, in a recipe of any form."""
-    settings = _mine_settings(recipe)
-    examples = settings.get("examples")
-    for one in examples if isinstance(examples, list | tuple) else ():
-        if isinstance(one, dict) and isinstance(one.get("image"), str) and one["image"]:
-            yield one
+def texts_at(recipe: Any, *places: str) -> Iterator[tuple[Any, Any]]:
+    """The texts at these places of a recipe of any form: each as the mapping or list that holds it, and its key."""
+    for place in places:
+        found: list[Any] = [recipe]
+        *parts, last = place.split(".")
+        for part in parts:
+            found = [values[key] for values in found for key in _keys(values, part)]
+        yield from ((v, key) for v in found for key in _keys(v, last) if isinstance(v[key], str))
 
 
-def places_to_mine(recipe: Mapping[str, Any]) -> Iterator[Any]:
-    """The lists of `mine` that may name folders in a recipe of any form: what is mined, and other classifiers."""
-    mine = recipe.get("mine")
-    for key in ("on", "others"):
-        if isinstance(mine, Mapping) and isinstance(mine.get(key), list):
-            yield mine[key]
-    for key in ("seeds", "pooled"):
-        if isinstance(_mine_settings(recipe).get(key), list):
-            yield _mine_settings(recipe)[key]
-
-
-def _chat_settings(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
-    chat = _mine_settings(recipe).get("chat")
-    return chat if isinstance(chat, dict) else None
-
-
-def _mine_settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
-    mine = recipe.get("mine")
-    settings = mine.get("settings") if isinstance(mine, Mapping) else None
-    return settings if isinstance(settings, Mapping) else {}
-
-
-def model_lists(recipe: Mapping[str, Any]) -> Iterator[Any]:
-    """Every list of classifiers' names in a recipe of any form: those to score, and the judges of keep rules."""
-    evaluate, screen, prompts = (recipe.get(section) for section in ("evaluate", "screen", "prompts"))
-    if isinstance(evaluate, Mapping) and isinstance(evaluate.get("models"), list | tuple):
-        yield evaluate["models"]
-    shifts = prompts.get("shifts") if isinstance(prompts, Mapping) else None
-    for spec in (screen, *(shifts.values() if isinstance(shifts, Mapping) else ())):
-        keep = spec.get("keep") if isinstance(spec, Mapping) else None
-        for step in keep if isinstance(keep, list | tuple) else [keep]:
-            for settings in step.values() if isinstance(step, Mapping) else ():
-                if isinstance(settings, Mapping) and isinstance(settings.get("models"), list | tuple):
-                    yield settings["models"]
+def _keys(values: Any, part: str) -> list[Any]:
+    """The keys of a mapping or a list that a part of a place means."""
+    if isinstance(values, Mapping):
+        return [*values] if part == "*" else [part] if part in values else []
+    return [*range(len(values))] if part == "*" and isinstance(values, list | tuple) else []
 
 
 def _absolute(name: str, folder: Path) -> str:
     match = _LOCAL.fullmatch(name)
-    if match is None:
-        return name
-    try:
-        return f"{match['scheme'] or ''}{(folder / named_path(match['path'])).resolve()}"
-    except (OSError, RuntimeError) as error:  # links in a circle
-        raise UserError(f"{name[:80]}: cannot be followed: {error}") from error
+    return name if match is None else f"{match['scheme'] or ''}{_absolute_file(match['path'], folder)}"
 
 
 def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -523,23 +473,16 @@ def _read_rows(path: Path, origin: Origin) -> LocatedMapping:
 
 
 def _located(value: Any, origin: Origin) -> Any:
-    """Plain mappings and lists as a file of a recipe would give them."""
+    """Mappings and lists as a file of a recipe would give them, all of them written there."""
     if isinstance(value, dict):
         items = {key: _located(item, origin) for key, item in value.items()}
         return LocatedMapping(items, dict.fromkeys(items, origin))
-    return LocatedList(value, [origin] * len(value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return LocatedList([_located(item, origin) for item in value], [origin] * len(value))
+    return value
 
 
 def _nested(parts: Sequence[str], value: Any, origin: Origin) -> LocatedMapping:
     for part in reversed(parts):
         value = LocatedMapping({part: value}, {part: origin})
-    return value
-
-
-def _relocated(value: Any, origin: Origin) -> Any:
-    if isinstance(value, LocatedMapping):
-        items = {key: _relocated(item, origin) for key, item in value.items()}
-        return LocatedMapping(items, dict.fromkeys(items, origin))
-    if isinstance(value, LocatedList):
-        return LocatedList([_relocated(item, origin) for item in value], [origin] * len(value))
     return value

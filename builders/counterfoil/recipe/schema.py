@@ -34,13 +34,14 @@ from counterfoil.keep import Column, MisclassifiedRule
 from counterfoil.keep.misclassified import PARENT, TOP1, failure_of, judge_columns
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.layering import (
+    KEEP_JUDGES,
     OWN_EMBEDDINGS,
     OWN_ROWS,
     OWN_TOKENS,
     embedding_specs,
-    model_lists,
     names_every_label,
     replace_names,
+    texts_at,
 )
 from counterfoil.recipe.names import REPOSITORY, dataset_name_problem, without_folders
 from counterfoil.recipe.prompts import BASE, RecipeClass, Shift, own_key, resolve_shifts, uses
@@ -362,8 +363,8 @@ def _kin(recipe: Recipe, shift: Shift) -> dict[str, Any]:
 def _keep(steps: Sequence[Any]) -> Any:
     """The list of keep rules; the default one by its bare name, as it was before there were lists."""
     rules = [step.model_dump(mode="json") for step in steps]
-    for models in model_lists({"screen": {"keep": rules}}):
-        models[:] = [without_folders(name) for name in models]
+    for models, place in texts_at({"keep": rules}, *KEEP_JUDGES):
+        models[place] = without_folders(models[place])
     return "thresholds" if rules == ["thresholds"] else rules
 
 

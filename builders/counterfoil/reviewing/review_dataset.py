@@ -48,8 +48,9 @@ from counterfoil.reviewing.grids import (
 )
 from counterfoil.screen import open_shifts
 from counterfoil.sources import labelled_split
-from counterfoil.sources.known_folders import placed
-from counterfoil.sources.pins import SourcePin, loadable_pin
+from counterfoil.sources.folders import placed
+from counterfoil.sources.open_source import open_source
+from counterfoil.sources.pins import SourcePin
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
@@ -211,7 +212,7 @@ def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source:
     lies = placed(recipe.source, recorded)
     if source is not None:
         lies = lies.model_copy(update={"dataset": str(named_path(source).resolve())})
-    pin = loadable_pin(lies, recorded)
+    pin = open_source(lies, recorded, as_recorded=True).pin
     _refuse_other(pin, SourcePin.of(recorded))
     images = labelled_split(lies, lies.validation_split, recipe.classes, pin, units=False)
     chosen: dict[str, int] = {}

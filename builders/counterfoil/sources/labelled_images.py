@@ -1,24 +1,37 @@
 """Labelled images: any pinned set of images with labels, whether it was built, loaded or lies in a folder.
 
 Predictions, embeddings, thresholds and evaluations are made of this one value. It holds what is small, and gives the
-images on demand, in order, as they are encoded.
+images on demand, in order, as they are encoded; `Chunks` are stretches of them that can be sent to workers.
+
+`deal_halves` deals labelled rows into a discover half and a confirm half that share nothing: no unit and no image.
+What is found on one half is tested on the other, so rows that show the same garment, patient or photograph stay
+together. Rows go with others of their unit, and with every row of the same image content, and with whatever those go
+with: the *clusters* are dealt, whole.
+
+Large clusters are dealt first, and clusters of one size in the order of a hash of seed and unit (content where there
+are no units). Each goes to the half that has fewer rows of its classes so far, and where that is even, to the half
+that its hash tells. So a class is dealt evenly to within its largest cluster and mostly to within one row, and the
+result depends on the seed and on what the rows are, never on their order. A class of one cluster is in one half only.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.errors import RunFailure
 from counterfoil.recipe import sha256_json
 from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
 
 # (key, encoded image) of the rows whose keys are asked for, or of every row, in order; None where there is no image.
 Reading = Callable[[frozenset[str] | None], Iterator[tuple[str, bytes | None]]]
@@ -110,3 +123,131 @@ def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int) 
         rows[np.argsort(digests[rows])][:most] for rows in (np.flatnonzero(labels == one) for one in np.unique(labels))
     ]
     return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Rows `start` … `start + len(encoded)` - 1 of some images, encoded as they are stored, and their labels (n,)."""
+
+    start: int
+    encoded: tuple[bytes | None, ...]
+    labels: NDArray[np.int64]
+
+    @property
+    def id(self) -> str:
+        """What people are told of it: its first and its last row."""
+        return f"rows {self.start} to {self.stop - 1}"
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.encoded)
+
+
+class Chunks(Sequence[Chunk]):
+    """The stretches of `size` rows from row `first` on, each read when it is asked for.
+
+    They are asked for in order, and again only before they are `released`: what is held is what workers are at.
+    RunFailure where fewer images come than there are keys.
+    """
+
+    def __init__(self, images: LabelledImages, size: int, first: int = 0) -> None:
+        self._images = images
+        self._starts = range(first, len(images), size)
+        self._size = size
+        self._stream: Iterator[bytes | None] | None = None
+        self._held: dict[int, Chunk] = {}
+        self._read = 0
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, at: int) -> Chunk: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Chunk]: ...
+    def __getitem__(self, at: int | slice) -> Chunk | Sequence[Chunk]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        place = range(len(self))[at]
+        while place >= self._read:
+            self._held[self._read] = self._next(self._starts[self._read])
+            self._read += 1
+        if place not in self._held:
+            raise ValueError(f"rows from {self._starts[place]} on are asked for again, and were released")
+        return self._held[place]
+
+    def release(self, chunk: Chunk) -> None:
+        """Let go of a stretch that is done."""
+        self._held.pop(self._starts.index(chunk.start), None)
+
+    def _next(self, start: int) -> Chunk:
+        if self._stream is None:
+            self._stream = islice((encoded for _, encoded in self._images.images()), start, None)
+        encoded = tuple(islice(self._stream, self._size))
+        if len(encoded) < min(self._size, len(self._images) - start):
+            raise RunFailure(
+                f"{self._images.name}: {len(self._images)} images were expected and {start + len(encoded)} were read:"
+                " the data files changed meanwhile"
+            )
+        return Chunk(start, encoded, self._images.labels[start : start + self._size])
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Rows of each half, int64, ascending; together every row once."""
+
+    discover: NDArray[np.int64]
+    confirm: NDArray[np.int64]
+
+
+def deal_halves(
+    labels: NDArray[np.int64],
+    seed: int,
+    units: Sequence[str] | None = None,
+    contents: Sequence[str] | None = None,
+) -> Halves:
+    """Halves of n rows: `labels` [n], and for each row what it shares: its unit, its image's content, or both.
+
+    Rows of equal unit and rows of equal content are in the same half. ValueError where neither is given, or one is not
+    of n rows.
+    """
+    given = [each for each in (units, contents) if each is not None]
+    if not given or any(len(each) != len(labels) for each in given):
+        raise ValueError(f"expected units, contents or both, one for each of {len(labels)} rows")
+    clusters = _clusters([[(which, value) for value in each] for which, each in enumerate(given)])
+    names, places = np.unique(labels, return_inverse=True)
+    dealt = []
+    for rows in clusters:
+        # Clusters are apart in units where there are any, so the least name is theirs alone.
+        name = min(given[0][row] for row in rows)
+        digest = hashlib.sha256(f"{seed}\0{name}".encode()).digest()
+        dealt.append((-len(rows), digest, rows))
+    surplus = np.zeros(len(names), dtype=np.int64)  # rows of each class that the discover half has more
+    half = np.zeros(len(labels), dtype=bool)
+    for _, digest, rows in sorted(dealt, key=lambda entry: entry[:2]):
+        counts = np.bincount(places[rows], minlength=len(names))
+        lean = int(surplus @ counts)
+        discover = lean < 0 if lean else bool(digest[-1] & 1)
+        half[rows] = discover
+        surplus += counts if discover else -counts
+    return Halves(np.flatnonzero(half), np.flatnonzero(~half))
+
+
+def _clusters(shared: Sequence[Sequence[Hashable]]) -> list[list[int]]:
+    """Rows that share a value of any sequence, directly or through others; each cluster's rows ascending."""
+    parents = list(range(len(shared[0])))
+
+    def root(row: int) -> int:
+        while parents[row] != row:
+            parents[row] = parents[parents[row]]
+            row = parents[row]
+        return row
+
+    for values in shared:
+        first: dict[Hashable, int] = {}
+        for row, value in enumerate(values):
+            parents[root(row)] = root(first.setdefault(value, row))
+    clusters: dict[int, list[int]] = {}
+    for row in range(len(parents)):
+        clusters.setdefault(root(row), []).append(row)
+    return list(clusters.values())

@@ -22,15 +22,14 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass, sha256_json
+from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.regular_files import named_path
-from counterfoil.sources.class_matching import labels_of
-from counterfoil.sources.condition_labels import ConditionLabels, conditions_of
-from counterfoil.sources.input_datasets import read_rows, source_configs, source_splits
-from counterfoil.sources.label_agreement import refuse_disagreements
 from counterfoil.sources.labelled_images import LabelledImages, Reading
-from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
-from counterfoil.sources.rows import Rows
+from counterfoil.sources.labels import ConditionLabels, conditions_of, labels_of
+from counterfoil.sources.open_source import OpenSource, open_source
+from counterfoil.sources.pins import InputDataset, SourcePin
+from counterfoil.sources.tables import Rows
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
@@ -83,9 +82,9 @@ def labelled_split(
     """A split of a recipe's input dataset, by its source labels; pinned now unless a pin is given.
 
     Rows of other labels are left out. `units` says whether the units that the recipe names are wanted. Raises as
-    `load_source`, and UserError where no row is of a class.
+    `OpenSource`, and UserError where no row is of a class.
     """
-    rows = read_rows(source, split, pin or pin_source(source))
+    rows = open_source(source, pin=pin).rows(split)
     return _labelled([_part(rows, source, "", classes, numbers=True, units=units)], (EVERYTHING,))
 
 
@@ -95,53 +94,28 @@ def labelled_conditions(
     """A split of an input dataset of conditions: every row, and which conditions each has.
 
     The images' labels number the sets of conditions that occur, and their class names tell these sets: halves that are
-    dealt by them have the conditions evenly. Raises as `load_source` and `conditions_of`; ValueError for an input
+    dealt by them have the conditions evenly. Raises as `OpenSource` and `conditions_of`; ValueError for an input
     dataset without conditions.
     """
     if source.conditions is None:
         raise ValueError(f"{source.dataset} has no conditions")
-    rows = read_rows(source, split, pin or pin_source(source))
+    rows = open_source(source, pin=pin).rows(split)
     found = conditions_of(rows, source.label_column, source.conditions)
     labels, names = found.sets()
-    every = np.arange(rows.count)
-    part = _Part(
-        rows=rows,
-        keys=_keys("", rows, every),
-        chosen=every,
-        labels=labels,
-        groups=np.zeros(rows.count, dtype=np.int64),
-        units=_units(rows, source.unit_column if units else None, every),
-        content=sha256_json([rows.content(labels), found.names, hashlib.sha256(found.present.tobytes()).hexdigest()]),
-        class_names=names,
-        left_out=Counter(),
-        paths=rows.paths(),
-    )
+    content = sha256_json([rows.content(labels), found.names, hashlib.sha256(found.present.tobytes()).hexdigest()])
+    part = _chosen(rows, labels, content, names, source.unit_column if units else None)
     return _labelled([part], (EVERYTHING,)), found
 
 
 def every_row(reference: Reference, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
     """All images of a dataset that need have no labels, such as a pool, and its columns; row r is image r.
 
-    Pinned now unless a pin is given.
-
-    Their label is 0 throughout, of the one class `not told`. UserError for what is not there, with what there is;
-    RunFailure without network.
+    Pinned now unless a pin is given. Their label is 0 throughout, of the one class `not told`. UserError for what is
+    not there, with what there is; RunFailure without network.
     """
-    pin = pin or pin_source(reference)
-    rows = read_rows(reference, reference.split or _only_split(reference, pin), pin, labelled=False)
-    every, zeros = np.arange(rows.count), np.zeros(rows.count, dtype=np.int64)
-    part = _Part(
-        rows=rows,
-        keys=_keys("", rows, every),
-        chosen=every,
-        labels=zeros,
-        groups=zeros,
-        units=_units(rows, reference.unit_column, every),
-        content=rows.content(zeros),
-        class_names=(_NOT_TOLD,),
-        left_out=Counter(),
-        paths=rows.paths(),
-    )
+    rows = _rows_of(open_source(reference, pin=pin), reference.split, labelled=False)
+    zeros = np.zeros(rows.count, dtype=np.int64)
+    part = _chosen(rows, zeros, rows.content(zeros), (_NOT_TOLD,), reference.unit_column)
     return _labelled([part], (EVERYTHING,)), rows
 
 
@@ -171,19 +145,20 @@ def labelled_source(
     if not isinstance(reference, Reference):
         origin = replace(origin, config=config, image_column=image_column, label_column=label_column)
         origin = replace(origin, unit_column=unit_column)
-    pin = pin_source(origin)
+    opened = open_source(origin)
     if not configs_are_groups:
-        part = _read(origin, pin, "", classes, labels_are_numbers)
+        part = _part(_rows_of(opened, origin.split), origin, "", classes, numbers=labels_are_numbers)
         return _grouped(part, group_column)
-    names = source_configs(origin, pin)
+    names = opened.configs
     if len(names) < 2:
         raise UserError(
             f"source: '{origin.dataset}' has one config, so configs tell no groups", "Name a column that does."
         )
-    parts = [
-        _read(replace(origin, config=name), pin, f"{name}_", classes, labels_are_numbers, group)
-        for group, name in enumerate(names)
-    ]
+    parts = []
+    for group, name in enumerate(names):
+        own = replace(origin, config=name)
+        rows = _rows_of(open_source(own, pin=opened.pin), own.split)
+        parts.append(_part(rows, own, f"{name}_", classes, numbers=labels_are_numbers, group=group))
     return _labelled(parts, names)
 
 
@@ -203,26 +178,15 @@ class _Part:
     paths: tuple[str, ...] | None
 
 
-def _read(
-    origin: Reference,
-    pin: SourcePin,
-    prefix: str,
-    classes: Sequence[RecipeClass] | None,
-    numbers: bool,
-    group: int = 0,
-) -> _Part:
-    rows = read_rows(origin, origin.split or _only_split(origin, pin), pin)
-    return _part(rows, origin, prefix, classes, numbers=numbers, group=group)
-
-
-def _only_split(origin: Reference, pin: SourcePin) -> str:
-    splits = source_splits(origin, pin)
+def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) -> Rows:
+    """The rows of a split, or of the only one."""
+    splits = opened.splits if split is None else (split,)
     if len(splits) > 1:
         raise UserError(
-            f"source: '{origin.dataset}' has several splits: {', '.join(splits)}",
-            f"Name one behind a colon, as in {origin.dataset}:{splits[-1]}.",
+            f"source: '{opened.source.dataset}' has several splits: {', '.join(splits)}",
+            f"Name one behind a colon, as in {opened.source.dataset}:{splits[-1]}.",
         )
-    return splits[0] if splits else EVERYTHING
+    return opened.rows(splits[0] if splits else EVERYTHING, labelled=labelled)
 
 
 def _part(
@@ -245,36 +209,45 @@ def _part(
     if numbers and classes is not None and named:
         refuse_disagreements(classes, named, rows.place)
     places = found.places(classes, rows.place, numbers=numbers)
-    chosen = np.flatnonzero(places >= 0)
+    names = None if classes is not None else tuple(map(str, found.known))
+    part = _chosen(rows, places, rows.content(places), names, origin.unit_column if units else None, prefix, group)
+    left_out = Counter(found.shown(row) for row in np.flatnonzero(places < 0).tolist())
+    return replace(part, left_out=left_out)
+
+
+def _chosen(
+    rows: Rows,
+    labels: NDArray[np.int64],
+    content: str,
+    class_names: tuple[str, ...] | None,
+    unit_column: str | None,
+    prefix: str = "",
+    group: int = 0,
+) -> _Part:
+    """The rows that have a label: `labels` [n] is -1 for the others."""
+    chosen = np.flatnonzero(labels >= 0)
+    units = None
+    if unit_column is not None:
+        rows.need(unit_column=unit_column)
+        shared = rows.texts(unit_column, "unit_column")
+        units = tuple(shared[row] for row in chosen.tolist())
     return _Part(
         rows=rows,
-        keys=_keys(prefix, rows, chosen),
+        keys=tuple(f"{prefix}{row_key(rows.split, row)}" for row in chosen.tolist()),
         chosen=chosen,
-        labels=places[chosen],
+        labels=labels[chosen],
         groups=np.full(len(chosen), group, dtype=np.int64),
-        units=_units(rows, origin.unit_column if units else None, chosen),
-        content=rows.content(places),
-        class_names=None if classes is not None else tuple(map(str, found.known)),
-        left_out=Counter(found.shown(row) for row in np.flatnonzero(places < 0).tolist()),
+        units=units,
+        content=content,
+        class_names=class_names,
+        left_out=Counter(),
         paths=rows.paths(),
     )
-
-
-def _keys(prefix: str, rows: Rows, chosen: NDArray[np.int64]) -> tuple[str, ...]:
-    return tuple(f"{prefix}{row_key(rows.split, row)}" for row in chosen.tolist())
 
 
 def row_key(split: str, row: int) -> str:
     """What a row of a split is called among labelled images."""
     return f"{split}_{row:08d}"
-
-
-def _units(rows: Rows, column: str | None, chosen: NDArray[np.int64]) -> tuple[str, ...] | None:
-    if column is None:
-        return None
-    rows.need(unit_column=column)
-    shared = rows.texts(column, "unit_column")
-    return tuple(shared[row] for row in chosen.tolist())
 
 
 def _grouped(part: _Part, column: str | None) -> LabelledImages:

@@ -12,13 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from counterfoil.models.names import COMMIT, LAB
+from counterfoil.models.names import COMMIT
 from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.regular_files import read_regular
-from counterfoil.sources.folder_content import folder_content
-from counterfoil.sources.known_folders import remember_folder
-from counterfoil.sources.lab_datasets import lab_dataset
+from counterfoil.sources.folders import folder_content, remember_folder
 
 
 class InputDataset(Protocol):
@@ -66,23 +64,11 @@ class SourcePin:
         return cls(document["dataset"], *others) if all(isinstance(each, str | None) for each in others) else None
 
 
-def pin_source(source: InputDataset, recorded: Any = None) -> SourcePin:
-    """As `pin_source`, at once."""
-    known = SourcePin.of(recorded)
-    if source.dataset.startswith(LAB):
-        return SourcePin(source.dataset, lab_dataset(source.dataset).version, "mit")
+def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:
+    """The pin of a folder or of a dataset of the Hub as it is now; `known` where nobody can tell any more."""
     if is_local(source.dataset):
         return _pin_folder(source.dataset, known)
     return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
-
-
-def loadable_pin(source: InputDataset, recorded: Any) -> SourcePin:
-    """As `pin_source`, where the recorded dataset is what is wanted: a commit of the Hub is there wherever its branch
-    has gone since."""
-    known = SourcePin.of(recorded)
-    if known and known.dataset == source.dataset and known.revision and COMMIT.fullmatch(known.revision):
-        return known
-    return pin_source(source, recorded)
 
 
 def _pin_folder(name: str, known: SourcePin | None) -> SourcePin:

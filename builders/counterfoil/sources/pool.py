@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import LOCK, ROWS
 from counterfoil.recipe.prompts import MATCH
-from counterfoil.sources.class_matching import labels_of
-from counterfoil.sources.condition_labels import conditions_of
-from counterfoil.sources.input_datasets import image_of, read_rows
-from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
+from counterfoil.sources.labels import conditions_of, labels_of
+from counterfoil.sources.open_source import open_source
+from counterfoil.sources.pins import SourcePin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe import Recipe, RecipeClass
     from counterfoil.recipe.schema_inputs import Conditions
-    from counterfoil.sources.rows import Rows
+    from counterfoil.sources.tables import Rows
 
 # What a column of licences may hold: a name or an address of one.
 _LONGEST_LICENCE = 500
@@ -52,12 +51,12 @@ class Pool:
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
     """What the pool's name stands for; `recorded` is what a lock says of it."""
-    return pin_source(Pool.of(recipe), recorded)
+    return open_source(Pool.of(recipe), recorded).pin
 
 
 def loadable_pool(recipe: Recipe, recorded: Any) -> SourcePin:
     """The pool that a lock pins, wherever a branch has gone since."""
-    return loadable_pin(Pool.of(recipe), recorded)
+    return open_source(Pool.of(recipe), recorded, as_recorded=True).pin
 
 
 def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
@@ -69,10 +68,10 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
 
 
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
-    """The rows of the split that a recipe takes or edits, as it is pinned. Raises as `load_source`."""
+    """The rows of the split that a recipe takes or edits, as it is pinned. Raises as `OpenSource`."""
     generator = recipe.generator
     labelled = generator.alters_rows or (generator.kind == "rows" and generator.labels == "column")
-    rows = read_rows(Pool.of(recipe), generator.split, pin, labelled=labelled)
+    rows = open_source(Pool.of(recipe), pin=pin).rows(generator.split, labelled=labelled)
     rows.need(license_column=generator.license_column, caption_column=generator.caption_column)
     return rows
 
@@ -102,7 +101,7 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
 
 def _partners(recipe: Recipe, pin: SourcePin, rows: Rows, shift: str) -> Partners:
     pool = replace(Pool.of(recipe), config=shift)
-    shifted = read_rows(pool, recipe.generator.split, pin, labelled=False)
+    shifted = open_source(pool, pin=pin).rows(recipe.generator.split, labelled=False)
     for table in (rows, shifted):
         if "pair" not in table.columns:
             raise UserError(
@@ -114,7 +113,7 @@ def _partners(recipe: Recipe, pin: SourcePin, rows: Rows, shift: str) -> Partner
         for table in (rows, shifted)
     )
     row_of = {row: other[pair] for pair, row in base.items() if pair in other}
-    return Partners(row_of, image_of(pool, recipe.generator.split, shifted))
+    return Partners(row_of, shifted.image)
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
@@ -127,11 +126,6 @@ def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArr
     own = recipe.generator.dataset is None
     places = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=own)
     return lambda cls: places == cls.label
-
-
-def images_of_rows(recipe: Recipe, rows: Rows) -> Callable[[int], Image.Image]:
-    """A function from a row of the pool to its image as RGB. It raises UserError for one that cannot be decoded."""
-    return image_of(Pool.of(recipe), recipe.generator.split, rows)
 
 
 def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[int], str | None] | None:

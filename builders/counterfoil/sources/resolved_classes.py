@@ -13,10 +13,17 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.recipe import Recipe, load_own_recipe, load_recipe
 from counterfoil.recipe.layering import class_slug, same_classes
 from counterfoil.recipe.loader import with_classes
-from counterfoil.recipe.names import LONGEST_CLASS_NAME, RECIPE, class_id_problem, quoted
+from counterfoil.recipe.names import (
+    LONGEST_CLASS_NAME,
+    RECIPE,
+    class_id_problem,
+    label_by_name,
+    named_problem,
+    quoted,
+    refuse_disagreements,
+)
 from counterfoil.recipe.schema_inputs import ClassEntry
-from counterfoil.sources.label_agreement import label_by_name, named_problem, refuse_disagreements
-from counterfoil.sources.label_names import label_names, names_at_hand
+from counterfoil.sources.open_source import names_at_hand, open_source
 
 _MOST_PROBLEMS = 20
 
@@ -46,7 +53,7 @@ def resolve_classes(
             refuse_disagreements(recipe.classes, names, f"'{recipe.source.dataset}'")
         return recipe
     try:
-        names = label_names(recipe.source, splits, fetch=fetch) if names is None else names
+        names = open_source(recipe.source).names(splits, fetch=fetch) if names is None else names
     except CounterfoilError as error:
         found = None if begun is None else _recorded(recipe, begun)
         if found is not None:

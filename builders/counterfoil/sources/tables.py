@@ -1,4 +1,4 @@
-"""Input datasets as `datasets` reads them, at the commit or with the content that is pinned.
+"""The rows of input datasets, and such as `datasets` reads, at the commit or with the content that is pinned.
 
 A Hub id, a folder saved by `datasets`, a folder of Parquet files, an image folder or WebDataset shards. None of its
 loaders runs a dataset's code; what a dataset names outside of itself is refused, since nothing pins it.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.loading_errors import known_cause, one_line
@@ -23,10 +24,100 @@ from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local
 from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.regular_files import irregularity, read_regular
-from counterfoil.sources.folder_content import folder_content, folder_listing
-from counterfoil.sources.image_folder import image_folder
+from counterfoil.sources.folders import folder_content, folder_listing, image_folder
 from counterfoil.sources.pins import InputDataset, SourcePin, cached_commit, prepared_folders
-from counterfoil.sources.rows import Rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a split, in order.
+
+    dataset, split: as messages name them. count: how many rows. pinned: sha256 of what pins labels and images in their
+    order; None where nothing does. column: one value a row. class_names: those of a column, or of what its lists hold;
+    None where it has none. images: of some rows, encoded as the dataset stores them; None for a row without one. paths:
+    of a folder of image files, each row's below that folder, with forward slashes; None of anything else. rendered: one
+    as pixels, where it is made as it is read.
+    """
+
+    dataset: str
+    split: str
+    count: int
+    columns: tuple[str, ...]
+    pinned: str | None
+    column: Callable[[str], Sequence[Any]]
+    class_names: Callable[[str], tuple[str, ...] | None]
+    images: Callable[[Sequence[int]], Iterator[bytes | None]]
+    paths: Callable[[], tuple[str, ...] | None] = lambda: None
+    rendered: Callable[[int], Image.Image] | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.dataset}, split {self.split}"
+
+    def need(self, **wanted: str | None) -> None:
+        """UserError, with the columns there are, for those that are not: key of the recipe's source → column."""
+        missing = {key: column for key, column in wanted.items() if column is not None and column not in self.columns}
+        if missing:
+            keys = " and ".join(f"source.{key}" for key in missing)
+            raise UserError(
+                [f"source: '{self.dataset}' has no column '{column}'" for column in missing.values()],
+                f"Its columns are {', '.join(self.columns)}; set {keys}.",
+            )
+
+    def image(self, row: int) -> Image.Image:
+        """One row's image as RGB. UserError for one that cannot be decoded."""
+        if self.rendered is not None:
+            return self.rendered(row)
+        from counterfoil.store.decoding import UnreadableImage, rgb_image
+
+        try:
+            return rgb_image(next(self.images([row])), photograph=True)
+        except UnreadableImage as error:
+            paths = self.paths()
+            place = f"{self.place}, row {row}" + ("" if paths is None else f", {paths[row]}")
+            raise UserError(
+                f"source: {place}: unreadable image ({error})", "Remove or replace this row of the input dataset."
+            ) from error
+
+    def numbers(self, column: str) -> np.ndarray:
+        """Integer labels, int64 [n]. UserError for a column of anything else."""
+        import numpy as np
+
+        values = np.asarray(self.column(column))
+        if values.dtype.kind not in "iu":
+            raise UserError(f"source.label_column: '{column}' holds {values.dtype}, expected integer labels")
+        return values.astype(np.int64)
+
+    def texts(self, column: str, key: str) -> tuple[str, ...]:
+        """A column's values as text, class names where it has them. UserError for a row that has none."""
+        values, names = self.column(column), self.class_names(column)
+        empty = [row for row, value in enumerate(values) if value is None]
+        if empty:
+            raise UserError(
+                f"source.{key}: {self.place}: {len(empty)} rows have no {column}, such as row {empty[0]}",
+                "Name a column that every row fills.",
+            )
+        known = {} if names is None else dict(enumerate(names))
+        return tuple(str(known.get(value, value)) for value in values)
+
+    def content(self, labels: np.ndarray) -> str:
+        """The content id: sha256 of the pin where there is one, else over labels and image bytes in their order."""
+        return self.pinned or hash_images(labels, self.images(range(len(labels))))
+
+
+def hash_images(labels: np.ndarray, images: Iterable[bytes | None]) -> str:
+    """sha256 over labels [n] and n encoded images, in order; a row without an image counts as that."""
+    import numpy as np
+
+    digest = hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes())
+    for image in images:
+        digest.update(b"-" if image is None else b"+" + hashlib.sha256(image).digest())
+    return digest.hexdigest()
+
 
 # One encoded image; the largest photographs of public datasets have some 30 MB.
 MOST_BYTES = 1 << 28

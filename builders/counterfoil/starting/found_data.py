@@ -1,29 +1,200 @@
 """What a newcomer's dataset holds: its columns, splits and classes, found without being told, and counted.
 
-A stranger's dataset is read as a build reads it (pinned, none of its code run); a folder is listed as well, so that
-what the reading leaves out is told and not lost.
+A stranger's dataset is read as a build reads it (pinned, none of its code run). A folder is listed as well, so that
+what the reading leaves out (hidden files, other files, images that do not open) is told and not lost. It may be
+anybody's and of any size: only names are listed, and at most `MOST_DECODED` images (or `MOST_BYTES` of them) are
+decoded, spread over all of them.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from statistics import median_low
+from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.names import LAB
-from counterfoil.recipe.names import is_local
+from counterfoil.progress import report
+from counterfoil.recipe.layering import class_slug
+from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
+from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
 from counterfoil.screen.thresholds import images_needed
 from counterfoil.sources import Reference
-from counterfoil.sources.class_matching import labels_of
-from counterfoil.sources.input_datasets import read_rows_by_split, source_outline
-from counterfoil.sources.label_names import label_names
-from counterfoil.sources.pins import SourcePin, pin_source
+from counterfoil.sources.folders import folder_listing
+from counterfoil.sources.labels import labels_of
+from counterfoil.sources.open_source import OpenSource, open_source
+from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.tables import Outline
-from counterfoil.starting.class_names import spoken_names, wordless
-from counterfoil.starting.image_files import ImageFiles, image_files, look_at_files
+from counterfoil.store.decoding import UnreadableImage, rgb_image
+
+_MOST_NAMES_SHOWN = 10
+# Ids that stand for names elsewhere: WordNet's, and plain numbers.
+_NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
+
+
+def spoken_names(labels: Sequence[str]) -> list[str]:
+    """Labels as prompts say them: `ankle_boot` is "ankle boot". UserError for what is no name, all of them together.
+
+    A label comes from whoever made the dataset, so one that would move a terminal's cursor, or fill a page, is refused.
+    """
+    names = [" ".join(label.replace("_", " ").split()) for label in labels]
+    problems = []
+    for label, name in zip(labels, names, strict=True):
+        if not name:
+            problems.append(f"the class {label[:LONGEST_NAME]!r} has no name")
+        elif not all(each.isprintable() for each in label):
+            problems.append(f"the class {label[:LONGEST_NAME]!a} has characters in its name that are no text")
+        elif len(name) > LONGEST_NAME:
+            problems.append(f"the class '{name[:40]}…' has a name of {len(name):,} characters, at most {LONGEST_NAME}")
+    if problems:
+        more = [f"… and {len(problems) - _MOST_NAMES_SHOWN} more"] if len(problems) > _MOST_NAMES_SHOWN else []
+        raise UserError(
+            [*problems[:_MOST_NAMES_SHOWN], *more], "Rename these classes: a generator draws a class by its name."
+        )
+    return names
+
+
+def wordless(names: Sequence[str]) -> list[str]:
+    """The names that hold no word that anything could be drawn by: numbers, ids of WordNet."""
+    return [name for name in names if _NO_WORD.fullmatch(name)]
+
+
+def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Sequence[str]) -> list[Any]:
+    """The classes as a recipe lists them: the name alone, where a build makes the same id and finds the same label.
+
+    labels: what the data calls every label, in order. Others are written out: names that come to one id, or to none.
+    """
+    # A letter may come to several of ASCII, and an id is as long as a name may be.
+    made = [class_slug(name)[:LONGEST_NAME] for name in names]
+    # A name that is written out may not take an id that another one is given by its letters.
+    taken = {slug for slug in made if slug}
+    owners: set[str] = set()
+    entries: list[Any] = []
+    width = len(str(len(labels)))
+    for name, slug, label in zip(names, made, source_labels, strict=True):
+        if slug and slug == class_slug(name) and slug not in owners and label_by_name(slug, name, labels) == (label,):
+            owners.add(slug)
+            entries.append(name)
+            continue
+        own = slug if slug and slug not in owners else _unique(slug or f"class-{label:0{width}d}", taken | owners)
+        owners.add(own)
+        entries.append({"id": own, "name": name, "source_label": label})
+    return entries
+
+
+def _unique(slug: str, taken: Set[str]) -> str:
+    """The slug, or with the first number from 2 that makes it none of those that are taken."""
+    tries = (f"{slug[: LONGEST_NAME - 8]}-{number}" for number in count(2))
+    return slug if slug not in taken else next(each for each in tries if each not in taken)
+
+
+MOST_DECODED = 1000
+# Photographs of a camera take a second for every ten.
+MOST_BYTES = 200_000_000
+_LARGEST_IMAGE = 1 << 28
+_MOST_FILES_SHOWN = 5
+# What `datasets` takes for an image, of what is decoded here, and what it takes for images that are packed.
+_IMAGES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".jfif", ".jpe"))
+_PACKED = frozenset((".parquet", ".arrow", ".tar"))
+# What names the images that `datasets` reads, and their columns, in place of folders.
+_METADATA = frozenset(("metadata.csv", "metadata.jsonl"))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFiles:
+    """The files of a folder: image files by path, sorted, how many are hidden, how many are of another kind.
+
+    listed: whether tables say which images there are, so that folders need not. unfit: links and the like, with what
+    they are. linked: folders that are links, with where they lead.
+    """
+
+    folder: Path
+    images: tuple[str, ...]
+    hidden: int
+    others: int
+    listed: bool
+    unfit: Mapping[str, str]
+    linked: Mapping[str, Path]
+
+
+def image_files(folder: Path) -> ImageFiles:
+    """List a folder. Raises as `folder_listing`."""
+    listing = folder_listing(folder)
+    shown = [name for name in listing.files if not _is_hidden(name)]
+    kinds = [os.path.splitext(name)[1].lower() for name in shown]  # noqa: PTH122 (a Path each takes seconds)
+    return ImageFiles(
+        folder=folder,
+        images=tuple(name for name, kind in zip(shown, kinds, strict=True) if kind in _IMAGES),
+        hidden=len(listing.files) - len(shown),
+        others=sum(kind not in _IMAGES for kind in kinds),
+        listed=any(kind in _PACKED for kind in kinds) or any(n.rpartition("/")[2] in _METADATA for n in shown),
+        unfit=listing.unfit,
+        linked=listing.linked,
+    )
+
+
+def look_at_files(files: ImageFiles, *, stops: bool = True) -> tuple[list[str], int | None]:
+    """Open some images: a line each for links, hidden, other and unreadable files, and the median shorter side.
+
+    stops: whether a build stops at an image that cannot be read, and takes no other in its place.
+    """
+    notes = [f"{name} is a link: its images are those of {target}" for name, target in files.linked.items()]
+    if len(notes) > _MOST_FILES_SHOWN:
+        notes[_MOST_FILES_SHOWN:] = [f"and {len(notes) - _MOST_FILES_SHOWN:,} more folders are links"]
+    if files.hidden:
+        notes.append(f"{counted(files.hidden, 'hidden file')} left alone")
+    if files.others:
+        notes.append(f"{counted(files.others, 'file')} of other kinds left alone")
+    looked, damaged, sides = spread(files.images, MOST_DECODED), [], list[int]()
+    size = sum(path.stat().st_size for path in (files.folder / name for name in looked) if path.exists())
+    if size > MOST_BYTES:
+        looked = spread(looked, max(1, len(looked) * MOST_BYTES // size))
+    for number, name in enumerate(looked):
+        if number % 50 == 0:
+            report("opening images", number, len(looked))
+        side = _shorter_side(files.folder / name)
+        if side is None:
+            damaged.append(name)
+        else:
+            sides.append(side)
+    report("opening images", len(looked), len(looked))
+    if damaged:
+        more = f" and {len(damaged) - _MOST_FILES_SHOWN} more" if len(damaged) > _MOST_FILES_SHOWN else ""
+        notes.append(
+            f"{counted(len(damaged), 'image')} cannot be read, and a build"
+            f" {'would stop there: remove or replace' if stops else 'leaves out'}"
+            f" {', '.join(damaged[:_MOST_FILES_SHOWN])}{more}"
+        )
+    if len(looked) < len(files.images):
+        notes.append(f"{len(looked):,} of {len(files.images):,} images were opened to see whether they can be read")
+    return notes, median_low(sides) if sides else None
+
+
+def spread(items: Sequence[str], most: int) -> list[str]:
+    """At most so many items, evenly spread over all, in order."""
+    if len(items) <= most:
+        return list(items)
+    return [items[place * len(items) // most] for place in range(most)]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "__")) or "/." in name or "/__" in name
+
+
+def _shorter_side(path: Path) -> int | None:
+    """In pixels; None for an image that cannot be read."""
+    try:
+        return min(rgb_image(read_regular(path, _LARGEST_IMAGE), photograph=True).size)
+    except (UnreadableImage, OSError):
+        return None
+
 
 # As many as ImageNet has. More are a column of something else than classes, or a benchmark of its own.
 MOST_CLASSES = 1000
@@ -95,15 +266,17 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     files = image_files(Path(reference.dataset)) if is_local(reference.dataset) else None
     if files is not None and not files.images and not files.listed and not files.unfit:
         raise UserError(f"{files.folder} holds no image", "Name a folder that has a folder of images for each class.")
-    pin = pin_source(reference)
-    _refuse_no_folder(source, reference, pin)
-    outline = source_outline(reference, pin, MOST_FETCHED)
+    opened = open_source(reference)
+    _refuse_no_folder(source, reference, opened.pin)
+    outline = opened.outline(MOST_FETCHED)
     if files is not None and not files.listed:
         _refuse_unread(files, outline, wanted)
     columns = {"image_column": _image_column(outline, wanted), "label_column": _label_column(outline, wanted)}
     reference = replace(reference, **columns)
     train, validation = _splits(outline, wanted)
-    names, classes, left_out = _classes(reference, pin, outline, tuple(dict.fromkeys((train, validation))))
+    names, classes, left_out = _classes(
+        open_source(reference, pin=opened.pin), outline, tuple(dict.fromkeys((train, validation)))
+    )
     kept, without = _with_validation_images(classes, validation)
     notes = [*left_out, *without]
     if wanted.drawn:
@@ -114,8 +287,8 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
         notes.append(f"images are not counted: {(outline.bytes or 0) / 1e9:,.0f} GB would be fetched for it")
     side = None
     if files is not None:
-        looked = look_at_files(files, stops=wanted.drawn)
-        notes, side = [*notes, *looked.notes], looked.side
+        told, side = look_at_files(files, stops=wanted.drawn)
+        notes += told
     return FoundData(reference, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
 
 
@@ -215,24 +388,25 @@ def _split_notes(train: str, validation: str) -> Iterator[str]:
 
 
 def _classes(
-    reference: Reference, pin: SourcePin, outline: Outline, splits: Sequence[str]
+    opened: OpenSource, outline: Outline, splits: Sequence[str]
 ) -> tuple[tuple[str, ...], list[FoundClass], list[str]]:
     """What every label is called, the classes of these splits with their images by split; what is left out, in words.
 
     UserError for labels without names, too many of them, or too few.
     """
+    reference = opened.source
     column, names = reference.label_column, outline.class_names.get(reference.label_column)
     if outline.columns[column] == "integers" and not reference.dataset.startswith(LAB):
         raise UserError(
             f"the labels of '{column}' are numbers without names, and a generator draws a class by its name",
             f"Name a column of names by --label-column; there are {_shown(outline)}.",
         )
-    names = names or label_names(reference, splits, pin)
+    names = names or opened.names(splits)
     if not outline.read:
         return names, _found(names, range(len(names)), None), []
     number = {name: label for label, name in enumerate(names)}
     counts: dict[str, Counter[int | None]] = {}
-    for split, rows in read_rows_by_split(reference, splits, pin).items():
+    for split, rows in opened.rows_by_split(splits).items():
         values = labels_of(rows, column).values
         counts[split] = Counter(number[value] if isinstance(value, str) else value for value in values)
     present = [label for label in range(len(names)) if any(counts[split][label] for split in splits)]

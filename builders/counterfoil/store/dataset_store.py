@@ -52,7 +52,7 @@ from counterfoil.store.shard_writer import ShardWriter
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan, Shard
-    from counterfoil.plan.parts import PlanPart
+    from counterfoil.plan.layout import PlanPart
 
 
 _TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")

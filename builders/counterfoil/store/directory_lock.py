@@ -24,7 +24,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.plan.parts import PlanPart
+from counterfoil.plan.layout import PlanPart
 from counterfoil.store.atomic import told_to_people, write_atomically
 from counterfoil.store.layout import (
     DIRECTORY_LOCK,

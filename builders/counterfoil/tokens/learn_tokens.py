@@ -22,10 +22,10 @@ from counterfoil.models.devices import computing_on, stack_of
 from counterfoil.models.diffusion import load_pipeline, pipeline_family
 from counterfoil.progress import tell
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.regular_files import named_path
-from counterfoil.sources.input_datasets import load_source
-from counterfoil.sources.label_agreement import refuse_disagreements
-from counterfoil.sources.pins import SourcePin, pin_source
+from counterfoil.sources.open_source import open_source
+from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
 from counterfoil.store.directory_lock import MARKS, FolderMark, directory_lock, marked
@@ -46,7 +46,7 @@ from counterfoil.tokens.class_tokens import (
 
 if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings
-    from counterfoil.sources.input_datasets import SourceSplit
+    from counterfoil.sources.open_source import SourceSplit
 
 _LEARNING = f"{PRIVATE}/tokens"
 
@@ -141,7 +141,7 @@ class LearningTask:
         )
         inversion = Inversion(pipeline, settings, generator.size)
         pin = SourcePin.of(self.identity["source"])
-        split = load_source(recipe.source, recipe.source.train_split, pin)
+        split = open_source(recipe.source, pin=pin).split(recipe.source.train_split)
         classes = {cls.id: cls for cls in recipe.classes}
 
         def learn(group: Sequence[str]) -> Doing[Any, _Learned]:
@@ -213,7 +213,7 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
         learned: list[str] = []
         if pending:
             pin = SourcePin.of(identity["source"])
-            _check(recipe, pending, load_source(recipe.source, recipe.source.train_split, pin))
+            _check(recipe, pending, open_source(recipe.source, pin=pin).split(recipe.source.train_split))
             size = settings.classes_in_flight
             groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
             steps, all_steps = 0, len(groups) * settings.steps
@@ -311,7 +311,7 @@ def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
     identity = {
         "method": "textual inversion",
         "generator": pin_model(generator.model, generator.revision).document(),
-        "source": pin_source(recipe.source, _recorded_source(recipe, folder)).document()
+        "source": open_source(recipe.source, _recorded_source(recipe, folder)).pin.document()
         | {"split": recipe.source.train_split},
         "settings": settings.model_dump(mode="json") | {"rendered_size": generator.size},
     }

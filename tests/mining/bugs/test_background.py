@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from synthetic_world import World, colour, place
 
-from counterfoil.lab.captions import caption_of
+from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.bugs.background import (
     BackgroundCounts,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from counterfoil.lab.captions import caption_of, tellable
+from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS
 from counterfoil.mining.bugs.descriptions import Description, Piece, pieces_of
 from counterfoil.recipe.prompts import template_problem

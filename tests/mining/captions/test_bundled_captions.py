@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.lab.captions import caption_of
+from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, WEATHERS
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.methods.directions import grammar_captions

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.lab.captions import caption_of
+from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, COLOURS, PATTERNS
 from counterfoil.mining.contexts import load_contexts, proposed_contexts, same_words
 from counterfoil.recipe import load_recipe

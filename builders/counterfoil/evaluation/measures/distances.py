@@ -36,12 +36,12 @@ from counterfoil.recipe.layering import without_folders
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.results import ResultRow, row
 from counterfoil.sources import LabelledImages, labelled_source, labelled_split, thinned
-from counterfoil.sources.condition_labels import ConditionLabels
-from counterfoil.sources.halves import deal_halves
-from counterfoil.sources.input_datasets import source_splits
-from counterfoil.sources.known_folders import placed
+from counterfoil.sources.folders import placed
+from counterfoil.sources.labelled_images import deal_halves
 from counterfoil.sources.labelled_sources import labelled_conditions
-from counterfoil.sources.pins import SourcePin, loadable_pin
+from counterfoil.sources.labels import ConditionLabels
+from counterfoil.sources.open_source import open_source
+from counterfoil.sources.pins import SourcePin
 from counterfoil.stats import Estimate
 from counterfoil.user_cache import user_cache
 
@@ -61,7 +61,7 @@ class PreparedDistances:
     """What is to be measured: the names of models of features, and the source, or why it is not at hand."""
 
     names: tuple[str, ...] = ()
-    opened: OpenSource | str = ""
+    opened: MeasuredAgainst | str = ""
 
 
 def prepared_distances(
@@ -80,7 +80,7 @@ def prepared_distances(
             )
         return PreparedDistances()
     try:
-        opened = open_source(subject, against)
+        opened = open_against(subject, against)
     except CounterfoilError as error:
         if against is not None:
             raise
@@ -119,7 +119,7 @@ def skipped_because(error: CounterfoilError) -> str:
     return "; ".join([*error.problems, *([error.hint] if error.hint else [])]).rstrip(".")
 
 
-def _measured(answered: AllAnswers, opened: OpenSource, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
+def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
     subject, seed, cache = answered.subject, answered.seed, user_cache() / _FOLDER
     of_source = _features(opened.source.images, model, cache, answered.asking)
     found = _readable(of_source)
@@ -342,31 +342,31 @@ class SourceImages:
 
 
 @dataclass(frozen=True)
-class OpenSource:
+class MeasuredAgainst:
     """What to measure against, and another split of the same source, where it has one."""
 
     source: SourceImages
     other: SourceImages | None
 
 
-def open_source(subject: Subject, against: str | Path | None) -> OpenSource:
+def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgainst:
     """The validation split of a recipe's source as the dataset pins it, with the train split; or `against`.
 
     UserError for what is not there, RunFailure where a network or a disk refuses: then nothing can be measured.
     """
     if against is not None:
         images = labelled_source(against, subject.classes)
-        return OpenSource(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images)), None)
+        return MeasuredAgainst(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images)), None)
     subject = with_source_placed(subject)
     pin = pinned_source(subject)
     recipe = subject.recipe
     assert recipe is not None  # what is pinned has one
-    splits = source_splits(recipe.source, pin)
+    splits = open_source(recipe.source, pin=pin).splits
     names = [name for name in (recipe.source.validation_split, recipe.source.train_split) if name in splits]
     if splits and not names:
         raise UserError(f"source: '{recipe.source.dataset}' has neither split of the recipe: {', '.join(splits)}")
     opened = [_split(recipe, name, pin) for name in dict.fromkeys(names or [recipe.source.validation_split])]
-    return OpenSource(opened[0], opened[1] if len(opened) > 1 else None)
+    return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
 
 
 def with_source_placed(subject: Subject) -> Subject:
@@ -387,7 +387,7 @@ def pinned_source(subject: Subject) -> SourcePin:
     if recipe is None:
         raise UserError("the images have no recipe, so their source is not known", "Name one: --against IMAGES")
     recorded = subject.pins.get("source")
-    pin = loadable_pin(recipe.source, recorded)
+    pin = open_source(recipe.source, recorded, as_recorded=True).pin
     known = SourcePin.of(recorded)
     if known is not None and known.revision and pin.revision and known.revision != pin.revision:
         raise UserError(

@@ -1,0 +1,198 @@
+"""Names of any length and licences of any spelling are told apart."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+from counterfoil.errors import UserError
+from counterfoil.recipe import load_recipe, load_recipe_text
+from counterfoil.recipe.json_schema import recipe_json_schema
+from counterfoil.recipe.layering import bundled_recipes
+from counterfoil.recipe.names import (
+    DATASET_NAME,
+    HUB_LICENSES,
+    LICENSE_NAMES,
+    REPOSITORY,
+    derived_name,
+    hub_license,
+    license_note,
+)
+
+LONG = "a" * 100_000
+# More than any of these is a page, and printing it takes minutes.
+MOST_CHARACTERS = 3_000
+
+
+def with_class(**changes: str) -> str:
+    entry = {"id": "a", "name": "a", "source_label": 0} | changes
+    return f"source.classes={json.dumps([entry])}"
+
+
+PLACES: dict[str, Callable[[str], str]] = {
+    "name": lambda text: f"name={text}",
+    "class id": lambda text: with_class(id=text),
+    "class name": lambda text: with_class(name=text),
+    "class name alone": lambda text: f"source.classes=[{text}]",
+    "parent": lambda text: with_class(parent=text),
+    "category": lambda text: with_class(category=text),
+    "shift": lambda text: f"prompts.shifts={{{text}: 'a {{class}}'}}",
+    "group": lambda text: f"prompts.shifts.red.group={text}",
+    "split": lambda text: f"output.split={text}",
+    "repository": lambda text: f"publish.repo=someone/{text}",
+    "tokens": lambda text: f"tokens={{path: someone/{text}}}",
+    "classes of a shift": lambda text: f"prompts.shifts.red.classes=[{text}]",
+    "unknown key": lambda text: f"screen={{{text}: 1}}",
+    "scheduler": lambda text: f"generator.scheduler={text}Scheduler",
+    "format": lambda text: f"output.format={text}",
+    "prompt": lambda text: f"prompts.base={text}",
+    "keep rule": lambda text: f"screen.keep={text}",
+    "embedding": lambda text: f"prompts.base.embedding={{file: x, key: '{text}'}}",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_name_of_a_hundred_thousand_letters_is_refused_in_few_words(place: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load_recipe("wardrobe-mini", [PLACES[place](LONG)])
+    assert sum(map(len, refused.value.problems)) < MOST_CHARACTERS
+
+
+def test_so_is_one_in_a_file() -> None:
+    text = f'recipe: 1\nname: {LONG}\nsource: {{dataset: "lab:wardrobe", classes: [{LONG}]}}\n'
+    with pytest.raises(UserError) as refused:
+        load_recipe_text(text)
+    assert sum(map(len, refused.value.problems)) < MOST_CHARACTERS
+    assert any("of 100,000 characters, expected at most 96" in problem for problem in refused.value.problems)
+
+
+@pytest.mark.parametrize("length", [96, 97])
+@pytest.mark.parametrize("place", ["name", "class id", "shift", "group", "split"])
+def test_96_characters_are_taken_and_97_are_not(place: str, length: int) -> None:
+    change = PLACES[place]("a" * length)
+    if length == 96:
+        load_recipe("wardrobe-mini", [change])
+    else:
+        with pytest.raises(UserError, match="96"):
+            load_recipe("wardrobe-mini", [change])
+
+
+@pytest.mark.parametrize("length", [200, 201])
+def test_a_class_s_name_has_at_most_200_characters(length: int) -> None:
+    change = with_class(name="a" * length)
+    if length == 200:
+        load_recipe("wardrobe-mini", [change])
+    else:
+        with pytest.raises(UserError, match="expected text of at most 200 characters"):
+            load_recipe("wardrobe-mini", [change])
+
+
+NAMES = (
+    "a",
+    "a.b",
+    "a-b_c",
+    "a_",
+    "A1",
+    "a--b",
+    "a..b",
+    "-a",
+    ".a",
+    "a-",
+    "a.",
+    "a.git",
+    "a b",
+    "ä",
+    "a" * 96,
+    "a" * 97,
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_those_that_the_hub_takes(name: str) -> None:
+    def taken(text: str) -> bool:
+        try:
+            validate_repo_id(text)
+        except HFValidationError:
+            return False
+        return text.isascii()  # the client's words are Unicode's
+
+    assert bool(DATASET_NAME.fullmatch(name)) is taken(name)
+    assert bool(REPOSITORY.fullmatch(f"someone/{name}")) is taken(f"someone/{name}")
+    pattern = recipe_json_schema()["$defs"]["Recipe"]["properties"]["name"]["pattern"]
+    assert bool(re.search(pattern, name)) is taken(name)
+    if not taken(name):
+        with pytest.raises(UserError, match=r"^name \("):
+            load_recipe("wardrobe-mini", [f"name='{name}'"])
+
+
+@pytest.mark.parametrize("name", ["things", "a" * 96, "a" * 80 + "-" * 8 + "b"])
+def test_what_is_written_for_a_recipe_has_a_name_that_is_taken(name: str) -> None:
+    derived = derived_name(name, "contexts")
+    assert DATASET_NAME.fullmatch(derived) or "--" in name
+    assert derived.endswith("-contexts")
+    assert derived_name("things", "mined") == "things-mined"
+
+
+def _limits(schema: Any) -> Any:
+    return schema["maxLength"]
+
+
+def test_the_json_schema_has_the_same_limits() -> None:
+    found = recipe_json_schema()["$defs"]
+    assert _limits(found["ClassEntry"]["properties"]["id"]) == 96
+    assert _limits(found["ClassEntry"]["properties"]["name"]) == 200
+    assert _limits(found["Prompts"]["properties"]["shifts"]["propertyNames"]) == 96
+
+
+@pytest.mark.parametrize(
+    ("license", "spelled"),
+    [
+        ("mit", "mit"),
+        ("MIT License", "mit"),
+        (" MIT\n", "mit"),
+        ("CC BY 4.0", "cc-by-4.0"),
+        ("cc_by_nc_sa_4.0", "cc-by-nc-sa-4.0"),
+        ("Apache License, Version 2.0", None),
+        ("Apache License 2.0", "apache-2.0"),
+        ("Apache License Version 2.0", "apache-2.0"),
+        ("openrail++", "openrail++"),
+        ("OpenRAIL++-M", "openrail++"),
+        ("The Unlicense", "unlicense"),
+        ("gpl-3.0+", None),
+        ("cc-by-4", None),
+        ("not mit", None),
+        ("", None),
+    ],
+)
+def test_a_licence_of_the_list_is_known_however_it_is_written(license: str, spelled: str | None) -> None:
+    assert hub_license(license) == spelled
+
+
+def test_every_licence_of_the_list_is_itself_and_so_is_its_name() -> None:
+    assert all(hub_license(one) == one for one in HUB_LICENSES)
+    assert LICENSE_NAMES.keys() <= HUB_LICENSES
+    assert all(hub_license(name) == one for one, name in LICENSE_NAMES.items())
+
+
+def test_the_nearest_licence_is_asked_about() -> None:
+    assert "did you mean 'cc-by-4.0'?" in str(license_note("cc-by-4"))
+    assert "did you mean 'apache-2.0'?" in str(license_note("apache-2"))
+    note = str(license_note("Terms of the Museum"))
+    assert "did you mean" not in note
+    assert "'other' with the license_name 'terms-of-the-museum'" in note
+    assert license_note("MIT License") is None
+
+
+def test_a_note_is_one_short_line_whatever_the_licence_holds() -> None:
+    note = str(license_note("\x1b[31m" + "mit\n" * 50_000))
+    assert note.isprintable()
+    assert len(note) < 400
+
+
+def test_the_bundled_recipes_name_licences_of_the_list() -> None:
+    assert {hub_license(load_recipe(name).license) for name in bundled_recipes()} <= HUB_LICENSES

@@ -1,0 +1,455 @@
+"""What a recipe starts from: options of generators, rows that are edited or corrupted, embeddings, pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from counterfoil.errors import UserError
+from counterfoil.generate.corruptions import CORRUPTIONS
+from counterfoil.recipe import Recipe, drawn_from, dump_recipe, load_own_recipe, load_recipe, load_recipe_text
+from counterfoil.recipe.names import EMBEDDINGS
+from counterfoil.recipe.prompts import KIND_OF
+from counterfoil.recipe.schema_inputs import LONGEST_LIST, LONGEST_OPTION_NAME, LONGEST_TEXT, MOST_OPTIONS
+from counterfoil.recipe.schema_output import PAIRED_BY
+from support.recipes import mini
+from support.recipes import problems as refused_for
+
+OPTIONS = (
+    "generator.options={max_sequence_length: 256, true_cfg_scale: 4.0, clip_skip: null, layers: [9, 18], fast: false}"
+)
+
+
+def recipe(*overrides: str) -> Recipe:
+    return load_recipe("wardrobe-mini", overrides)
+
+
+def refused(options: str) -> str:
+    with pytest.raises(UserError) as caught:
+        recipe(f"generator.options={options}")
+    assert "generator.options" in str(caught.value)
+    return str(caught.value)
+
+
+def test_plain_values_of_every_kind_are_kept_as_they_were_written() -> None:
+    found = recipe(OPTIONS).generator.options
+    assert found == {
+        "max_sequence_length": 256,
+        "true_cfg_scale": 4.0,
+        "clip_skip": None,
+        "layers": (9, 18),
+        "fast": False,
+    }
+    assert isinstance(found["true_cfg_scale"], float) and isinstance(found["max_sequence_length"], int)
+
+
+def test_they_load_back_from_every_text_that_is_written_of_a_recipe() -> None:
+    with_options = recipe(OPTIONS)
+    assert load_recipe_text(dump_recipe(with_options)) == with_options
+    portable = load_recipe_text(with_options.portable_yaml)
+    assert portable.generator.options == with_options.generator.options
+    assert portable.plan_hash == with_options.plan_hash
+    assert with_options.portable.generator.options == with_options.generator.options
+
+
+def test_a_datasets_recipe_says_what_came_later_only_where_it_is_said() -> None:
+    later = ("options", "offload", "compile")
+    plain, said = recipe(), recipe(OPTIONS, "generator.offload=model", "generator.compile=true")
+    written = [yaml.safe_load(one.portable_yaml)["generator"] for one in (plain, said)]
+    assert not written[0].keys() & set(later)
+    assert written[1].keys() >= set(later)
+    for one in (plain, said):
+        assert load_recipe_text(one.portable_yaml).generator == one.generator == one.portable.generator
+
+
+def test_the_recipe_of_rows_is_written_as_well() -> None:
+    rows = "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}}"
+    assert "offload" not in recipe(rows, "tokens=null", "samples.noise=independent").portable_yaml
+
+
+def test_options_are_of_the_plan_and_none_of_them_of_no_hash() -> None:
+    plain, long, longer = (
+        recipe(),
+        recipe("generator.options={max_sequence_length: 256}"),
+        recipe("generator.options={max_sequence_length: 512}"),
+    )
+    assert len({plain.plan_hash, long.plan_hash, longer.plan_hash}) == 3
+    assert recipe("generator.options={}").plan_hash == plain.plan_hash
+    assert {plain.screen_hash} == {long.screen_hash, longer.screen_hash}
+    order = [recipe(f"generator.options={{{text}}}").plan_hash for text in ("a: 1, b: 2", "b: 2, a: 1")]
+    assert order[0] == order[1]
+
+
+def test_fewer_bits_are_another_plan_and_weights_that_wait_are_not() -> None:
+    assert recipe("generator.quantize=torchao-int8").plan_hash != recipe().plan_hash
+    assert recipe("generator.offload=sequential").plan_hash == recipe().plan_hash
+
+
+def test_a_layer_adds_replaces_and_drops_single_options() -> None:
+    def laid(*upper: str) -> dict[str, Any]:
+        return recipe("generator.options={a: 1, b: 2}", *upper).generator.options
+
+    assert laid("generator.options={b: 3, c: 4}") == {"a": 1, "b": 3, "c": 4}
+    assert laid("generator.options.a=null") == {"b": 2}
+    assert laid("generator.options=null") == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("{a: {b: 1}}", "a: found a mapping"),
+        ("{a: [[1]]}", "a: found a list in a list"),
+        ("{a: [1, {b: 2}]}", "a: found a mapping"),
+        ("{a: .nan}", "a: found nan, expected finite"),
+        ("{a: [.inf]}", "a: found inf, expected finite"),
+        (
+            "{max_sequence_length: 4097}",
+            "max_sequence_length: found 4,097, expected whole numbers from -4,096",
+        ),
+        (f"{{tokenizer_max_length: {2**40}}}", "tokenizer_max_length: found 1,099,511,627,776, expected"),
+        (f"{{a: {10**400}}}", "a: found a whole number of many digits, expected"),
+        ("{a: -4097}", "a: found -4,097, expected"),
+        ("{original_size: [1024, 1000000]}", "original_size: found 1,000,000, expected"),
+        (f"{{max_area: {4096**2 + 1}}}", "max_area: found 16,777,217, expected"),
+        ("{view_batch_size: 65}", "view_batch_size: found 65, expected"),
+        ("{parallel: 129}", "parallel: found 129, expected"),
+        (f"{{a: {'x' * (LONGEST_TEXT + 1)}}}", "a: found 1,001 characters"),
+        (f"{{a: [{', '.join(['1'] * (LONGEST_LIST + 1))}]}}", f"a: found a list of {LONGEST_LIST + 1}"),
+        ("{__class__: 1}", "found the name '__class__'"),
+        ("{a__b: 1}", "found the name 'a__b'"),
+        ("{'a b': 1}", "found the name 'a b'"),
+        ("{'': 1}", "found the name ''"),
+        (f"{{{'x' * (LONGEST_OPTION_NAME + 1)}: 1}}", "found the name"),
+        (f"{{{', '.join(f'o{n}: 1' for n in range(MOST_OPTIONS + 1))}}}", f"found {MOST_OPTIONS + 1} options"),
+        ("[a]", "expected"),
+    ],
+)
+def test_what_is_no_plain_value_or_too_much_is_refused(options: str, told: str) -> None:
+    assert told in refused(options)
+
+
+def test_what_pipelines_take_unless_told_is_within_the_bounds() -> None:
+    known = (
+        "max_sequence_length: 3000, max_area: 1048576, view_batch_size: 1, parallel: 10, original_size: [1024, 1024]"
+    )
+    assert recipe(f"generator.options={{{known}, scale: 5.0e+12}}").generator.options["max_area"] == 1048576
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    told = refused("{a: {}, b: .nan, c: 1}")
+    assert "a: found a mapping" in told and "b: found nan" in told and "c: found" not in told
+
+
+def test_only_what_renders_takes_options() -> None:
+    with pytest.raises(UserError, match="and options, expected none with kind rows"):
+        recipe("generator={kind: rows, model: null, rows: {base: {'00': [0]}}, options: {a: 1}}")
+
+
+EDIT = "generator={kind: edit, split: validation}"
+ASKS = "prompts.shifts.red.prompt='{caption}, red'"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            ["generator={kind: edit}"],
+            "generator.split (--set generator={kind: edit}): found 'train', which classifiers",
+        ),
+        ([EDIT, "samples.noise=independent"], "expected paired"),
+        ([EDIT, "generator.dataset=./photos"], "found dataset, expected none with kind edit"),
+        ([EDIT, "generator.compile=true"], "found compile, expected none"),
+        ([EDIT, "generator.guidance_interval=[0.2, 0.8]"], "found guidance_interval, expected none"),
+        ([EDIT, "generator.model=null"], "missing model"),
+        ([EDIT, ASKS], "no row has a caption, expected generator.caption_column or generator.captioner"),
+        ([ASKS], "only images that are edited have one"),
+        (
+            [EDIT, "generator.captioner=lab:captioner"],
+            "generator.captioner (--set generator.captioner=lab:captioner): no",
+        ),
+        ([EDIT, ASKS, "generator.captioner=lab:captioner", "generator.caption_column=text"], "expected one of them"),
+        ([EDIT, "prompts.shifts.red.prompt=red"], "expected '{class}' somewhere"),
+        ([EDIT, "screen.object_caption='{caption}'"], "unknown placeholder '{caption}'"),
+        (["screen.keep=[thresholds, {same_image: {}}]"], "generator.kind edit"),
+        (["generator={kind: retrieve, model: null, captioner: 'lab:captioner'}"], "and captioner, expected none"),
+    ],
+)
+def test_what_cannot_be_edited_is_refused(changes: list[str], told: str) -> None:
+    with pytest.raises(UserError) as error:
+        load_recipe("wardrobe-mini", changes)
+    assert told in "\n".join(error.value.problems)
+
+
+def test_it_draws_from_rows_and_other_kinds_say_nothing_of_its_keys() -> None:
+    edit, drawn = load_recipe("wardrobe-edited"), load_recipe("wardrobe-mini")
+    assert edit.generator.draws and edit.generator.takes_rows and "source_row" in edit.added_columns
+    assert drawn.generator.draws and not drawn.generator.takes_rows and "source_row" not in drawn.added_columns
+    assert not {"captioner", "caption_column", "split"} & set(drawn.generator.model_dump())
+    assert [(s.name, s.prompt, s.caption) for s in edit.all_shifts()] == [
+        (s.name, s.prompt, s.caption) for s in drawn.all_shifts()
+    ]
+    assert edit.plan_hash != load_recipe("wardrobe-edited", ["generator.split=audit"]).plan_hash
+
+
+def test_lance_has_its_five_perturbations() -> None:
+    lance = load_recipe("wardrobe-lance")
+    groups = list(dict.fromkeys(shift.group for shift in lance.all_shifts()))
+    assert groups == ["base", "subject", "object", "background", "adjective", "domain"]
+    assert lance.all_shifts()[0].prompt == "{caption}" and lance.generator.captioned
+
+
+def test_a_datasets_own_recipe_names_no_folder_of_a_captioner(tmp_path) -> None:
+    recipe = load_recipe("wardrobe-lance", ["generator.captioner=local-dir:/somewhere/blip"])
+    assert "/somewhere" not in recipe.portable_yaml
+    (tmp_path / "recipe.yaml").write_text(recipe.portable_yaml)
+    own = load_own_recipe(tmp_path)
+    assert own.plan_hash == recipe.plan_hash and "elsewhere" in (own.generator.captioner or "")
+
+
+CORRUPT = "wardrobe-corrupt"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        (CORRUPT, ["prompts.shifts.fog.corruption=fogg"], "prompts.shifts.fog.corruption (--set"),
+        (CORRUPT, ["prompts.shifts.fog.corruption=fogg"], "did you mean 'fog'?"),
+        (CORRUPT, ["prompts.shifts.fog.severity=6"], "severity"),
+        (CORRUPT, ["prompts.shifts.fog={severity: 2, corruption: null}"], "missing, expected what is done to the rows"),
+        (CORRUPT, ["prompts.shifts.fog.prompt=a {class} in fog"], "are not drawn, expected null"),
+        (CORRUPT, ["prompts.base=a photo of a {class}"], "prompts.base.prompt"),
+        (CORRUPT, ["tokens={path: 'lab:tokens'}"], "tokens (--set"),
+        (CORRUPT, ["generator.split=train"], "which classifiers learn from"),
+        (CORRUPT, ["samples.noise=independent"], "expected paired"),
+        (CORRUPT, ["samples.pairs=attention"], "see no base beside them"),
+        (CORRUPT, ["generator.model=lab:sd"], "found model, expected none with kind corrupt"),
+        (CORRUPT, ["screen.shift_threshold=0.2"], "without screen.model nothing is screened"),
+        (CORRUPT, ["screen.object_threshold={percentile: 5}"], "without screen.model nothing is screened"),
+        (CORRUPT, ["prompts.shifts.fog.caption=fog"], "without screen.model nothing is screened"),
+        (CORRUPT, ["prompts.shifts.fog.object_threshold={percentile: 5}"], "shifts.fog.object_threshold"),
+        (CORRUPT, ["prompts.base={object_threshold: 0.2}"], "prompts.base.object_threshold"),
+        (CORRUPT, ["screen.keep=[{top: {k: 2, by: object}}]"], "expected one that screens"),
+        (CORRUPT, ["screen.store_embeddings=true"], "no embedding to store"),
+        ("wardrobe-mini", ["prompts.shifts.red.corruption=fog"], "by generator.kind corrupt alone"),
+        ("wardrobe-mini", ["prompts.shifts.red.severity=2"], "by generator.kind corrupt alone"),
+        ("wardrobe-mini", ["screen.model=null"], "missing, expected the CLIP that screens"),
+        ("wardrobe-mini", ["screen.object_threshold=null"], "missing object_threshold"),
+        ("wardrobe-mini", ["screen=null"], "screen.model"),
+        ("wardrobe-mini", ["prompts.base=null"], "missing, expected a prompt with"),
+    ],
+)
+def test_what_cannot_be_corrupted_is_refused(name: str, changes: list[str], told: str) -> None:
+    with pytest.raises(UserError) as error:
+        load_recipe(name, changes)
+    assert told in "\n".join(error.value.problems)
+
+
+def test_it_takes_rows_draws_nothing_and_needs_no_screen(tmp_path: Path) -> None:
+    recipe = load_recipe(CORRUPT, ["prompts.shifts.fog.severity=5"])
+    assert recipe.generator.takes_rows and recipe.generator.alters_rows and not recipe.generator.draws
+    assert list(recipe.added_columns) == ["source_row", "license", "severity"]
+    shifts = {shift.name: shift for shift in recipe.all_shifts()}
+    assert [shifts[name].severity for name in ("base", "fog", "snow")] == [0, 5, 3]
+    assert (shifts["fog"].kind, shifts["snow"].kind, shifts["darker"].kind) == ("weather", "weather", "camera")
+    again = tmp_path / "again.yaml"
+    again.write_text(dump_recipe(recipe))
+    assert load_recipe(again) == recipe
+    assert load_recipe(CORRUPT).plan_hash != recipe.plan_hash
+    assert "severity" not in load_recipe("wardrobe-edited").added_columns
+
+
+def test_a_split_of_its_own_may_be_the_only_one() -> None:
+    """Photographs in a folder without splits: the recipe says that training and validation are one."""
+    alone = ["generator.split=train", "source.validation_split=train"]
+    assert load_recipe(CORRUPT, alone).generator.split == "train"
+
+
+def test_a_recipe_names_every_corruption_that_there_is() -> None:
+    assert CORRUPTIONS.keys() == KIND_OF.keys()
+
+
+VECTORED = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"
+
+
+def test_a_shift_may_have_a_prompt_an_embedding_or_both() -> None:
+    beside = load_recipe("wardrobe-mini", [VECTORED])
+    alone = load_recipe("wardrobe-mini", [VECTORED, "prompts.shifts.red.prompt=null"])
+    both, only = (next(s for s in recipe.all_shifts() if s.name == "red") for recipe in (beside, alone))
+    assert drawn_from(only) == "an image embedding"
+    assert drawn_from(both) == f"{both.prompt} and an image embedding"
+    hashes = {recipe.plan_hash for recipe in (beside, alone, load_recipe("wardrobe-mini"))}
+    assert len(hashes) == 3
+
+
+def test_neither_is_told_for_every_shift_at_once() -> None:
+    with pytest.raises(UserError) as refused:
+        load_recipe("wardrobe-mini", ["prompts.base.prompt=null", "prompts.shifts.red.prompt=null"])
+    told = "\n".join(refused.value.problems)
+    assert "prompts.base.prompt" in told and "prompts.shifts.red.prompt" in told
+    assert told.count("missing, expected a prompt with '{class}', or an `embedding`") == 2
+
+
+def test_file_and_key_name_an_input_and_enter_no_hash_of_a_directory() -> None:
+    one = load_recipe("wardrobe-mini", [VECTORED])
+    for change in ("key=x_{class_id}", "file=/elsewhere/easy.safetensors"):
+        other = load_recipe("wardrobe-mini", [VECTORED, f"prompts.shifts.red.embedding.{change}"])
+        assert (other.plan_hash, other.screen_hash) == (one.plan_hash, one.screen_hash)
+        assert other.recipe_hash != one.recipe_hash, "a layer was written for the vectors that its author saw"
+
+
+def test_an_adapter_is_of_the_plan_and_a_folder_enters_by_its_name() -> None:
+    plain = load_recipe("wardrobe-mini")
+    here, there = (load_recipe("wardrobe-mini", [f"generator.adapter={p}/ip"]) for p in ("/a", "/b"))
+    assert here.plan_hash == there.plan_hash != plain.plan_hash
+    assert "adapter: ./ip" in here.portable_yaml
+
+
+@pytest.mark.parametrize("key", ["", " ", "{class}", "{class_id", "a\nb", "{class_id}" * 30])
+def test_a_key_that_no_class_fills_is_refused(key: str) -> None:
+    with pytest.raises(UserError, match=r"embedding\.key"):
+        load_recipe("wardrobe-mini", [VECTORED, f"prompts.shifts.red.embedding.key={json.dumps(key)}"])
+
+
+def test_the_file_is_relative_to_the_recipe_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mined").mkdir()
+    layer = tmp_path / "mined" / "layer.yaml"
+    layer.write_text("extends: wardrobe-mini\nprompts: {shifts: {red: {embedding: {file: vectors.safetensors}}}}\n")
+    monkeypatch.chdir(tmp_path)
+    embedding = load_recipe(layer).prompts.shifts["red"].embedding
+    assert embedding is not None
+    assert (embedding.file, embedding.key) == (str(tmp_path / "mined" / "vectors.safetensors"), "{class_id}")
+    changed = load_recipe(layer, ["prompts.shifts.red.embedding.file=mine.safetensors"]).prompts.shifts["red"].embedding
+    assert changed is not None and changed.file == str(tmp_path / "mine.safetensors")
+
+
+def test_a_datasets_own_recipe_names_its_own_copy_by_shift(tmp_path: Path) -> None:
+    recipe = load_recipe("wardrobe-mini", [VECTORED, "prompts.base.embedding={file: /a/b.safetensors, key: all}"])
+    (tmp_path / "recipe.yaml").write_text(recipe.portable_yaml)
+    (tmp_path / "lock.json").write_text("{}")
+    own = load_own_recipe(tmp_path)
+    found = [spec.embedding for spec in (own.prompts.base, own.prompts.shifts["red"])]
+    assert [one.key for one in found if one] == ["base", "red/{class_id}"]
+    assert {one.file for one in found if one} == {str(tmp_path / EMBEDDINGS)}
+    assert own.plan_hash == recipe.plan_hash and own.portable_yaml == recipe.portable_yaml
+    assert str(tmp_path) not in own.portable_yaml
+
+
+@pytest.mark.parametrize("file", ["/etc/passwd", "../v.safetensors", "v.safetensors", f"./x/{EMBEDDINGS}"])
+def test_a_strangers_recipe_opens_no_other_file(tmp_path: Path, file: str) -> None:
+    text = dump_recipe(load_recipe("wardrobe-mini", [VECTORED, f"prompts.base.embedding.file={file}"]))
+    (tmp_path / "recipe.yaml").write_text(text)
+    (tmp_path / "lock.json").write_text("{}")
+    with pytest.raises(UserError) as refused:
+        load_recipe(tmp_path)
+    assert len(refused.value.problems) == 2
+    assert all(f"a dataset's own are in ./{EMBEDDINGS}" in problem for problem in refused.value.problems)
+
+
+def test_rows_of_a_pool_are_not_drawn_from_embeddings() -> None:
+    with pytest.raises(UserError, match=r"prompts\.shifts\.red\.embedding.*rows of a pool are not drawn"):
+        load_recipe(
+            "wardrobe-mini",
+            [VECTORED, "tokens=null", "samples.noise=independent",
+             "generator={kind: rows, rows: {base: {}}, model: null, steps: null, guidance: null, scheduler: null}"],
+        )  # fmt: skip
+
+
+BESIDE = "samples.pairs=attention"
+DRAWN = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"
+
+
+def problems(*changes: str) -> list[str]:
+    return refused_for(mini, BESIDE, *changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "said"),
+    [
+        (["samples.noise=independent"], "samples.noise", "expected paired"),
+        (["generator.batch_size=5"], "generator.batch_size", "found 5; .* such as 4 or 6"),
+        (["generator.batch_size=1"], "generator.batch_size", "found 1; .* such as 2"),
+        (["generator.compile=true"], "generator.compile", "expected false"),
+        (["generator.adapter=lab:decoder"], "generator.adapter", "expected null"),
+        (["prompts.base.embedding={file: a.safetensors, key: '{class_id}'}"], "prompts.base.embedding", "null"),
+        ([DRAWN], "prompts.shifts.red.embedding", "drawn from prompts alone, expected null"),
+        (
+            ["generator={kind: retrieve, model: null, steps: null, guidance: null}", "tokens=null"],
+            "samples.pairs",
+            "generator.kind retrieve see no base beside them, expected noise",
+        ),
+    ],
+)
+def test_what_does_not_go_with_it_is_told_by_its_key(changes: list[str], key: str, said: str) -> None:
+    found = problems(*changes)
+    assert any(problem.startswith(key) for problem in found)
+    with pytest.raises(UserError, match=said):
+        load_recipe("wardrobe-mini", [BESIDE, *changes])
+
+
+def test_all_of_it_is_told_at_once() -> None:
+    changes = ("samples.noise=independent", "generator.batch_size=3", "generator.compile=true")
+    found = {problem.partition(" ")[0].rstrip(":") for problem in problems(*changes)}
+    assert found == {"samples.noise", "generator.batch_size", "generator.compile"}
+
+
+def test_an_odd_batch_is_one_where_pairs_share_noise_alone() -> None:
+    assert load_recipe("wardrobe-mini", ["generator.batch_size=5"]).generator.batch_size == 5
+
+
+def test_what_is_held_of_a_base_is_of_the_plan_and_of_nothing_where_pairs_share_noise_alone() -> None:
+    plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
+    default, less = ["samples.held={share: 0.4, until: 0.6}"], ["samples.held.share=0.25"]
+    assert load_recipe("wardrobe-mini", [BESIDE, *default]).plan_hash == beside.plan_hash
+    assert load_recipe("wardrobe-mini", default).plan_hash == plain.plan_hash
+    assert load_recipe("wardrobe-mini", [BESIDE, *less]).plan_hash != beside.plan_hash
+    with pytest.raises(UserError, match=r"samples\.held.*pairs of noise alone"):
+        load_recipe("wardrobe-mini", less)
+
+
+def test_it_is_of_the_plan_and_of_no_other_hash() -> None:
+    plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
+    said = load_recipe("wardrobe-mini", ["samples.pairs=noise"])
+    assert said.plan_hash == plain.plan_hash != beside.plan_hash
+    assert beside.screen_hash == plain.screen_hash
+    assert "pairs" not in plain.plan_document["samples"] and beside.plan_document["samples"]["pairs"] == "attention"
+
+
+def test_rows_tell_what_pairs_share_only_where_a_recipe_asks_for_more_than_noise() -> None:
+    plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
+    assert PAIRED_BY not in plain.added_columns and beside.added_columns[PAIRED_BY].type == "string"
+    assert set(beside.added_columns) == {*plain.added_columns, PAIRED_BY}
+    assert all(plain.pairing(shift) == {} for shift in plain.all_shifts())
+    told = {shift.name: beside.pairing(shift)[PAIRED_BY] for shift in beside.all_shifts()}
+    assert told.pop("base") is None and set(told.values()) == {"attention"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "held", "least"),
+    [
+        (12, "{until: 0.1}", "step 2 of 12 ends; expected at least 0.167"),
+        (2, "{until: 0.4}", "step 1 of 2 ends; expected at least 0.5"),
+        (7, "{share: 0.2, until: 0.28}", "step 2 of 7 ends; expected at least 0.286"),
+        (1, "{share: 1}", "found 0.6, .* as step one ends; expected at least 1,"),
+    ],
+)
+def test_a_part_that_no_step_would_hold_is_refused_and_what_is_expected_is_held(
+    steps: int, held: str, least: str
+) -> None:
+    changes = [BESIDE, f"generator.steps={steps}", f"samples.held={held}"]
+    with pytest.raises(UserError, match=rf"samples\.held\.until.*{least}"):
+        load_recipe("wardrobe-mini", changes)
+    enough = least.rpartition("at least ")[2].rstrip(",")
+    recipe = load_recipe("wardrobe-mini", [*changes, f"samples.held.until={enough}"])
+    assert recipe.samples.held.holds(steps)
+
+
+@pytest.mark.parametrize("held", ["{until: 0}", "{share: 0, until: 0.01}", "{share: 0.4, until: 0.6}", "{until: 1}"])
+@pytest.mark.parametrize("steps", [1, 2, 12])
+def test_nothing_is_held_where_nothing_is_asked_for_and_by_default_as_far_as_steps_go(steps: int, held: str) -> None:
+    recipe = load_recipe("wardrobe-mini", [BESIDE, f"generator.steps={steps}", f"samples.held={held}"])
+    asks = "0" not in held or "0.6" in held
+    assert recipe.samples.held.holds(steps) == (asks and (steps > 1 or "1}" in held))

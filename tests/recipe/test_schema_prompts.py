@@ -1,0 +1,525 @@
+"""What a recipe says in words: prompts and words of classes, thresholds, keep rules, a second judge."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from counterfoil.card.tables import threshold_rows
+from counterfoil.cli.main import app
+from counterfoil.errors import UserError
+from counterfoil.keep import ThresholdsRule, TopRule
+from counterfoil.plan import make_plan
+from counterfoil.recipe import (
+    Recipe,
+    dump_recipe,
+    load_own_recipe,
+    load_recipe,
+    load_recipe_text,
+    object_caption_for,
+    prompt_for,
+)
+from counterfoil.recipe.loader import load_cut
+from counterfoil.screen import Thresholds, resolve_thresholds
+from counterfoil.screen.thresholds import needs_validation
+from support.recipes import mini
+
+TEXT = """
+extends: wardrobe-mini
+source:
+  classes:
+    - {id: n01, name: crane, source_label: 134, imagenet: [134]}
+    - {id: n02, name: crane, source_label: 517, imagenet: [517]}
+screen: {shift_threshold: 0.2}
+prompts:
+  base: {object_threshold: 0.4}
+  shifts:
+    in_the_snow: {group: cold, classes: [n02]}
+    at_night: {threshold: {percentile: 30}, group: cold}
+    red: {caption: null}
+    pencil_sketch: {object_caption: "a drawn {class}"}
+    oil: {style: true, prompt: "an oil painting of a {class}", caption: oil}
+"""
+
+
+def shifts(recipe: Recipe) -> dict:
+    return {shift.name: shift for shift in recipe.all_shifts()}
+
+
+def test_defaults_are_filled_in_and_own_values_win() -> None:
+    found = shifts(load_recipe_text(TEXT))
+    assert found["base"].threshold is None and found["base"].caption is None
+    assert found["base"].object_threshold.value == 0.4
+    assert found["in_the_grass"].object_threshold.percentile == 5
+    assert found["in_the_grass"].threshold.value == 0.2
+    assert found["at_night"].threshold.percentile == 30
+    assert found["red"].threshold is None, "a shift without a caption is not screened"
+    assert found["in_the_grass"].group == "in_the_grass"
+    assert found["in_the_snow"].group == found["at_night"].group == "cold"
+    assert found["in_the_snow"].class_labels == (1,)
+    assert found["at_night"].class_labels == (0, 1)
+
+
+def test_prompts_take_the_placeholder_and_captions_the_name() -> None:
+    recipe = load_recipe_text(TEXT)
+    found, crane = shifts(recipe), recipe.classes[1]
+    assert crane.label == 1 and crane.imagenet == (517,)
+    assert prompt_for(found["red"], crane) == "a photo of a red crane"
+    assert prompt_for(found["red"], crane, "<n02>") == "a photo of a red <n02>"
+    assert object_caption_for(found["red"], crane) == "a photo of a crane"
+    assert object_caption_for(found["oil"], crane) == "a crane"
+    assert object_caption_for(found["pencil_sketch"], crane) == "a drawn crane"
+    assert found["oil"].caption == "oil"
+    assert found["red"].caption is None
+
+
+def test_a_class_name_is_never_read_as_a_template() -> None:
+    text = TEXT.replace("name: crane, source_label: 134", "name: '{class} {x}', source_label: 134")
+    recipe = load_recipe_text(text)
+    assert prompt_for(recipe.all_shifts()[0], recipe.classes[0]) == "a photo of a {class} {x}"
+
+
+def test_a_recipe_is_frozen_and_pickles_with_what_it_has_worked_out() -> None:
+    recipe = load_recipe("wardrobe-mini")
+    recipe.all_shifts()
+    copy = pickle.loads(pickle.dumps(recipe))
+    assert copy == recipe == load_recipe("wardrobe-mini")
+    assert copy.all_shifts() == recipe.all_shifts()
+
+
+CLASSES: list[dict[str, Any]] = [
+    {"id": "a", "name": "tench", "source_label": 0, "parent": "cyprinid", "category": "fish"},
+    {"id": "b", "name": "kite", "source_label": 1, "parent": "hawk", "category": "bird"},
+    {"id": "c", "name": "coot", "source_label": 2},
+]
+WORDS = ("parent", "category")
+PROMPT = "prompts.shifts.red.prompt=a photo of a red {class} ({parent})"
+CAPTION = "prompts.shifts.red.object_caption=a {class}, a {category}"
+SOME = "prompts.shifts.red.classes=[a, b]"
+
+
+def recipe_of(*overrides: str, **changed: dict[str, Any]) -> Recipe:
+    """The three classes, each with the changes under its id."""
+    classes = [entry | changed.get(entry["id"], {}) for entry in CLASSES]
+    return load_recipe("wardrobe-mini", [f"source.classes={json.dumps(classes)}", *overrides])
+
+
+def hashes(recipe: Recipe) -> tuple[str, str]:
+    return recipe.plan_hash, recipe.screen_hash
+
+
+def shift_of(recipe: Recipe, name: str):
+    return next(shift for shift in recipe.all_shifts() if shift.name == name)
+
+
+def test_prompts_and_object_captions_are_filled_with_the_words_of_each_class() -> None:
+    recipe = recipe_of(PROMPT, CAPTION, SOME)
+    tench, kite, _ = recipe.classes
+    red = shift_of(recipe, "red")
+    assert prompt_for(red, tench) == "a photo of a red tench (cyprinid)"
+    assert prompt_for(red, kite, "<kite-1>") == "a photo of a red <kite-1> (hawk)"
+    assert object_caption_for(red, kite) == "a kite, a bird"
+    plan = make_plan(recipe_of(PROMPT, SOME, "tokens=null"))
+    prompts = {s.prompt for cell in plan.cells() if cell.shift == "red" for s in plan.samples(cell)}
+    assert prompts == {"a photo of a red tench (cyprinid)", "a photo of a red kite (hawk)"}
+
+
+@given(st.sampled_from(["{class}", "{parent}", "{category}", "{", "\\1", "x"]), st.sampled_from([*WORDS, "name"]))
+def test_what_is_filled_in_is_never_read_as_a_template(text: str, word: str) -> None:
+    recipe = recipe_of(PROMPT, SOME, a={word: text})
+    words = {"name": "tench", "parent": "cyprinid"} | {word: text}
+    expected = f"a photo of a red {words['name']} ({words['parent']})"
+    assert prompt_for(shift_of(recipe, "red"), recipe.classes[0]) == expected
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("value", ["other", None])
+def test_a_word_that_no_prompt_uses_enters_no_hash(word: str, value: str | None) -> None:
+    changed = recipe_of(a={word: value}, c={word: "rail"})
+    assert changed != recipe_of()
+    assert hashes(changed) == hashes(recipe_of())
+
+
+def test_a_word_enters_the_hash_of_what_uses_it_by_the_classes_that_do() -> None:
+    use = (PROMPT, CAPTION, SOME)
+    plan, screen = hashes(recipe_of(*use))
+    assert (plan, screen) != hashes(recipe_of(SOME))
+    parent, category = recipe_of(*use, b={"parent": "raptor"}), recipe_of(*use, b={"category": "raptor"})
+    assert parent.plan_hash != plan and parent.screen_hash == screen
+    assert category.plan_hash == plan and category.screen_hash != screen
+    elsewhere = recipe_of(*use, c={"parent": "rail", "category": "bird"})
+    assert hashes(elsewhere) == (plan, screen), "the shift has no prompt of that class"
+
+
+def test_a_default_caption_counts_for_every_shift_that_takes_it() -> None:
+    caption = "screen.object_caption=a photo of a {class}, a {category}"
+    with pytest.raises(UserError, match=r"screen\.object_caption .*'\{category\}', which 1 class \(c\) does not have"):
+        recipe_of(caption)
+    whole = {"c": {"category": "bird"}}
+    assert recipe_of(caption, **whole).screen_hash != recipe_of(caption, c={"category": "rail"}).screen_hash
+    style = "screen.style_object_caption=a {class} ({parent})"
+    with pytest.raises(UserError, match=r"screen\.style_object_caption"):
+        recipe_of(style)
+    recipe_of(style, "prompts.shifts.pencil_sketch.classes=[a, b]")
+
+
+def test_hashes_stand_when_the_recipe_is_published_and_read_back(tmp_path: Path) -> None:
+    recipe = recipe_of(PROMPT, CAPTION, SOME)
+    text = recipe.portable_yaml
+    assert hashes(load_own_recipe(tmp_path, text=text)) == hashes(recipe)
+    assert dump_recipe(load_recipe_text(text)) == dump_recipe(load_recipe_text(recipe.portable_yaml))
+    assert "parent" not in dump_recipe(load_recipe("wardrobe-mini")), "an unset key is not written"
+
+
+def test_classes_without_the_word_are_told_together_and_once_for_all_prompts() -> None:
+    many = [{"id": f"{n:03d}", "name": "thing", "source_label": n} for n in range(200)]
+    given = [*many, {"id": "whole", "name": "kite", "source_label": 200, "parent": "hawk"}]
+    with pytest.raises(UserError) as refused:
+        load_recipe(
+            "wardrobe-mini",
+            [
+                f"source.classes={json.dumps(given)}",
+                "prompts.base.prompt=a {class} ({parent}, {category})",
+                "prompts.shifts.red.prompt=a red {class} ({parent})",
+                "prompts.shifts.at_night.prompt=a {class} ({parent}) at night",
+                "prompts.shifts.at_night.classes=[whole]",
+            ],
+        )
+    parent, category = sorted(refused.value.problems, key=lambda line: "{category}" in line.partition(", which")[0])
+    for line, count, others in ((parent, 200, True), (category, 201, False)):
+        assert line.startswith("prompts.base.prompt (--set")
+        assert f"which {count} classes (000, 001, 002" in line
+        assert f"and {count - 20} more) do not have" in line
+        assert ("uses '{parent}' (as 2 texts do), which" in line) is others
+        assert len(line) < 500
+
+
+def test_other_problems_of_the_recipe_are_told_beside_it() -> None:
+    with pytest.raises(UserError) as refused:
+        recipe_of(PROMPT, "samples.seed=x", "generator.steps=0")
+    assert len(refused.value.problems) == 3
+
+
+WRONG = {
+    "prompts.shifts.red.caption=a red {parent}": "without '{parent}'",
+    "prompts.shifts.red.prompt=a red {parent}": "expected '{class}' somewhere in it",
+    "prompts.shifts.red.prompt=a {class} ({parnt})": "did you mean '{parent}'?",
+    "prompts.shifts.red.prompt=a {class} {": "lone brace",
+    "tokens={path: null, learn: {templates: ['a {class} ({parent})']}}": "the only one is '{class}'",
+    "source.classes=[{id: a, name: b, source_label: 0, parent: ''}]": "text that is not empty",
+    "source.classes=[{id: a, name: b, source_label: 0, category: 3}]": "found the number 3, expected text",
+    "source.classes=[{id: a, name: b, source_label: 0, parnt: x}]": "did you mean 'parent'?",
+}
+
+
+@pytest.mark.parametrize("override", WRONG)
+def test_what_is_wrong_with_a_word_is_told(override: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load_recipe("wardrobe-mini", [override])
+    assert WRONG[override] in "\n".join(refused.value.problems)
+
+
+SCORES = {f"{label:02}": np.linspace(0.2, 0.3, 41, dtype=np.float32) for label in range(10)}
+
+
+def resolved(recipe: Recipe) -> Thresholds:
+    return resolve_thresholds(recipe, lambda caption: SCORES)
+
+
+def problems(*changes: str) -> list[str]:
+    with pytest.raises(UserError) as refused:
+        mini(*changes)
+    return list(refused.value.problems)
+
+
+def test_a_class_of_its_own_wins_and_the_others_are_as_before() -> None:
+    before, after = resolved(mini()), resolved(mini("screen.object_threshold.classes={'04': 0.21}"))
+    for shift, entries in after.object.items():
+        assert entries["04"] == {"value": float(np.float32(0.21)), "percentile": None, "n": 0, "source": "recipe"}
+        others = {class_id: entry for class_id, entry in entries.items() if class_id != "04"}
+        assert others == {class_id: before.object[shift][class_id] for class_id in others}
+        assert {entry["source"] for entry in others.values()} == {"validation"}
+    every = dict.fromkeys(SCORES, 0.2)
+    assert not needs_validation(mini(f"screen.object_threshold.classes={json.dumps(every)}"))
+
+
+def test_a_shift_of_its_own_classes_takes_the_rest_from_the_screen() -> None:
+    recipe = mini(
+        "screen.object_threshold.classes={'04': 0.21, '06': 0.22}",
+        "prompts.shifts.red.object_threshold.classes={'06': 0.1}",
+        "prompts.shifts.at_night.object_threshold=0.3",
+        "prompts.base.object_threshold={value: 0.25, classes: {'00': 0.5}}",
+    )
+    values = {
+        shift: {class_id: entry["value"] for class_id, entry in entries.items()}
+        for shift, entries in resolved(recipe).object.items()
+    }
+    of = lambda shift: [values[shift][class_id] for class_id in ("00", "04", "06")]  # noqa: E731
+    percentile = resolved(mini()).object["red"]["00"]["value"]
+    assert of("red") == pytest.approx([percentile, 0.21, 0.1])
+    assert of("in_the_snow") == pytest.approx([percentile, 0.21, 0.22])
+    assert of("at_night") == pytest.approx([0.3, 0.3, 0.3])
+    assert of("base") == pytest.approx([0.5, 0.25, 0.25])
+
+
+def test_the_default_enters_no_hash_and_a_class_enters_the_screen_alone() -> None:
+    plain = mini()
+    for nothing in ("classes=null", "classes={}", "classes={'04': null}"):
+        again = mini(f"screen.object_threshold.{nothing}")
+        assert (again.screen_document, again.portable_yaml) == (plain.screen_document, plain.portable_yaml)
+    own = mini("screen.object_threshold.classes={'04': 0.21, '03': 0.2}")
+    assert own.plan_hash == plain.plan_hash
+    assert own.screen_hash != plain.screen_hash
+    other_order = mini("screen.object_threshold.classes={'03': 0.2, '04': 0.21}")
+    assert (own.screen_hash, own.portable_yaml) == (other_order.screen_hash, other_order.portable_yaml)
+    assert load_recipe_text(dump_recipe(own)) == own
+    one = mini("prompts.shifts.red.object_threshold.classes={'04': 0.21}")
+    assert len({plain.screen_hash, own.screen_hash, one.screen_hash}) == 3
+
+
+def test_layers_add_classes_and_null_takes_one_out(tmp_path: Path) -> None:
+    lower, upper = tmp_path / "lower.yaml", tmp_path / "upper.yaml"
+    lower.write_text("extends: wardrobe-mini\nscreen: {object_threshold: {classes: {'04': 0.21, '06': 0.2}}}\n")
+    upper.write_text("extends: ./lower.yaml\nscreen: {object_threshold: {classes: {'06': null, '00': 0.1}}}\n")
+    spec = load_recipe(upper).screen.object_threshold
+    assert (spec.percentile, spec.classes) == (5, {"00": 0.1, "04": 0.21})
+    lower.write_text("extends: wardrobe-mini\nscreen: {object_threshold: null}\n")
+    upper.write_text("extends: ./lower.yaml\nscreen: {object_threshold: 0.2}\n")
+    number = load_recipe(upper, ["screen.object_threshold.classes={'04': 0.21}"]).screen.object_threshold
+    assert (number.value, number.classes) == (0.2, {"04": 0.21})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("screen.object_threshold.classes={'4': 0.2}", "screen.object_threshold.classes.4"),
+        ("screen.object_threshold.classes={'0 4': 0.2}", "did you mean '04'"),
+        ("prompts.base.object_threshold.classes={'44': 0.2}", "expected the id of a class"),
+        ("prompts.shifts.red.object_threshold.classes={'44': 0.2}", "prompts.shifts.red.object_threshold.classes.44"),
+        ("screen.object_threshold.classes={'04': 2}", "found the number 2, expected a number from -1 to 1"),
+        ("screen.object_threshold.classes={'04': .nan}", "finite"),
+        ("screen.object_threshold.classes={'04': yes}", "found 'yes', expected a number"),
+        ("screen.object_threshold.classes=[0.2]", "expected a mapping"),
+        ("screen.object_threshold={percentile: null, classes: {'04': 0.2}}", "found classes alone"),
+        ("screen.shift_threshold={value: 0.3, classes: {'04': 0.2}}", "unknown key"),
+        ("prompts.shifts.red.threshold={value: 0.3, classes: {'04': 0.2}}", "unknown key"),
+        ("prompts.shifts.red={classes: ['03'], object_threshold: {classes: {'04': 0.2}}}", "listed here"),
+    ],
+)
+def test_what_is_wrong_is_said_where_it_stands(change: str, words: str) -> None:
+    (line,) = problems(change)
+    assert words in line
+
+
+def test_a_cut_sets_classes_and_leaves_the_percentile(tmp_path: Path) -> None:
+    recipe, cut = tmp_path / "recipe.yaml", tmp_path / "cut.yaml"
+    recipe.write_text(dump_recipe(mini()))
+    cut.write_text(
+        "screen: {object_threshold: {classes: {'04': 0.21}}}\n"
+        "prompts:\n  base: {object_threshold: {classes: {'06': 0.2}}}\n"
+        "  shifts: {red: {object_threshold: {classes: {'06': 0.1}}}}\n"
+    )
+    after = load_cut(recipe, cut)
+    assert (after.screen.object_threshold.percentile, after.screen.object_threshold.classes) == (5, {"04": 0.21})
+    assert after.all_shifts()[0].object_threshold.classes == {"04": 0.21, "06": 0.2}
+    recipe.write_text(dump_recipe(after))
+    cut.write_text("screen: {object_threshold: {value: 0.2, classes: {'04': null}}}\n")
+    again = load_cut(recipe, cut).screen.object_threshold
+    assert (again.value, again.percentile, again.classes) == (0.2, None, None)
+    cut.write_text("screen: {object_threshold: {classes: {'4': 0.2}}}")
+    with pytest.raises(UserError, match=r"object_threshold\.classes\.4.*cut\.yaml:1"):
+        load_cut(recipe, cut)
+
+
+def test_check_and_card_say_it_in_words() -> None:
+    changes = (
+        "screen.object_threshold.classes={'04': 0.21}",
+        "prompts.shifts.red.object_threshold.classes={'06': 0.1}",
+    )
+    shown = CliRunner().invoke(app, ["check", "wardrobe-mini", *(w for one in changes for w in ("--set", one))])
+    assert shown.exit_code == 0
+    assert "p5, 1 by class" in shown.stdout
+    assert "coat (04) 0.21, shirt (06) 0.1 in red" in shown.stdout
+    recipe = mini(*changes)
+    rows = {row.shift: row.object_threshold for row in threshold_rows(recipe, resolved(recipe).document())}
+    assert rows["base"] == "0.205 to 0.210 (percentile 5); chosen by class: coat 0.210"
+    assert rows["red"].endswith("; chosen by class: coat 0.210, shirt 0.100")
+    assert "chosen" not in {row.object_threshold for row in threshold_rows(mini(), {})}.pop()
+
+
+TOP = "screen.keep=[thresholds, {top: {k: 2, by: shift}}]"
+QUOTA = "samples={candidates: null, accepted: 2, at_most: 4}"
+
+
+def rules(recipe: Recipe, shift: str) -> tuple:
+    return next(each.keep for each in recipe.all_shifts() if each.name == shift)
+
+
+def test_rules_are_applied_to_every_shift_and_ranking_by_the_shift_not_to_the_base() -> None:
+    recipe = load_recipe("wardrobe-mini", [TOP])
+    assert rules(recipe, "red") == (ThresholdsRule(), TopRule(k=2, by="shift"))
+    assert rules(recipe, "base") == (ThresholdsRule(),)
+    by_object = load_recipe("wardrobe-mini", ["screen.keep=[{top: {k: 2, by: object}}]"])
+    assert rules(by_object, "base") == rules(by_object, "red") == (TopRule(k=2, by="object"),)
+
+
+def test_a_shift_may_have_its_own_rules() -> None:
+    recipe = load_recipe("wardrobe-mini", [TOP, "prompts.shifts.red.keep=thresholds"])
+    assert rules(recipe, "red") == (ThresholdsRule(),)
+    assert rules(recipe, "at_night") == (ThresholdsRule(), TopRule(k=2))
+
+
+@pytest.mark.parametrize("changes", [[], [TOP], [TOP, "prompts.shifts.red.keep=[{top: {k: 1, by: object}}]"]])
+def test_a_written_recipe_reads_back(changes: list[str]) -> None:
+    recipe = load_recipe("wardrobe-mini", changes)
+    assert load_recipe_text(dump_recipe(recipe)) == recipe
+
+
+REFUSED = {
+    "[tresholds]": "unknown name 'tresholds'; did you mean 'thresholds'? (names here: thresholds, misclassified, top,"
+    " visible, same_image)",
+    "[{tp: {k: 2}}]": "unknown key; did you mean 'top'?",
+    "[{top: {k: 0}}]": "found the number 0, expected a whole number from 1",
+    "[top]": "missing, expected a whole number",
+    "[{top: {k: 2, by: colour}}]": "found 'colour', expected object or shift",
+    "[]": "found an empty list, expected at least one of: thresholds, misclassified, top, visible, same_image",
+    "3": "found the number 3, expected a list",
+    "[{top: {k: 2}, thresholds: {}}]": "found thresholds and top, expected one of: thresholds, misclassified, top,"
+    " visible, same_image",
+}
+
+
+JUDGED = "[thresholds, {misclassified: {models: [a], failure: %s}}]"
+REFUSED |= {
+    JUDGED % "top2": "found 'top2', expected top1, top3, parent or answered:CLASS_ID",
+    JUDGED % "'answered:99'": "found 'answered:99', expected the id of a class",
+    JUDGED % "parent": "found 'parent', but the class '00' and 9 more has no `parent` in the list of classes",
+}
+
+
+@pytest.mark.parametrize("written", REFUSED)
+def test_what_is_no_rule_is_told(written: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load_recipe("wardrobe-mini", [f"screen.keep={written}"])
+    assert REFUSED[written] in "\n".join(refused.value.problems)
+
+
+def test_ranking_goes_with_no_quota() -> None:
+    with pytest.raises(UserError, match="'top' ranks a whole cell, which is unknown while a quota"):
+        load_recipe("wardrobe-mini", [TOP, QUOTA])
+    with pytest.raises(UserError, match=r"prompts\.shifts\.red\.keep .*'top' ranks a whole cell"):
+        load_recipe("wardrobe-mini", ["prompts.shifts.red.keep=[{top: {k: 1}}]", QUOTA])
+
+
+def test_ranking_goes_with_no_open_threshold() -> None:
+    with pytest.raises(UserError, match="a percentile over all candidates with the keep rule 'top'"):
+        load_recipe("wardrobe-mini", [TOP, "prompts.shifts.red.threshold={percentile: 5}"])
+    load_recipe("wardrobe-mini", ["prompts.shifts.red.threshold={percentile: 5}"])
+
+
+def test_an_empty_mapping_drops_the_inherited_shifts() -> None:
+    assert [shift.name for shift in load_recipe("wardrobe-mini", ["prompts.shifts={}"]).all_shifts()] == ["base"]
+    layer = "extends: wardrobe-mini\nprompts: {shifts: {}}\n"
+    assert [shift.name for shift in load_recipe_text(layer).all_shifts()] == ["base"]
+    both = ["prompts.shifts={}", "prompts.shifts.own={prompt: 'a {class}'}"]
+    assert [shift.name for shift in load_recipe("wardrobe-mini", both).all_shifts()] == ["base", "own"]
+
+
+JUDGE = "lab:resnet14t"
+WRONG_JUDGES = "prompts.shifts.red.keep=[thresholds, {{misclassified: {{models: ['{}'], failure: '{}'}}}}]"
+
+
+def judged_mini(*changes: str) -> Recipe:
+    return load_recipe("wardrobe-judged_mini", ["screen.keep=thresholds", "screen.judge=null", *changes])
+
+
+def asked(recipe: Recipe, judge: str) -> dict[str, str | None]:
+    return {shift.name: recipe.failure_asked(shift, judge) for shift in recipe.all_shifts()}
+
+
+def test_it_is_asked_about_every_shift_and_the_base_and_no_other_is() -> None:
+    recipe = judged_mini(f"screen.judge={JUDGE}", WRONG_JUDGES.format("lab:resnet10t", "top1"))
+    assert recipe.judges == ("lab:resnet10t", JUDGE)
+    assert set(asked(recipe, JUDGE).values()) == {"top1"} and len(asked(recipe, JUDGE)) == 6
+    assert {name for name, rule in asked(recipe, "lab:resnet10t").items() if rule} == {"red"}
+    base, red = (next(one for one in recipe.all_shifts() if one.name == name) for name in ("base", "red"))
+    assert recipe.columns_of(base) == ("resnet14t_answer", "resnet14t_confidence", "resnet14t_right")
+    assert len(set(recipe.columns_of(red))) == 6
+
+
+def test_one_that_a_keep_rule_asks_too_has_one_set_of_columns() -> None:
+    recipe = judged_mini(f"screen.judge={JUDGE}", WRONG_JUDGES.format(JUDGE, "answered:00"))
+    assert recipe.judges == (JUDGE,)
+    assert asked(recipe, JUDGE) == dict.fromkeys(asked(recipe, JUDGE), "top1") | {"red": "answered:00"}
+    assert set(recipe.added_columns) == {f"resnet14t_{what}" for what in ("answer", "confidence", "right", "failed")}
+
+
+def test_null_enters_no_hash_and_a_name_enters_the_screens() -> None:
+    plain, judged, other = (
+        judged_mini(),
+        judged_mini(f"screen.judge={JUDGE}"),
+        judged_mini("screen.judge=lab:resnet10t"),
+    )
+    assert "judge" not in plain.screen_document
+    assert judged_mini("screen.judge=null").screen_hash == plain.screen_hash
+    assert len({one.screen_hash for one in (plain, judged, other)}) == 3
+    assert plain.plan_hash == judged.plan_hash
+    assert load_recipe_text(dump_recipe(judged)) == judged
+
+
+def test_a_folder_is_known_by_its_name_and_opened_for_no_stranger(tmp_path: Path) -> None:
+    for place in ("here", "there"):
+        (tmp_path / place / "judge").mkdir(parents=True)
+    here, there = (judged_mini(f"screen.judge=local-dir:{tmp_path / place / 'judge'}") for place in ("here", "there"))
+    assert here.screen_hash == there.screen_hash
+    assert str(tmp_path) not in here.portable_yaml
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "lock.json").write_text("{}")
+    (tmp_path / "dataset" / "recipe.yaml").write_text(here.portable_yaml)
+    own = load_own_recipe(tmp_path / "dataset")
+    assert own.screen.judge == "elsewhere:local-dir:./judge"
+    assert own.screen_hash == here.screen_hash
+
+
+@pytest.mark.parametrize("name", ["predictions:answers.csv", "predictions:./answers.parquet", "lab:", "local-dir:/"])
+def test_what_cannot_look_at_images_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"screen\.judge"):
+        judged_mini(f"screen.judge={name}")
+
+
+def test_judges_that_would_share_columns_are_refused() -> None:
+    with pytest.raises(UserError, match="would share their columns"):
+        judged_mini(
+            "screen.judge=open_clip:hf-hub:another/clip", WRONG_JUDGES.format("transformers:someone/clip", "top1")
+        )
+
+
+@pytest.mark.parametrize(
+    ("judge", "screen"),
+    [
+        ("open_clip:lab:clip", ()),
+        ("open_clip:ViT-B-32/openai", ("screen.model=ViT-B-32", "screen.weights=openai")),
+        ("open_clip:/photos/clip", ("screen.model=local-dir:/photos/clip",)),
+        ("open_clip:hf-hub:someone/clip", ("screen.model=hf-hub:someone/clip",)),
+    ],
+)
+def test_the_model_that_screens_is_no_second_judge(judge: str, screen: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match=r"screen\.judge.*the model that screens"):
+        judged_mini(f"screen.judge={judge}", *screen)
+    assert judged_mini("screen.judge=open_clip:ViT-B-16/openai", *screen).screen.judge == "open_clip:ViT-B-16/openai"
+
+
+def test_two_folders_elsewhere_may_share_a_name(tmp_path: Path) -> None:
+    """A dataset's own recipe keeps the last name of a folder alone, which does not make two models one."""
+    (tmp_path / "lock.json").write_text("{}")
+    made = judged_mini("screen.model=local-dir:/one/clip", "screen.judge=open_clip:local-dir:/other/clip")
+    (tmp_path / "recipe.yaml").write_text(made.portable_yaml)
+    assert load_own_recipe(tmp_path).screen.judge == "elsewhere:open_clip:local-dir:./clip"
