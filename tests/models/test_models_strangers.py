@@ -453,7 +453,7 @@ ODD: dict[str, tuple[str, str, Change, str]] = {
         "num_hidden_layers is 5, and its weights have 2",
     ),
     "transformer": ("flux", "transformer/config.json", lambda c: c.update(num_layers=10**5), "expected at most"),
-    "side": ("sana", "transformer/config.json", lambda c: c.update(sample_size=4096), "sample_size is 4096"),
+    "side": ("sana", "transformer/config.json", lambda c: c.update(sample_size=4096), "sample_size: found 4096"),
     "side of text": ("sana", "transformer/config.json", lambda c: c.update(sample_size="8"), "expected a whole number"),
     "code": ("flux", "text_encoder_2/config.json", lambda c: c.update(auto_map={"AutoModel": "a.B"}), "auto_map"),
     "tokenizer's code": (

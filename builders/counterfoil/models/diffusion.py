@@ -339,7 +339,7 @@ _SCALE = 8  # pixels a latent; the usual autoencoders' scale
 
 
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE // _SCALE)]
-_DRAWN = expected(f"a whole number, or some, that draws at most {LARGEST_SIDE} pixels a side")
+_DRAWN = expected(f"a whole number of at most {LARGEST_SIDE // _SCALE}, which draws {LARGEST_SIDE} pixels a side")
 
 
 class UnetDocument(Foreign):
