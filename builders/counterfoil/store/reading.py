@@ -10,8 +10,8 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import sample_key
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt, remake_hint, repair_hint
-from counterfoil.store.rows import NEVER_EMPTY, PLAIN, TableForm, column_types, plain_schema
+from counterfoil.store.receipts import Receipt, finished_shards, read_receipt, remake_hint, repair_hint
+from counterfoil.store.rows import NEVER_EMPTY, PLAIN, TableForm, column_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,8 +39,13 @@ def read_batches(
     `image` is a struct of encoded bytes and path. ValueError for a column that the table does not have.
     """
     directory = Path(directory)
-    for receipt, file in _files(directory, groups, what):
-        yield from _counted(directory, receipt, file, columns, what, PLAIN)
+    known = _groups(directory)
+    for group in groups or ():
+        if group not in known:
+            raise UserError(f"{directory} has no group '{group}'", hint=f"It has: {', '.join(known)}.")
+    for receipt in read_receipts(directory):
+        if groups is None or receipt.group in groups:
+            yield from shard_batches(directory, receipt, columns, what)
 
 
 def read_rows(
@@ -73,10 +78,26 @@ def shard_batches(
     what: What = "data",
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows as Arrow batches of bounded size."""
-    file = receipt.file(what)
-    if file is not None:
-        yield from _counted(Path(directory), receipt, file, columns, what, form)
+    """The same rows as Arrow batches of bounded size.
+
+    RunFailure for a file that is missing, or that has fewer or more rows than the receipt says, no later than at its
+    end.
+    """
+    directory, file, rows = Path(directory), receipt.file(what), 0
+    if file is None:
+        return
+    path = directory / file.path
+    if not path.is_file():
+        raise RunFailure(f"{path} is missing, though {receipt.path} lists it", hint=repair_hint(directory))
+    for batch in _batches(path, columns, what, form):
+        _refuse_odd_values(path, batch)
+        rows += batch.num_rows
+        if rows > file.rows:
+            break
+        yield batch
+    if rows != file.rows:
+        found = "more" if rows > file.rows else str(rows)
+        raise RunFailure(f"{path} has {found} rows, and {receipt.path} says {file.rows}", hint=repair_hint(directory))
 
 
 def read_file(
@@ -97,34 +118,26 @@ def read_file(
 def _batches(
     path: Path, columns: Sequence[str] | None, what: What, form: TableForm, only: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a shard's rows. The file may come from anybody: whatever its reader raises is told in words."""
-    _refuse_unknown(path, columns, what, form)
+    """Batches of a shard's rows. The file may come from anybody: whatever its reader raises is told in words.
+
+    ValueError for a column that no such table has: a mistake of the caller's.
+    """
+    from counterfoil.store.shard_files import read_parquet, read_tar
+
+    known = column_types(what, TableForm(True, form.added))
+    unknown = [name for name in columns or () if name not in known]
+    if unknown:
+        raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(known)}")
     try:
-        yield from _read(path, columns, what, only, form)
+        if path.suffix == ".tar":
+            yield from read_tar(path, what, columns, form)
+        else:
+            yield from read_parquet(path, what, columns, only, form)
     except Exception as error:
         shown = " ".join(str(error).split())[:200] or "no more is known"
         raise RunFailure(
             f"{path} cannot be read: {type(error).__name__}: {shown}", repair_hint(path.parents[2])
         ) from error
-
-
-def _read(
-    path: Path, columns: Sequence[str] | None, what: What, only: frozenset[str] | None, form: TableForm
-) -> Iterator[pa.RecordBatch]:
-    if path.suffix == ".tar":
-        yield from _tar_batches(path, columns, what, form)
-    else:
-        from counterfoil.store.shard_files import read_parquet
-
-        yield from read_parquet(path, what, columns, only, form)
-
-
-def _refuse_unknown(path: Path, columns: Sequence[str] | None, what: What, form: TableForm) -> None:
-    """ValueError for a column that no such table has: a mistake of the caller's."""
-    known = column_types(what, TableForm(True, form.added))
-    unknown = [name for name in columns or () if name not in known]
-    if unknown:
-        raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(known)}")
 
 
 def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
@@ -156,56 +169,6 @@ def no_dataset(directory: Path) -> UserError:
         f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
         hint="Name the folder that was given to `counterfoil build --out`.",
     )
-
-
-def _counted(
-    directory: Path, receipt: Receipt, file: StoredFile, columns: Sequence[str] | None, what: What, form: TableForm
-) -> Iterator[pa.RecordBatch]:
-    """The rows that a receipt lists. RunFailure for a file that has fewer or more, no later than at its end."""
-    path, rows = _stored(directory, receipt, file), 0
-    for batch in _batches(path, columns, what, form):
-        _refuse_odd_values(path, batch)
-        rows += batch.num_rows
-        if rows <= file.rows:
-            yield batch
-        else:
-            break
-    if rows != file.rows:
-        found = "more" if rows > file.rows else str(rows)
-        raise RunFailure(f"{path} has {found} rows, and {receipt.path} says {file.rows}", hint=repair_hint(directory))
-
-
-def _files(directory: Path, groups: Sequence[str] | None, what: What) -> Iterator[tuple[Receipt, StoredFile]]:
-    known = _groups(directory)
-    for group in groups or ():
-        if group not in known:
-            raise UserError(f"{directory} has no group '{group}'", hint=f"It has: {', '.join(known)}.")
-    for receipt in read_receipts(directory):
-        file = receipt.file(what)
-        if file is None or (groups is not None and receipt.group not in groups):
-            continue
-        yield receipt, file
-
-
-def _stored(directory: Path, receipt: Receipt, file: StoredFile) -> Path:
-    path = directory / file.path
-    if not path.is_file():
-        raise RunFailure(
-            f"{path} is missing, though {receipt.path} lists it",
-            hint=repair_hint(directory),
-        )
-    return path
-
-
-def _tar_batches(path: Path, columns: Sequence[str] | None, what: What, form: TableForm) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    from counterfoil.store.shard_files import read_tar, tar_columns
-
-    schema = plain_schema(what, TableForm("embedding" in tar_columns(path), form.added))
-    schema = pa.schema([schema.field(name) for name in columns or schema.names])
-    for rows in read_tar(path):
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 # What a row says of which sample it is.

@@ -11,6 +11,7 @@ import json
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -162,16 +163,15 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
             tar.write(_members(row))
 
 
-def read_tar(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """Lists of a shard's rows, in order, each row as a dict like those of the Parquet reader."""
-    batch = []
-    for row in _rows(path):
-        batch.append(row)
-        if len(batch) == _ROWS_A_BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def read_tar(
+    path: Path, what: What, columns: Sequence[str] | None = None, form: TableForm = PLAIN
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a shard's rows as `read_parquet` gives them. ValueError for a file of another form than is written."""
+    schema = plain_schema(what, TableForm("embedding" in tar_columns(path), form.added))
+    schema = pa.schema([schema.field(name) for name in columns or schema.names])
+    stream = _rows(path)
+    while rows := list(islice(stream, _ROWS_A_BATCH)):
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 def tar_columns(path: Path) -> list[str]:
