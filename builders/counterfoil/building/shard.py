@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,16 +23,8 @@ if TYPE_CHECKING:
     from counterfoil.generate.pictures import DrawnAhead
     from counterfoil.plan import Cell, Plan, Sample, Shard
 
+_UNDECIDED = ""  # the reason of a candidate until its whole cell is screened
 _BEHIND = 1  # batches that are screened while the next is rendered: enough to hide the rest, and bounded memory
-
-
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    sample: Sample
-    verdict: Verdict
-    image: bytes | None
-    embedding: list[float] | None
-    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +72,7 @@ class ShardMaker:
         if self._encoders is not None:
             self._encoders.shutdown(cancel_futures=True)
 
-    def screened(self, batch: Sequence[Sample]) -> Future[list[_Scored]]:
+    def screened(self, batch: Sequence[Sample]) -> Future[list[Candidate]]:
         """Render a batch; what is found of it, behind those that were given before."""
         # Rows are read by this thread alone: a reader of datasets may not be one for several.
         return self._behind.submit(self._screen, batch, self.renderer.ahead(batch), self._compared(batch))
@@ -93,16 +85,16 @@ class ShardMaker:
         sources = iter(self.renderer.sources([sample for sample, asks in zip(batch, asked, strict=True) if asks]))
         return [next(sources) if asks else None for asks in asked]
 
-    def decided(self, cell: Cell, rows: Sequence[_Scored]) -> Iterator[Candidate]:
+    def decided(self, cell: Cell, rows: Sequence[Candidate]) -> Iterator[Candidate]:
         """The candidates of a cell in order, each with its reason."""
         verdicts = [row.verdict for row in rows]
         reasons = decide_cell(self.plan.shift(cell.shift).keep, verdicts, cell.accepted)
         for row, reason in zip(rows, reasons, strict=True):
-            yield Candidate(row.sample, row.verdict, reason, row.image, row.embedding, row.values)
+            yield replace(row, reason=reason)
 
     def _screen(
         self, batch: Sequence[Sample], drawn_ahead: DrawnAhead, sources: Sequence[Image.Image | None]
-    ) -> list[_Scored]:
+    ) -> list[Candidate]:
         from PIL import Image
 
         recipe = self.plan.recipe
@@ -129,13 +121,14 @@ class ShardMaker:
                 object_score = shift_score = None  # recorded as failed; it does not end the run
             kept = recipe.screen.store_embeddings and i in embeddings and object_score is not None
             scored.append(
-                _Scored(
+                Candidate(
                     sample,
                     Verdict(
                         {OBJECT: object_score, SHIFT: shift_score, **said[i], **measures[i], **similar[i]},
                         self.thresholds.of(sample.shift, sample.class_id),
                         open=self.thresholds.is_open(sample.shift),
                     ),
+                    _UNDECIDED,
                     encoded[i],
                     embeddings[i].tolist() if kept else None,
                     {**recipe.pairing(self.plan.shift(sample.shift)), **values[i]},
@@ -157,7 +150,7 @@ class _Begun:
     """A shard that is being made: what was found of each cell, and how many samples are still on their way."""
 
     shard: Shard
-    found: dict[tuple[str, int], list[_Scored]] = field(default_factory=dict)
+    found: dict[tuple[str, int], list[Candidate]] = field(default_factory=dict)
     coming: int = 0
     all_asked: bool = False
 
@@ -170,7 +163,7 @@ class _Making:
         self.plan = maker.plan
         self.size = maker.plan.recipe.generator.batch_size
         self.waiting: dict[Way, list[Sample]] = {"prompt": [], "vector": [], "pair": []}
-        self.behind: deque[Future[list[_Scored]]] = deque()
+        self.behind: deque[Future[list[Candidate]]] = deque()
         self.begun: list[_Begun] = []
 
     def steps(self, shards: Sequence[Shard]) -> Generator[int | Made]:
