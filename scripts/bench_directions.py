@@ -2,7 +2,7 @@
 
     python scripts/bench_directions.py [--workers 2] [--write]     # --write: into scripts/RESULTS.md
 
-- own:   `mining.directions.fitting.fit_directions`, start of its worker processes included, without permutations;
+- own:   `mining.methods.svm.fit_directions`, start of its worker processes included, without permutations;
 - plain: class after class `cross_val_score` of `SVC(kernel="linear", class_weight="balanced")` for every C, and a
          refit on all rows by the best, the smallest of equals.
 
@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.directions.fitting import GRID, Direction, fit_directions, whiten
+from counterfoil.mining.methods.svm import GRID, Direction, fit_directions, whiten
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEADING = "## Fitting of directions: `scripts/bench_directions.py`"

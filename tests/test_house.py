@@ -295,7 +295,7 @@ TABLES = {
     ),
     "models/chat": ("CHAT_KINDS", set()),
     "evaluation/measures": ("MEASURES", set()),
-    "mining/methods": ("METHODS", set()),
+    "mining/methods": ("METHODS", {"context_proposals", "svm"}),
 }
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from counterfoil.calibration.recut_dataset import recut
     from counterfoil.evaluation import evaluate
     from counterfoil.mending.mend_models import mend
-    from counterfoil.mining.bugs.trying import mine_again, try_descriptions
+    from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
     from counterfoil.mining.mine_recipe import mine
     from counterfoil.plan import make_plan
     from counterfoil.progress import disable_progress_bars, enable_progress_bars
@@ -62,13 +62,13 @@ _HOMES = {
     "make_plan": "counterfoil.plan",
     "mend": "counterfoil.mending.mend_models",
     "mine": "counterfoil.mining.mine_recipe",
-    "mine_again": "counterfoil.mining.bugs.trying",
+    "mine_again": "counterfoil.mining.methods.bugs.trying",
     "publish": "counterfoil.publishing",
     "publish_model": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
     "review": "counterfoil.reviewing.review_dataset",
     "review_answers": "counterfoil.reviewing.review_answers",
-    "try_descriptions": "counterfoil.mining.bugs.trying",
+    "try_descriptions": "counterfoil.mining.methods.bugs.trying",
     "regenerate": "counterfoil.regeneration.regenerate_dataset",
     "resolve_classes": "counterfoil.sources.resolved_classes",
     "verify": "counterfoil.verification",

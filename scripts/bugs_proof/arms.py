@@ -26,18 +26,18 @@ from bugs_proof.plan import Arm
 from bugs_proof.runs import Run, carried_of, kept_run
 from bugs_proof.words import contexts
 from counterfoil.captioning import caption_images
-from counterfoil.mining.bugs.describing import ClusterDescriber, pieces_said
-from counterfoil.mining.bugs.descriptions import CLASS, Description, Piece
-from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
-from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
-from counterfoil.mining.bugs.search import (
-    FailureCluster,
-    class_baseline,
-    confirmed_names,
-    name_of,
-    search_bugs,
+from counterfoil.mining.methods.bugs.describing import ClusterDescriber, FailureCluster, pieces_said
+from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece
+from counterfoil.mining.methods.bugs.search import class_baseline, confirmed_names, name_of, search_bugs
+from counterfoil.mining.methods.bugs.trials import (
+    Budget,
+    BugHypothesis,
+    DrawnRound,
+    RoundAsked,
+    base_prompt,
+    carry_to_test,
+    spoken_base,
 )
-from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
 from counterfoil.models.captioners import Captioner
 from counterfoil.progress import Stage, listening
 from counterfoil.user_cache import user_cache

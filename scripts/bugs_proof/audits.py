@@ -10,7 +10,7 @@ from bugs_proof.answering import Panel
 from bugs_proof.drawing import ProofDrawer, round_drawer
 from bugs_proof.pictures import PictureStore
 from bugs_proof.plan import LAB, PANELS, RECIPE, Asked, Group, group_of, slug
-from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
+from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 

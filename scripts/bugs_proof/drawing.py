@@ -20,8 +20,8 @@ from bugs_proof.pictures import PictureCell, Pictures, PictureStore, saved
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.generate import encode_image
 from counterfoil.keep import ACCEPTED, OBJECT, SHIFT, Verdict, decide_cell
-from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
-from counterfoil.mining.bugs.rounds import RoundDrawer, nothing_drawn
+from counterfoil.mining.hypotheses import MiningRun
+from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked, RoundDrawer, nothing_drawn
 from counterfoil.models.clip import pin_clip
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.progress import report
@@ -93,8 +93,8 @@ class ProofDrawer:
         return np.stack([found[key] for key in keys])
 
     def _recipe(self, asked: RoundAsked, seed: int) -> Recipe:
-        place = self.drawer.folder / asked.name
-        layer = self.drawer.layer(asked, seed, place)
+        place = self.drawer.run.folder / asked.name
+        layer = self.drawer.layer(asked, seed)
         # Beside each other, since another run of the proof may ask for other cells in a round of this number.
         path = place / f"{hashlib.sha256(layer.encode()).hexdigest()[:12]}.yaml"
         saved(path, lambda to: to.write(layer.encode()))
@@ -115,7 +115,7 @@ class ProofDrawer:
 
     def _round(self, asked: RoundAsked, seed: int, recipe: Recipe, drawn: Sequence[DrawnCell]) -> DrawnRound:
         names = tuple(shift.name for shift in recipe.all_shifts())
-        target = self.drawer.mine.target or ""
+        target = self.drawer.run.mine.target or ""
         answers = [self.panel.answers(self.store, one.cell, target)[one.indices] for one in drawn]
         right = self.panel.right_of(target)
         failed = [~np.isin(said, right[one.label]) for said, one in zip(answers, drawn, strict=True)]
@@ -162,7 +162,7 @@ class ProofDrawer:
 
     def _thresholds(self, recipe: Recipe) -> Thresholds:
         """Those of a round; a painting is screened by a caption of its own, which the mined recipe does not have."""
-        known = _measured(self.drawer.recipe, self.store.folder)
+        known = _measured(self.drawer.run.recipe, self.store.folder)
         if needs_validation(recipe, known):
             known |= _captioned(recipe, _thresholds_of(recipe, known))
         return resolve_thresholds(recipe, None, known)
@@ -174,7 +174,7 @@ def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: 
 
     assert recipe.mine is not None
     settings = BugsSettings.model_validate(recipe.mine.settings)
-    return RoundDrawer(recipe, recipe.mine, settings, source, overrides, folder, "cpu", None)
+    return RoundDrawer(MiningRun(recipe, recipe.mine, settings, source, overrides, folder))
 
 
 def _measured(recipe: Recipe, folder: Path) -> dict[Measured, ThresholdEntry]:

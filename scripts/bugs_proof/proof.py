@@ -18,8 +18,8 @@ from bugs_proof.runs import Carried, Run
 from bugs_proof.truth import Claims, Truth, truth_of
 from bugs_proof.words import named
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.mining.bugs.descriptions import Description
-from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
+from counterfoil.mining.methods.bugs.descriptions import Description
+from counterfoil.mining.methods.bugs.trials import DescribedCell, RoundAsked
 from counterfoil.models.captioners import Captioner, load_captioner
 from counterfoil.models.names import local_folder
 from counterfoil.paired_stats import PairCount, count_pairs

@@ -18,7 +18,7 @@ from bugs_proof.proof import Proof
 from bugs_proof.truth import Claims, shown, single_cells, spoken
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.mining.bugs.search import class_baseline
+from counterfoil.mining.methods.bugs.search import class_baseline
 
 
 @dataclass(frozen=True, slots=True)

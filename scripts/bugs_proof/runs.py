@@ -19,9 +19,8 @@ from bugs_proof.pictures import PictureCell
 from bugs_proof.plan import Arm, slug
 from bugs_proof.truth import Claims
 from bugs_proof.words import named
-from counterfoil.mining.bugs.descriptions import Description, Piece
-from counterfoil.mining.bugs.drawing import DrawnRound
-from counterfoil.mining.bugs.trials import Trial
+from counterfoil.mining.methods.bugs.descriptions import Description, Piece
+from counterfoil.mining.methods.bugs.trials import DrawnRound, Trial
 from counterfoil.models.names import folder_sha256, local_folder
 from counterfoil.paired_stats import PairCount, count_pairs
 
@@ -169,7 +168,7 @@ def _key(audit: Audit, arm: Arm, captioner: Path | None) -> str:
 @cache
 def _code(arm: Arm) -> str:
     digest = hashlib.sha256()
-    bugs = _PACKAGE / "mining" / "bugs"
+    bugs = _PACKAGE / "mining" / "methods" / "bugs"
     own = [Path(__file__).with_name("arms.py")] if arm != "bugs" else []
     for file in (*sorted(bugs.glob("*.py")), *own):
         if file.name not in _TELLS_NO_NUMBER:

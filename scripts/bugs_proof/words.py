@@ -7,7 +7,7 @@ import re
 from bugs_proof.truth import Claims
 from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, COLOURS, PATTERNS
-from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
+from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
 
 # Value → the word that tells it, in whatever phrase. `wall` is asked last: a brick wall is none of the plain ones.
 _WORDS: tuple[tuple[str, str, str], ...] = (

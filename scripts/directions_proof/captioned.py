@@ -12,7 +12,7 @@ from counterfoil.lab.planted import PlantedWorld
 from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.captions import gather, load_captions
-from counterfoil.mining.method import CandidateCaptions
+from counterfoil.mining.hypotheses import CandidateCaptions
 from directions_proof.worlds import AuditedWorld, clip
 
 GRAMMAR = "wardrobe"

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from counterfoil.mining.captions import caption_scores
-from counterfoil.mining.directions.fitting import Direction, fit_direction
+from counterfoil.mining.methods.directions import caption_scores
+from counterfoil.mining.methods.svm import Direction, fit_direction
 from directions_proof.captioned import captions_of, claims_of, says_context
 from directions_proof.intervals import SHARE, mean_of
 from directions_proof.plan import SIDE, kind_of

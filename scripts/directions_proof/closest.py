@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from counterfoil.mining.captions import caption_scores
+from counterfoil.mining.methods.directions import caption_scores
 from directions_proof.captioned import captions_of
 from directions_proof.captions import direction_of
 from directions_proof.intervals import ANY, mean_of

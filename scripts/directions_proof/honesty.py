@@ -16,9 +16,8 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.confirmation import Confirmation, LabelledRows, confirm, count_hypothesis
-from counterfoil.mining.cutoffs import Role
-from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Hypothesis
+from counterfoil.mining.collected import Confirmation, LabelledRows, confirm, count_hypothesis
+from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Hypothesis, Role
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 from counterfoil.sources.labelled_images import deal_halves

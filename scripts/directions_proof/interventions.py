@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.captions import caption_scores
-from counterfoil.mining.directions.fitting import Direction, fit_direction
-from counterfoil.mining.interventions import FACTOR, hardest_rows
+from counterfoil.mining.methods.directions import caption_scores
+from counterfoil.mining.methods.svm import Direction, fit_direction
+from counterfoil.mining.pools import FACTOR, hardest_rows
 from directions_proof.captioned import captions_of
 from directions_proof.intervals import SHARE, mean_of
 from directions_proof.painting import painted

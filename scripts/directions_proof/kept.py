@@ -17,8 +17,7 @@ _HERE = Path(__file__).parent
 _PACKAGE = _HERE.parents[1] / "builders" / "counterfoil"
 # What every part stands on, beside its own file and those of this folder that it imports. Reports and recipes of mining
 # change no number.
-_MINING = ("directions", "captions", "slices", "methods", "method.py", "cutoffs.py", "decoding.py", "interventions.py",
-           "confirmation.py", "label_check.py")  # fmt: skip
+_MINING = ("methods", "captions.py", "hypotheses.py", "pools.py", "collected.py", "label_check.py")
 _BENEATH = (
     *(_PACKAGE / "mining" / name for name in _MINING),
     _PACKAGE / "lab" / "planted.py",

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.lab.planted import PlantedWorld
-from counterfoil.mining.cutoffs import Role
-from counterfoil.mining.method import Hypothesis
+from counterfoil.mining.hypotheses import Hypothesis, Role
 from directions_proof.captioned import captions_of, claims_of
 from directions_proof.honesty import MINE, ROLES, mined_rows
 from directions_proof.intervals import share_of

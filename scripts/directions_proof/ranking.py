@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_direction
+from counterfoil.mining.methods.svm import Direction, NoDirection, fit_direction
 from directions_proof.domino import AS_JAIN_SET, DominoSettings, fit_domino
 from directions_proof.intervals import POSITIVE, SHARE, Estimate, mean_of
 from directions_proof.plan import kind_of

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.lab.world import Scene, render
-from counterfoil.mining.cutoffs import Role
+from counterfoil.mining.hypotheses import Role
 from directions_proof.tuning import load
 from directions_proof.worlds import AuditedWorld
 from lab_training.planted import answers

@@ -18,7 +18,7 @@ from PIL import Image
 
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.lab.planted import ROWS, PlantedWorld, named_world
-from counterfoil.mining.directions.fitting import whiten
+from counterfoil.mining.methods.svm import whiten
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import map_classes

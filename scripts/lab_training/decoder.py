@@ -21,7 +21,7 @@ from torch import nn
 from counterfoil.lab.scenes import caption_of, generator_claims, pretraining_scene, screening_claims
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.lab.world import Scene, render
-from counterfoil.mining.decoding import slerp
+from counterfoil.mining.methods.directions import slerp
 from counterfoil.models.clip import load_clip
 from lab_training.corpus import corpus, to_tensor
 from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_then_linear, write_json

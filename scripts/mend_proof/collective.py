@@ -17,7 +17,7 @@ import numpy as np
 from counterfoil.evaluation.measures.transfer import family_of
 from counterfoil.mending.fitting import fit_head
 from counterfoil.mending.mend_models import failure_overlap, kept_gain
-from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, images_a_context
+from counterfoil.mining.methods.contexts import ContextCount, choose_contexts, images_a_context
 from counterfoil.models.classifiers import describe_classifier
 from directions_proof.intervals import POSITIVE, SHARE, mean_of
 from mend_proof.runs import Run, Wanted

@@ -27,9 +27,9 @@ from counterfoil.errors import UserError
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mending.arms import equal_numbers
 from counterfoil.mending.fitting import Lesson, balanced_lesson
-from counterfoil.mining.captions import caption_scores
-from counterfoil.mining.directions.fitting import Direction, fit_direction, whiten
-from counterfoil.mining.interventions import hard_weights, hardest_rows
+from counterfoil.mining.methods.directions import caption_scores
+from counterfoil.mining.methods.svm import Direction, fit_direction, whiten
+from counterfoil.mining.pools import hard_weights, hardest_rows
 from directions_proof.intervals import ANY, SHARE, Estimate, mean_of
 from mend_proof.pictures import kind_prompt
 from mend_proof.plan import kind_of

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from counterfoil.lab.scenes import caption_of as words_of_claims
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, PATTERNS
-from counterfoil.mining.contexts.lists import load_contexts
+from counterfoil.mining.methods.context_proposals import load_contexts
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe

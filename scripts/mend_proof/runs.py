@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from counterfoil.mending.arms import train_rows
 from counterfoil.mending.fitting import FittedHead, Lesson, fit_head
 from counterfoil.mending.judging import choose_lambda
-from counterfoil.mining.contexts.choosing import (
+from counterfoil.mining.methods.contexts import (
     ContextCount,
     choose_contexts,
     count_contexts,

@@ -23,7 +23,7 @@ from counterfoil.mending.document import FEWEST_LISTED
 from counterfoil.mending.mend_models import MendResult, mend, model_places
 from counterfoil.mending.prepared import mend_source
 from counterfoil.mining.audited import class_map_of
-from counterfoil.mining.interventions import write_weights
+from counterfoil.mining.pools import weights_parquet
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import head_of
 from counterfoil.models.mended import read_mended
@@ -306,7 +306,8 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
     rows = np.arange(len(whole))
 
     def write(keys: Any = whole.keys, **told: Any) -> None:
-        write_weights(tmp_path / "w.parquet", keys, rows, weights, origin | told if told.get("mined", 1) else None)
+        table = weights_parquet(keys, weights, origin | told if told.get("mined", 1) else None)
+        (tmp_path / "w.parquet").write_bytes(table)
 
     for wrong, says in (
         ({"mined": None}, "does not tell which rows it was mined on"),

@@ -25,8 +25,8 @@ from bugs_proof.words import contexts, named, renderable
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import render
-from counterfoil.mining.bugs.descriptions import Description, Piece
-from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
+from counterfoil.mining.methods.bugs.descriptions import Description, Piece
+from counterfoil.mining.methods.bugs.trials import DescribedCell, RoundAsked
 from counterfoil.models.names import local_folder
 from counterfoil.paired_stats import count_pairs, log_e_value
 
@@ -40,7 +40,7 @@ def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Pat
     drawer = audit.drawer("test")
     asked = RoundAsked(3, "test", 3, {"sandal_snow": DescribedCell(5, SNOW)}, (5,))
     ours = drawer(asked)
-    drawer.drawer.folder.mkdir(parents=True, exist_ok=True)
+    drawer.drawer.run.folder.mkdir(parents=True, exist_ok=True)
     theirs = drawer.drawer(asked)
     assert ours.seed == theirs.seed
     assert (ours.keys, ours.shift_names) == (theirs.keys, theirs.shift_names)

@@ -159,7 +159,7 @@ def _further(
     workers: int | None,
 ) -> Callable[[], MineResult]:
     """The work of --try or --again. UserError for options that go with neither, all at once."""
-    from counterfoil.mining.bugs.trying import mine_again, try_descriptions
+    from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
 
     asked = "--try" if again is None else "--again"
     problems = [f"{name} does not go with {asked}" for name, given in others.items() if given is not None]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
-from counterfoil.mining.interventions import ORIGIN
+from counterfoil.mining.pools import ORIGIN
 from counterfoil.models.classifiers.of_predictions import longest_text
 from counterfoil.models.loading_errors import one_line
 from counterfoil.recipe.names import without_folders

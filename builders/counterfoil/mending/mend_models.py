@@ -52,7 +52,7 @@ from counterfoil.mending.judging import FEWEST_ROWS, GRID, MOST_LOSS, lambda_gri
 from counterfoil.mending.one_model import MendedModel, mend_one, refuse_unmendable
 from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card
-from counterfoil.mining.rows_hash import keys_sha256
+from counterfoil.mining.audited import keys_sha256
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
 from counterfoil.models.classifiers.of_python import PREFIX, Transform, handed_over

@@ -48,8 +48,7 @@ from counterfoil.mending.prepared import (
     refuse_told_by_judges,
     target_of,
 )
-from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts
-from counterfoil.mining.rows_hash import keys_sha256
+from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts, keys_sha256
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.models.clip import ClipModel

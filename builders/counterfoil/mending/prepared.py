@@ -39,7 +39,7 @@ from counterfoil.mending.given import (
     read_train_weights,
     told_names,
 )
-from counterfoil.mining.opened_images import opened_parts
+from counterfoil.mining.audited import opened_parts
 from counterfoil.models.mended import MOST_CONTENTS
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe

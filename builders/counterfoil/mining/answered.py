@@ -7,39 +7,27 @@ itself, and labels are candidates to look at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.csv_text import csv_text
-from counterfoil.mining.audited import WithoutClip, unit_names, unreadable_note
-from counterfoil.mining.contents import contents_seen
+from counterfoil.mining.audited import Audited, WithoutClip, unreadable_note
+from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import (
     AnswersTold,
-    AuditedImages,
     ClassAnswered,
-    ClassAudit,
-    DealtHalves,
     Findings,
-    Half,
     Interval,
     LabelToLookAt,
-    MethodUsed,
-    MinedRecipe,
     TakenFor,
-    Target,
 )
+from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, MiningRun
 from counterfoil.mining.mined_files import what_is_odd
-from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.failures import failures
-from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.schema_mine import Mine
-from counterfoil.section import Section
-from counterfoil.sources.labelled_images import deal_halves
 from counterfoil.stats import clustered_interval
 
 _NO_CLIP = "No failure is described in words, since that takes a CLIP"
@@ -66,23 +54,12 @@ class AnsweredRows:
     paths: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        keys: Sequence[str],
-        labels: NDArray[np.int64],
-        failed: NDArray[np.bool_],
-        units: NDArray[np.int64],
-        predictions: Predictions,
-        class_map: ClassMap,
-        rows: NDArray[np.int64],
-        paths: Mapping[str, str],
-    ) -> AnsweredRows:
-        """Those of some rows of all predictions; the other arguments are of these rows."""
-        of_output = class_of_output(class_map)
-        return cls(
-            keys, labels, failed, units, of_output[predictions.prediction[rows]],
-            predictions.confidence[rows].astype(np.float64), paths,
-        )  # fmt: skip
+    def of(cls, audited: Audited) -> AnsweredRows:
+        """The rows of an audit."""
+        target, rows = audited.target, audited.rows
+        taken_for = class_of_output(target.class_map)[target.predictions.prediction[rows]]
+        confidence = target.predictions.confidence[rows].astype(np.float64)
+        return cls(audited.keys, audited.labels, audited.failed, audited.units, taken_for, confidence, audited.paths)
 
     def to_look_at(self) -> NDArray[np.int64]:
         """Rows whose label is to be looked at, the surest first.
@@ -174,58 +151,18 @@ def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Int
     return float(hit.mean()), clustered_interval(np.bincount(of_unit, hit), np.bincount(of_unit))
 
 
-def find_without_words(
-    error: WithoutClip, recipe: Recipe, mine: Mine, settings: Section
-) -> tuple[Findings, AnsweredRows]:
+def find_without_words(error: WithoutClip, run: MiningRun) -> tuple[Findings, AnsweredRows]:
     """Findings without a hypothesis, of the answers that the target has given, and the rows behind them."""
-    parts, target = error.parts, error.answers
-    contents: list[str] = []
-    for one in contents_seen(parts):
-        contents += one.known()
-    rows = np.flatnonzero(target.predictions.readable)
-    keys = [key for part in parts for key in part.keys]
-    every = np.concatenate([part.labels for part in parts])
-    labels = every[rows]
-    failed = failures(mine.failure, target.predictions, every, recipe.classes, target.class_map)[rows]
-    names = np.asarray(unit_names(parts, contents), dtype=object)[rows].astype(str)
-    units = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    halves = deal_halves(labels, mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
-    paths = {key: path for part in parts for key, path in zip(part.keys, part.paths or (), strict=False)}
-    own = [keys[row] for row in rows.tolist()]
-    unreadable = [keys[row] for row in np.flatnonzero(~target.predictions.readable).tolist()]
-    told = AnsweredRows.of(own, labels, failed, units, target.predictions, target.class_map, rows, paths)
-    counts = np.bincount(labels, minlength=len(recipe.classes))
-    wrong = np.bincount(labels[failed], minlength=len(recipe.classes))
-
-    def half(places: NDArray[np.int64]) -> Half:
-        return Half(len(places), len(np.unique(units[places])), keys_sha256([own[place] for place in places.tolist()]))
-
-    by_content = any(part.units is None for part in parts)
-    findings = Findings(
-        recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
-        method=MethodUsed(mine.method, settings.model_dump(mode="json")),
-        target=Target(mine.target or target.classifier.name, target.classifier.sha256, target.about),
-        on=tuple(AuditedImages(part.name, part.content, len(part)) for part in parts),
-        failure=mine.failure,
-        halves=DealtHalves(
-            mine.seed, half(halves.discover), half(halves.confirm), "content" if by_content else "unit"
-        ),
-        margin=mine.margin,
-        fdr=mine.fdr,
-        tested=0,
+    recipe, audited = run.recipe, error.audited
+    told = AnsweredRows.of(audited)
+    found = Found((), (ClassNote(reason="there is no CLIP to look for words with"),) * len(recipe.classes))
+    nothing = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
+    findings = replace(
+        collect_findings(run, [audited], nothing, found, {}),
         smallest_difference=None,
-        classes=tuple(
-            ClassAudit(
-                cls.id, cls.name, int(counts[cls.label]), int(wrong[cls.label]),
-                float(wrong[cls.label] / counts[cls.label]) if counts[cls.label] else None,
-                reason="there is no CLIP to look for words with",
-            )
-            for cls in recipe.classes
-        ),
-        findings=(),
-        unreadable=len(keys) - len(rows),
-        notes=(*unreadable_note(unreadable, paths), *what_is_odd(recipe, mine.on)),
+        whitened_by=None,
+        notes=(*unreadable_note(audited.unreadable, audited.paths), *what_is_odd(recipe, run.mine.on)),
         doubts=(f"{_NO_CLIP}: {'; '.join(error.problems)}", *([error.hint] if error.hint else [])),
         answered=answered(told, recipe, _NO_CLIP),
-    )  # fmt: skip
+    )
     return findings, told

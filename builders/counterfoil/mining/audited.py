@@ -1,14 +1,17 @@
 """What is audited: images with labels, the target's answers to them, CLIP's features, and the two halves.
 
 Everything heavy is found again in the user's cache by its content, so a run that was killed goes on where it stood.
-Images that may have several conditions are audited once for each of them, on the same halves.
+Images that may have several conditions are audited once for each of them, on the same halves: condition k of K is a
+question of two classes, label 2k for rows that have it and 2k + 1 for rows that do not, over one array of features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,34 +19,273 @@ from numpy.typing import NDArray
 
 from counterfoil.csv_text import as_cell
 from counterfoil.embedding import Embedder, clip_embedder, embed
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.mining.condition_judgements import (
-    chosen_thresholds,
-    conditions_scored,
-    judged_conditions,
-    refuse_ranking_rule,
-)
-from counterfoil.mining.contents import contents_seen
-from counterfoil.mining.opened_images import opened_conditions, opened_parts, train_rows
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.subject import is_built
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import ROW, RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.failures import failures, map_conditions
+from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores, failures, map_conditions
 from counterfoil.prediction.passes import Spread, score_models
 from counterfoil.prediction.predictions import Predictions, joined
-from counterfoil.progress import renamed
-from counterfoil.recipe import Recipe
+from counterfoil.progress import renamed, track
+from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.screen.doubts import ScreenDoubts, doubts_of
 from counterfoil.screen.known_classes import KnownClasses
 from counterfoil.screen.scores import ValidationScores
+from counterfoil.sources.open_source import (open_source)
 from counterfoil.sources import LabelledImages, thinned
-from counterfoil.sources.labelled_images import Halves, deal_halves, on_a_line
-from counterfoil.sources.open_source import open_source
+from counterfoil.sources.labels import (ConditionLabels)
+from counterfoil.sources.labelled_images import (Halves, deal_halves)
+from counterfoil.sources.labelled_images import on_a_line
+from counterfoil.sources.labelled_sources import labelled_conditions, labelled_split
+from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.user_cache import user_cache
 
+
+def opened_parts(recipe: Recipe, on: Sequence[str], key: str = "mine.on") -> tuple[LabelledImages, ...]:
+    """The images that `key` names: splits of the recipe's source, or one built dataset of the same classes."""
+    places = list(dict.fromkeys(on))
+    if all(map(_may_be_a_split, places)):
+        _refuse_train_split(recipe, places, key)
+        pin = open_source(recipe.source).pin
+        return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in places)
+    if len(places) > 1:
+        raise UserError(f"{key}: found {', '.join(places)}, expected splits of the source, or one built dataset")
+    if not is_built(places[0]):
+        raise UserError(
+            f"{key}: '{places[0]}' is no split of the source and no built dataset",
+            "Name a split, such as validation, or the folder of a dataset that `counterfoil build` made.",
+        )
+    opened = open_dataset(places[0])
+    theirs, ours = ([(cls.id, cls.name) for cls in one.classes] for one in (opened.recipe, recipe))
+    if theirs != ours:
+        raise UserError(
+            f"{key}: {places[0]} has {len(theirs)} classes, and they are not the {len(ours)} of the recipe",
+            f"Mine it by its own recipe: counterfoil mine {places[0]} --on {places[0]}",
+        )
+    images = opened.labelled()
+    # Images of one class and index begin with the same noise in every shift: they are no two observations.
+    paired = opened.recipe.samples.noise == "paired"
+    numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
+    return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers) if paired else None),)
+
+
+def opened_conditions(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[LabelledImages, ...], ConditionLabels]:
+    """The splits that `mine.on` names of a source of conditions, and what each row has, part after part."""
+    places = list(dict.fromkeys(on))
+    others = [place for place in places if not _may_be_a_split(place)]
+    if others:
+        raise UserError(
+            f"mine.on: '{others[0]}' is no split of the source; what was made for one condition tells no other",
+            "Name splits of the source.",
+        )
+    _refuse_train_split(recipe, places, "mine.on")
+    pin = open_source(recipe.source).pin
+    read = [labelled_conditions(recipe.source, split, pin) for split in places]
+    present = np.concatenate([found.present for _, found in read])
+    return tuple(images for images, _ in read), ConditionLabels(read[0][1].names, present)
+
+
+def labelled_images(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...]:
+    """The images alone, whether they have one class each or conditions."""
+    return opened_parts(recipe, on) if recipe.source.conditions is None else opened_conditions(recipe, on)[0]
+
+
+def _may_be_a_split(place: str) -> bool:
+    return place.replace("-", "_").isidentifier()
+
+
+def _refuse_train_split(recipe: Recipe, splits: Sequence[str], key: str) -> None:
+    train = recipe.source.train_split
+    # Where a source has one split, that is all there is: what was learned from it only its person knows.
+    if train in splits and recipe.source.validation_split != train:
+        known = open_source(recipe.source).splits
+        others = ", ".join(one for one in known if one != train) or "a held-out split"
+        raise UserError(
+            f"{key}: '{train}' is the split that classifiers learn from; what one has learned by heart shows no"
+            " failure",
+            f"Name another: {others}.",
+        )
+
+
+def train_rows(recipe: Recipe) -> tuple[LabelledImages, ConditionLabels | None]:
+    """The train split of a recipe's source, without units, and the conditions of its rows where they have several."""
+    source = recipe.source
+    if source.conditions is not None:
+        return labelled_conditions(source, source.train_split, units=False)
+    return labelled_split(source, source.train_split, recipe.classes, units=False), None
+
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+def contents_seen(parts: Sequence[LabelledImages]) -> list[ContentsSeen]:
+    """Of each of these, kept in the user's cache."""
+    return [ContentsSeen(part, user_cache() / "contents") for part in parts]
+
+
+class ContentsSeen:
+    """The content of each of some images; whoever reads `images` to look at them leaves it here.
+
+    What a whole pass told is kept in `folder`, named after the content of all, so that a run which finds predictions
+    and features in their caches reads no image for this either.
+    """
+
+    def __init__(self, images: LabelledImages, folder: Path):
+        self._plain, self._file, self._seen = images, folder / f"{images.content[:64]}.contents", dict[str, bytes]()
+        self.images = replace(images, read=self._read)
+
+    def _read(self, wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        for key, image in self._plain.read(wanted):
+            self._seen[key] = hashlib.sha256(image or b"").digest()
+            yield key, image
+
+    def known(self) -> list[str]:
+        """The content of each row, in order, as text; what nobody has read yet is read now. RunFailure as the disk."""
+        plain = self._plain
+        known = self._kept()
+        if known is not None:
+            return known
+        missing = frozenset(plain.keys) - self._seen.keys()
+        read = self.images.images(missing) if missing else ()
+        for _ in track(read, f"{plain.name}: contents", len(missing), 1000):
+            pass
+        make_folder(self._file.parent)
+        write_atomically(self._file, b"".join(self._seen[key] for key in plain.keys))
+        return [self._seen[key].hex() for key in plain.keys]
+
+    def _kept(self) -> list[str] | None:
+        """What is there for exactly these rows; None for anything else."""
+        try:
+            content = self._file.read_bytes()
+        except OSError:
+            return None
+        if len(content) != _DIGEST * len(self._plain):
+            return None
+        return [row.tobytes().hex() for row in np.frombuffer(content, np.uint8).reshape(-1, _DIGEST)]
+
+
+def keys_sha256(keys: Sequence[str]) -> str:
+    """sha256 over keys in their order."""
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
+
+
+def condition_labels(present: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """(n, K) the label that each row has of each condition, as problems of two classes: 2k where it is present (n, K),
+    2k + 1 where not."""
+    return (2 * np.arange(present.shape[1]) + ~present).astype(np.int64)
+
+
+def row_labels(present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Every row with each of its K labels: rows and labels, int64 [n * K], a row's labels one after the other."""
+    n, k = present.shape
+    rows = np.repeat(np.arange(n, dtype=np.int64), k)
+    return rows, condition_labels(present).reshape(-1)
+
+
 _BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredConditions:
+    """What a classifier scores n images for K conditions: values (n, K), NaN where an image has no answer."""
+
+    classifier: Classifier
+    class_map: ClassMap
+    values: NDArray[np.float64]
+
+    @property
+    def readable(self) -> NDArray[np.bool_]:
+        """(n,) which images have an answer."""
+        return np.asarray(~np.isnan(self.values).any(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A classifier's answers to one question about all n images, those without an answer too.
+
+    classes: labels that the question tells apart: all, or those of one condition, to have it and not to have it.
+    labels, failed: (n,), False where an image has no answer. predictions: of a condition, answers are labels, the one
+    given first.
+    """
+
+    classes: tuple[int, ...]
+    labels: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    predictions: Predictions
+
+
+def refuse_ranking_rule(rule: str) -> None:
+    """UserError for a failure rule that conditions have no answers for."""
+    if rule != "top1":
+        raise UserError(
+            f"mine.failure: the rule '{rule}' is of classes, and a condition is answered yes or no",
+            "Set mine.failure=top1.",
+        )
+
+
+def conditions_scored(
+    parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
+) -> ScoredConditions:
+    """A classifier's scores of all images, part after part; `class_map` as of `map_conditions`. Raises as
+    `condition_scores`."""
+    values: list[NDArray[np.float64]] = []
+    classifier: Classifier | None = None
+    for part in parts:
+        scored = condition_scores(
+            part,
+            name,
+            class_map,
+            user_cache() / "predictions",
+            device,
+            _BATCH,
+            lambda one: load_classifier(one, classes=classes),
+        )
+        classifier = scored.classifier
+        values.append(scored.values)
+    assert classifier is not None  # there is a part
+    return ScoredConditions(classifier, class_map, np.concatenate(values))
+
+
+def chosen_thresholds(
+    scored: ScoredConditions, present: NDArray[np.bool_], rows: NDArray[np.int64], names: Sequence[str]
+) -> dict[str, float]:
+    """Condition → threshold of the best F1 on these rows: the discover half's, so that the other half chose none.
+
+    present: (n, K). UserError for a condition that all of the rows have, or none.
+    """
+    found = best_thresholds(scored.values[rows], present[rows], names)
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+def judged_conditions(
+    scored: ScoredConditions, present: NDArray[np.bool_], thresholds: Mapping[str, float]
+) -> list[Judged]:
+    """Each condition in order; a wrong yes and a wrong no are both failures. present: (n, K)."""
+    readable = scored.readable
+    failed = np.zeros(present.shape, dtype=bool)
+    limits = np.asarray(list(thresholds.values()))
+    failed[readable] = binary_answers(scored.values[readable], present[readable], limits)
+    form = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
+    found = []
+    for k, (labels, wrong) in enumerate(zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)):
+        # Of two labels a wrong answer is the other one.
+        answered = (labels ^ wrong).astype(np.int32)
+        answers = np.stack([answered, answered ^ 1], axis=1)
+        found.append(
+            Judged((2 * k, 2 * k + 1), labels, wrong, replace(form, answers=answers, correct=readable & ~wrong))
+        )
+    return found
+
+
+def has_conditions(scored: ScoredConditions, thresholds: Mapping[str, float]) -> NDArray[np.bool_]:
+    """(n, K) which conditions are answered yes; False where an image has no answer."""
+    return scored.values >= np.asarray(list(thresholds.values()))  # NaN is at least nothing
+
+
 _MOST_NAMED = 5
 
 
@@ -88,21 +330,18 @@ class Audited:
         """Key → where an image lies below its folder; of images that lie in none there is no entry."""
         return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
 
-    def images_of(self, keys: frozenset[str]) -> dict[str, bytes]:
-        """The encoded images of some keys."""
-        found: dict[str, bytes] = {}
-        for part in self.parts:
-            own = keys & frozenset(part.keys)
-            found |= {key: image for key, image in part.images(own) if image is not None} if own else {}
-        return found
+    @property
+    def by_start(self) -> list[tuple[str, LabelledImages]]:
+        """The parts, each with what its keys begin with: nothing."""
+        return [("", part) for part in self.parts]
 
 
 class WithoutClip(RunFailure):
     """CLIP cannot be had on this machine; the target has answered all the same, to images of one class each."""
 
-    def __init__(self, error: CounterfoilError, parts: tuple[LabelledImages, ...], answers: AuditedTarget) -> None:
+    def __init__(self, error: CounterfoilError, audited: Audited) -> None:
         super().__init__(error.problems, error.hint)
-        self.parts, self.answers = parts, answers
+        self.audited = audited  # its features have no width
 
 
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
@@ -112,16 +351,6 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
     more = f" and {count - len(named):,} more" if count > len(named) else ""
     told = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
     return (f"{told} left out: {', '.join(named)}{more}",) if count else ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """The target's answers to one question about all images, those without an answer too."""
-
-    classes: tuple[int, ...]
-    labels: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    target: AuditedTarget
 
 
 def audit_target(
@@ -152,18 +381,21 @@ def audit_target(
         scored = conditions_scored([one.images for one in seen], target, class_map, recipe.classes, device)
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
+    loaded: ClipModel | CounterfoilError
+    embedder = None
     try:
         pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
-        clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
+        loaded = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
+        embedder = clip_embedder(loaded, pin, recipe.screen.weights)
     except CounterfoilError as error:
         # A wrong name is a mistake; that there is none, or none here, is not.
         if answers is None or (isinstance(error, UserError) and recipe.screen.model is not None):
             raise
-        raise WithoutClip(error, parts, answers) from error
-    embedder = clip_embedder(clip, pin, recipe.screen.weights)
+        loaded = error
     features: list[NDArray[np.floating]] = []
     for one in seen:
-        features.append(features_of(one.images, embedder, elsewhere))
+        nothing = np.zeros((len(one.images), 0))
+        features.append(nothing if embedder is None else features_of(one.images, embedder, elsewhere))
     raw = np.concatenate([np.asarray(one, dtype=np.float32) for one in features])
     keys = tuple(key for part in parts for key in part.keys)
     labels = np.concatenate([part.labels for part in parts]) if has is None else has.sets()[0]
@@ -177,7 +409,7 @@ def audit_target(
     # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
     names = np.asarray(unit_names(parts, contents), dtype=object)[rows].astype(str)
     units = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    whitening = _whitening(recipe, mine, embedder)
+    whitening = (np.zeros((2, 0)), "") if embedder is None else _whitening(recipe, mine, embedder)
     halves = deal_halves(labels[rows], mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
     if whitening is None:
         if len(halves.discover) < 2:
@@ -190,7 +422,7 @@ def audit_target(
     train, whitened_by = whitening
     if answers is not None:
         failed = failures(mine.failure, answers.predictions, labels, recipe.classes, answers.class_map)
-        judged = [_Judged(tuple(range(len(recipe.classes))), labels, failed, answers)]
+        looked_at, judged = answers, [Judged(tuple(range(len(recipe.classes))), labels, failed, answers.predictions)]
     else:
         assert has is not None and scored is not None
         thresholds = chosen_thresholds(scored, has.present, rows[halves.discover], has.names)
@@ -202,12 +434,8 @@ def audit_target(
             targets=tuple((label,) for label in range(len(recipe.classes))),
             label_names=None,
         )
-        judged = [
-            _Judged(
-                one.classes, one.labels, one.failed, AuditedTarget(scored.classifier, plain, one.predictions, about)
-            )
-            for one in judged_conditions(scored, has.present, thresholds)
-        ]
+        judged = judged_conditions(scored, has.present, thresholds)
+        looked_at = AuditedTarget(scored.classifier, plain, judged[0].predictions, about)
     chosen, centre = raw[rows], train.mean(axis=0, dtype=np.float64)
     spread = train.std(axis=0, dtype=np.float64, ddof=1)
     audits = tuple(
@@ -220,7 +448,7 @@ def audit_target(
             features=chosen,
             units=units,
             halves=halves,
-            target=one.target,
+            target=replace(looked_at, predictions=one.predictions),
             centre=centre,
             spread=spread,
             whitened_by=whitened_by,
@@ -230,7 +458,10 @@ def audit_target(
         )
         for one in judged
     )
-    return audits, clip, embedder
+    if isinstance(loaded, CounterfoilError) or embedder is None:
+        assert isinstance(loaded, CounterfoilError)
+        raise WithoutClip(loaded, audits[0]) from loaded
+    return audits, loaded, embedder
 
 
 def clip_doubts(
@@ -345,3 +576,50 @@ def _whitening(recipe: Recipe, mine: Mine, embedder: Embedder) -> tuple[NDArray[
     rows = np.asarray(features, dtype=np.float64)
     rows = rows[np.isfinite(rows).all(axis=1)]
     return None if len(rows) < 2 else (rows, f"{len(rows):,} rows of {images.name}")
+
+
+_MEASURED = "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'"
+
+
+def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str, ClassMap]:
+    """The classifiers beside the target that findings are measured on, with their class maps.
+
+    UserError, before anything heavy, for those that are not there or do not fit.
+    """
+    names = recipe.evaluate.models if mine.others is None else mine.others
+    maps: dict[str, ClassMap] = {}
+    errors: list[CounterfoilError] = []
+    for name in dict.fromkeys(names):
+        if name != mine.target:
+            try:
+                maps[name] = class_map_of(recipe, name)
+            except CounterfoilError as error:
+                errors.append(error)
+    raise_together(errors, hint)
+    return maps
+
+
+def other_failures(
+    recipe: Recipe, mine: Mine, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
+) -> list[dict[str, NDArray[np.bool_]]]:
+    """By audit, (n,) failures of other classifiers on the same images, by the same rule.
+
+    Each has its own thresholds of conditions, from the same discover half as the target's.
+    """
+    found: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
+    audited, conditions = audits[0], recipe.source.conditions
+    if conditions is not None:
+        present = np.stack([one.labels == one.classes[0] for one in audits], axis=1)
+        for name, class_map in maps.items():
+            scored = conditions_scored(audited.parts, name, class_map, recipe.classes, device)
+            own = replace(scored, values=scored.values[audited.rows])
+            thresholds = chosen_thresholds(own, present, audited.halves.discover, conditions.names)
+            for place, one in enumerate(judged_conditions(own, present, thresholds)):
+                found[place][name] = one.failed
+    elif maps:
+        answers = answers_of(audited.parts, maps, recipe, device)
+        labels = np.concatenate([part.labels for part in audited.parts])
+        for name, own in answers.items():
+            failed = failures(mine.failure, own.predictions, labels, recipe.classes, own.class_map)
+            found[0][name] = failed[audited.rows]
+    return found

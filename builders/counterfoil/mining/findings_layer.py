@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import ClassAudit, CountedPairs, Finding, Findings, Rate
-from counterfoil.mining.method import Found, Hypothesis
-from counterfoil.mining.mined_files import VECTORS
+from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.layering import bundled_recipes, find_recipe, same_classes, with_overrides
 from counterfoil.recipe.loader import layer_text, merged_deeply, with_classes
@@ -21,52 +21,55 @@ from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.strict_yaml import LocatedMapping
 from counterfoil.sources.resolved_classes import resolve_classes
 
+_LONGEST_SLUG = 60
+
+
+def slugs(names: Sequence[str]) -> list[str]:
+    """Names in the letters that shifts may have, each once: of equal or empty ones the place says which it is."""
+    plain = [re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_") for name in names]
+    often = Counter(plain)
+    taken = {own for own in plain if own and often[own] == 1}
+    found = []
+    for place, own in enumerate(plain):
+        name = own if own in taken else f"{own or 'class'}_{place}"
+        while own not in taken and name in {*taken, *found}:
+            name += "_"
+        found.append(name)
+    return found
+
+
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
 DECODED = "decoded"
+# The file that decoded vectors are drawn from.
+VECTORS = "vectors.safetensors"
 # What findings say of their words in `about`: what of them is no class; whether they are of another kind of picture.
 SHIFT_CAPTION, STYLED = "shift_caption", "styled"
 _A_PHOTO = "a photo"
 _MOST_NAMES = 12
 
 
-def layer_of(
-    findings: Findings,
-    recipe: Recipe,
-    source: str | Path,
-    overrides: Sequence[str],
-    folder: Path,
-    decoded: Container[str] = (),
-) -> str | None:
-    """The text of `recipe.yaml` in `folder`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
+def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -> str | None:
+    """The text of `recipe.yaml`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
 
-    recipe: as it was mined, with `overrides`; source: how its person named it; decoded: ids of the classes whose hard
-    vector is in `VECTORS`. Every inherited shift is dropped. None where nothing was confirmed, and over a recipe of
-    rows, chosen, retrieved or edited, which draws none of noise alone.
+    decoded: ids of the classes whose hard vector is in `VECTORS`. Every inherited shift is dropped. None where nothing
+    was confirmed, and over a recipe of rows, chosen, retrieved or edited, which draws none of noise alone.
     """
+    recipe = run.recipe
     if not findings.confirmed or recipe.generator.takes_rows:
         return None
     seed = derived_seed(recipe.samples.seed, "layer", findings)
     changes: dict[str, Any] = {"samples": {"seed": seed}, "name": derived_name(recipe.name, "mined")}
     if findings.method.settings.get("base"):
         changes["prompts"] = {"base": {"prompt": findings.method.settings["base"]}}
-    return shifts_layer(mined_shifts(findings, recipe, decoded), changes, recipe, source, overrides, folder)
+    return shifts_layer(mined_shifts(findings, recipe, decoded), changes, run)
 
 
-def shifts_layer(
-    shifts: Mapping[str, Mapping[str, Any]],
-    changes: Mapping[str, Any],
-    recipe: Recipe,
-    source: str | Path,
-    overrides: Sequence[str],
-    folder: Path,
-) -> str:
-    """The text of a layer in `folder` with these shifts alone, of a base of their classes, and with other `changes`.
-
-    recipe: as it was mined, with `overrides`, which the layer carries; source: how its person named it.
-    """
-    below, carried, extends = laid_over(source, overrides, folder)
+def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Any], run: MiningRun) -> str:
+    """The text of a layer in the run's folder with these shifts alone, of a base of their classes, and with other
+    `changes`; it carries the run's overrides."""
+    below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
-    ids = [cls.id for cls in recipe.classes if cls.id in classes]
+    ids = [cls.id for cls in run.recipe.classes if cls.id in classes]
     dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
     prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}}) | {
         "shifts": dropped | _over(shifts, below)

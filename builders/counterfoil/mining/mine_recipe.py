@@ -13,13 +13,23 @@ from numpy.typing import NDArray
 
 from counterfoil.engines import engine_for
 from counterfoil.errors import UserError
-from counterfoil.mining import interventions
 from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv, find_without_words
-from counterfoil.mining.audited import Audited, WithoutClip, audit_target, clip_doubts, unreadable_note
+from counterfoil.mining.audited import (
+    Audited,
+    WithoutClip,
+    audit_target,
+    clip_doubts,
+    labelled_images,
+    other_failures,
+    other_models,
+    unreadable_note,
+)
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import HARD, laid_over, layer_of, origin_of
-from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Hypothesis, Method
+from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Found, Hypothesis, MiningRun
+from counterfoil.mining.label_check import with_checked_labels
+from counterfoil.mining.method import Method
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.mined_files import (
     LAYER,
@@ -29,18 +39,14 @@ from counterfoil.mining.mined_files import (
     WEIGHTS,
     MineResult,
     leave,
+    pictures_of,
     refuse_others,
     what_is_odd,
     written_recipe,
 )
-from counterfoil.mining.opened_images import labelled_images
-from counterfoil.mining.other_classifiers import other_failures, other_models
-from counterfoil.mining.pools import asked_pool, filter_pool
-from counterfoil.mining.relabelling import with_checked_labels
-from counterfoil.mining.rendered_round import refuse_unrendered, render_round
-from counterfoil.mining.report import pictures_wanted, thumbnails
-from counterfoil.mining.train_weights import need_train_split, weigh_train_rows
-from counterfoil.models.classifiers.of_python import HandedOver, Transform, handed_over
+from counterfoil.mining.pools import OpenedPool, asked_pool, filter_pool, need_train_split, pool_files, weigh_train_rows
+from counterfoil.mining.rounds import ROUND, refuse_unrendered, render_round
+from counterfoil.models.classifiers.of_python import Transform, handed_over
 from counterfoil.models.devices import resolve_devices
 from counterfoil.prediction.passes import Spread
 from counterfoil.progress import report
@@ -48,7 +54,6 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine, unknown_method, validated
 from counterfoil.regular_files import named_path
-from counterfoil.sources import LabelledImages
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
@@ -92,141 +97,110 @@ def mine(
     with handed_over([] if target is None else target, transform) as (names, held):
         if len(names) > 1:
             raise UserError(f"target: found {len(names)} models, expected one")
-        return _mined(
-                recipe, out, next(iter(names), None), held, overrides=overrides, method=method, on=on, confirm=confirm,
-                device=device, workers=workers, pool=pool, pool_rows=pool_rows, pool_labels=pool_labels,
-                weights=weights,
-        )  # fmt: skip
-
-
-def _mined(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    target: str | None,
-    held: Sequence[HandedOver],
-    *,
-    overrides: Sequence[str],
-    method: str | None,
-    on: Sequence[str] | None,
-    confirm: str | None,
-    device: str,
-    workers: int | None,
-    pool: str | None,
-    pool_rows: int | None,
-    pool_labels: str | None,
-    weights: bool,
-) -> MineResult:
-    folder = named_path(out)
-    if isinstance(recipe, Recipe):
-        recipe = written_recipe(recipe, overrides, folder)
-    loaded = load_recipe(recipe, overrides)
-    told = loaded.mine or Mine()
-    if method in METHODS and method != told.method:
-        # What the recipe says is another method's; what the command line says is this one's, in what is written too.
-        overrides = (*(f"mine.settings.{key}=null" for key in told.settings), f"mine.method={method}", *overrides)
+        named = next(iter(names), None)
+        folder = named_path(out)
+        if isinstance(recipe, Recipe):
+            recipe = written_recipe(recipe, overrides, folder)
         loaded = load_recipe(recipe, overrides)
-    audited_on = _audited(loaded, on)
-    loaded = resolve_classes(loaded)
-    mined = _chosen(loaded.mine, method=method, target=target, on=audited_on, confirm=confirm)
-    chosen, settings = chosen_method(mined)
-    for one in held:
-        refuse_only_here(one.name, mined, chosen.search is not None)
-        one.images = partial(labelled_images, loaded, mined.on)
-    devices = resolve_devices(device)
-    used_device = devices[0]
-    try_folder(folder)
-    make_folder(folder)
-    with directory_lock(folder):
-        if chosen.search is not None:
-            refuse_unused(mined, on=on, confirm=confirm, pool_rows=pool_rows, pool_labels=pool_labels)
-            refuse_pools(pool, weights, mined)
-            return chosen.search(loaded, mined, settings, recipe, overrides, folder, used_device, workers)
-        assert chosen.find is not None
-        refuse_unrendered(loaded, mined)
-        assert chosen.captions is not None
-        gathered, notes = chosen.captions(loaded, settings, folder, used_device)
-        texts, references, candidates = gathered
-        wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined)
-        if weights:
-            need_train_split(loaded)
-        others = other_models(loaded, mined)
-        beside = mined.model_copy(update={"others": chosen.pooled(settings)})
-        pooled_maps = other_models(loaded, beside, _POOLED)
-        elsewhere = None if held else _elsewhere(loaded, devices, workers)
-        try:
-            audits, clip, embedder = audit_target(loaded, mined, used_device, elsewhere)
-        except WithoutClip as error:
-            if pool is not None or weights or mined.confirm != "rows":
-                raise
-            refuse_others(folder, loaded, mined, [part.content for part in error.parts])
-            wordless, told = find_without_words(error, loaded, mined, settings)
-            rows = {ROWS: failing_rows_csv(told, loaded, {}).encode()}
-            return leave(folder, wordless, pictures_of(wordless, error.parts), rows)
-        refuse_others(folder, loaded, mined, [part.content for part in audits[0].parts])
-        vectors = _encoded(texts, clip.embed_texts)
-        captions = CandidateCaptions(texts, vectors, references, candidates)
-        pooled = other_failures(loaded, mined, audits, pooled_maps, used_device)
-        several: list[Found] = []
-        for audited, theirs in zip(audits, pooled, strict=True):
-            half = discover_half(audited, loaded, captions, theirs)
-            several.append(chosen.find(half, mined, settings, workers))
-        found = found_together(audits, several)
-        rendered = render_round(loaded, mined, found, recipe, overrides, folder, ",".join(devices), workers)
-        findings = collect_findings(loaded, mined, settings, audits, captions, found, others, used_device, rendered)
-        notes = (*notes, *unreadable_note(audits[0].unreadable, audits[0].paths))
-        findings = replace(findings, notes=(*notes, *chosen.notes(findings, loaded, settings)))
-        told = None
-        if loaded.source.conditions is None:
-            first = audits[0]
-            told = AnsweredRows.of(
-                first.keys, first.labels, first.failed, first.units, first.target.predictions, first.target.class_map,
-                first.rows, first.paths,
-            )  # fmt: skip
-            findings = replace(findings, answered=answered(told, loaded))
-        doubts = clip_doubts(loaded, clip, audits, "words")
-        findings = findings.doubted(doubts)
-        findings, relabel = with_checked_labels(findings, loaded, clip, audits, found.hypotheses, doubts)
-        decoded = frozenset(cls.id for cls in loaded.classes if f"{cls.label}_{HARD}" in found.vectors)
-        if chosen.layer is not None:
-            layer = chosen.layer(findings, loaded, recipe, overrides, folder)
-        else:
-            layer = layer_of(findings, loaded, recipe, overrides, folder, decoded)
-        findings = replace(findings, notes=(*findings.notes, *what_is_odd(loaded, mined.on)))
-        drawn = {} if rendered is None else rendered.images_of(frozenset(pictures_wanted(findings)))
-        pictures = pictures_of(findings, audits[0].parts, drawn)
-        files = {
-            VECTORS: vectors_file(loaded, audits[0], found),
-            **({} if relabel is None else {RELABEL: relabel.encode()}),
-            **({} if layer is None else {LAYER: layer.encode()}),
-        }
-        filtered, pool_layer = None, None
-        if wanted_pool is not None:
-            filtered = filter_pool(*wanted_pool, loaded, mined, audits, found, embedder, used_device)
-            if filtered.count:
-                below, changes, extends = laid_over(recipe, overrides, folder)
-                origin = origin_of(findings) | {"shared": filtered.shared}
-                pool_layer = interventions.pool_files(
-                    filtered.hardest, filtered.origin, loaded, below, extends, changes, origin
-                )
-        of_rows = weigh_train_rows(loaded, found, embedder) if weights else None
-        more: list[Callable[[], object]] = [] if pool_layer is None else [partial(pool_layer.write, folder)]
-        if of_rows is not None:
-            more.append(partial(of_rows.write, folder / WEIGHTS, findings))
-        if told is not None and layer is None:
-            files[ROWS] = failing_rows_csv(told, loaded, sets_of(findings, found.hypotheses, audits[0])).encode()
-        return leave(folder, findings, pictures, files, more, filtered)
+        told = loaded.mine or Mine()
+        if method in METHODS and method != told.method:
+            # What the recipe says is another method's; what the command line says is this one's, in the layer too.
+            overrides = (*(f"mine.settings.{key}=null" for key in told.settings), f"mine.method={method}", *overrides)
+            loaded = load_recipe(recipe, overrides)
+        audited_on = _audited(loaded, on)
+        loaded = resolve_classes(loaded)
+        mined = _chosen(loaded.mine, method=method, target=named, on=audited_on, confirm=confirm)
+        if mined.method not in METHODS:
+            raise unknown_method(mined.method, METHODS)
+        chosen = METHODS[mined.method]
+        settings = validated(chosen.settings, mined.settings, "mine.settings")
+        for one in held:
+            refuse_only_here(one.name, mined, chosen.search is not None)
+            one.images = partial(labelled_images, loaded, mined.on)
+        devices = resolve_devices(device)
+        run = MiningRun(loaded, mined, settings, recipe, overrides, folder, devices[0], workers)
+        try_folder(folder)
+        make_folder(folder)
+        with directory_lock(folder):
+            if chosen.search is not None:
+                refuse_unused(mined, on=on, confirm=confirm, pool_rows=pool_rows, pool_labels=pool_labels)
+                refuse_pools(pool, weights, mined)
+                return chosen.search(run)
+            refuse_unrendered(loaded, mined)
+            wanted_pool = partial(asked_pool, pool, pool_rows, pool_labels, loaded, mined)
+            return _audited_and_found(run, chosen, devices, wanted_pool, weights, held_here=bool(held))
 
 
-def pictures_of(
-    findings: Findings, parts: Sequence[LabelledImages], drawn: Mapping[str, bytes] | None = None
-) -> dict[str, bytes]:
-    """Thumbnails of the images that the page shows, by key. drawn: those that are of no part."""
-    wanted = frozenset(pictures_wanted(findings))
-    images = dict(drawn or {})
-    for part in parts:
-        own = wanted & frozenset(part.keys)
-        images |= {key: image for key, image in part.images(own) if image is not None} if own else {}
-    return thumbnails(images, parts[0].decoded)
+def _audited_and_found(
+    run: MiningRun,
+    method: Method,
+    devices: Sequence[str],
+    pool: Callable[[], tuple[OpenedPool, int] | None],
+    weights: bool,
+    *,
+    held_here: bool,
+) -> MineResult:
+    """Audit the images, let the method find hypotheses on one half, test them, and leave the files."""
+    recipe, mine, folder = run.recipe, run.mine, run.folder
+    assert method.find is not None and method.captions is not None
+    (texts, references, candidates), notes = method.captions(run)
+    wanted_pool = pool()
+    if weights:
+        need_train_split(recipe)
+    others = other_models(recipe, mine)
+    beside = mine.model_copy(update={"others": method.pooled(run.settings)})
+    pooled_maps = other_models(recipe, beside, _POOLED)
+    elsewhere = None if held_here else _elsewhere(recipe, devices, run.workers)
+    try:
+        audits, clip, embedder = audit_target(recipe, mine, run.device, elsewhere)
+    except WithoutClip as error:
+        if wanted_pool is not None or weights or mine.confirm != "rows":
+            raise
+        refuse_others(folder, recipe, mine, [part.content for part in error.audited.parts])
+        wordless, told = find_without_words(error, run)
+        rows = {ROWS: failing_rows_csv(told, recipe, {}).encode()}
+        pictures = pictures_of(wordless, error.audited.by_start, error.audited.parts[0].decoded)
+        return leave(folder, wordless, pictures, rows)
+    refuse_others(folder, recipe, mine, [part.content for part in audits[0].parts])
+    captions = CandidateCaptions(texts, _encoded(texts, clip.embed_texts), references, candidates)
+    pooled = other_failures(recipe, mine, audits, pooled_maps, run.device)
+    several: list[Found] = []
+    for audited, theirs in zip(audits, pooled, strict=True):
+        half = discover_half(audited, recipe, captions, theirs)
+        several.append(method.find(half, mine, run.settings, run.workers))
+    found = found_together(audits, several)
+    rendered = render_round(replace(run, device=",".join(devices)), found)
+    findings = collect_findings(run, audits, captions, found, others, rendered)
+    notes = (*notes, *unreadable_note(audits[0].unreadable, audits[0].paths))
+    findings = replace(findings, notes=(*notes, *method.notes(findings, run)))
+    told = None
+    if recipe.source.conditions is None:
+        told = AnsweredRows.of(audits[0])
+        findings = replace(findings, answered=answered(told, recipe))
+    doubts = clip_doubts(recipe, clip, audits, "words")
+    findings, relabel = with_checked_labels(findings.doubted(doubts), recipe, clip, audits, found.hypotheses, doubts)
+    decoded = frozenset(cls.id for cls in recipe.classes if f"{cls.label}_{HARD}" in found.vectors)
+    layer = layer_of(findings, run, decoded) if method.layer is None else method.layer(findings, run)
+    findings = replace(findings, notes=(*findings.notes, *what_is_odd(recipe, mine.on)))
+    drawn = [] if rendered is None else [(f"{ROUND}/", rendered.images)]
+    pictures = pictures_of(findings, [*drawn, *audits[0].by_start], audits[0].parts[0].decoded)
+    files = {
+        VECTORS: vectors_file(recipe, audits[0], found),
+        **({} if relabel is None else {RELABEL: relabel.encode()}),
+        **({} if layer is None else {LAYER: layer.encode()}),
+    }
+    filtered = None
+    if wanted_pool is not None:
+        filtered = filter_pool(*wanted_pool, recipe, mine, audits, found, embedder, run.device)
+        if filtered.count:
+            below, changes, extends = laid_over(run.source, run.overrides, folder)
+            origin = origin_of(findings) | {"shared": filtered.shared}
+            files |= pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
+    if weights:
+        files[WEIGHTS] = weigh_train_rows(recipe, found, embedder, findings)
+    if told is not None and layer is None:
+        files[ROWS] = failing_rows_csv(told, recipe, sets_of(findings, found.hypotheses, audits[0])).encode()
+    return leave(folder, findings, pictures, files, pool=filtered)
 
 
 def sets_of(findings: Findings, hypotheses: Sequence[Hypothesis], audited: Audited) -> dict[str, NDArray[np.bool_]]:
@@ -267,14 +241,6 @@ def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
             f"{' and '.join(asked)}: the method '{mine.method}' describes failures and gives rows no score",
             "Leave it out, or mine by another method: --method directions",
         )
-
-
-def chosen_method(mine: Mine) -> tuple[Method, Any]:
-    """The method that `mine` names, and its settings. UserError for one that there is not, and for wrong settings."""
-    if mine.method not in METHODS:
-        raise unknown_method(mine.method, METHODS)
-    method = METHODS[mine.method]
-    return method, validated(method.settings, mine.settings, "mine.settings")
 
 
 def discover_half(

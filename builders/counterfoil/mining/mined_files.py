@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING
 from counterfoil.card.index_page import write_index
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
-from counterfoil.mining import interventions
 from counterfoil.mining.findings import Findings, findings_csv, findings_json
-from counterfoil.mining.report import report_html
+from counterfoil.mining.findings_layer import VECTORS
+from counterfoil.mining.pools import POOL_LAYER, POOL_TABLE, FilteredPool
+from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.sources import LabelledImages
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
+from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
-    from counterfoil.mining.pools import FilteredPool
+    from PIL.Image import Image
 
 FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
-RELABEL, ROWS, VECTORS = "relabel.csv", "rows.csv", "vectors.safetensors"
+RELABEL, ROWS = "relabel.csv", "rows.csv"
 ADVERSARIAL, WEIGHTS = "adversarial.yaml", "weights.parquet"
 _NAMED = {
     "findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "relabel": RELABEL, "rows": ROWS,
-    "recipe": LAYER, "adversarial": ADVERSARIAL, "pool": interventions.LAYER, "weights": WEIGHTS,
+    "recipe": LAYER, "adversarial": ADVERSARIAL, "pool": POOL_LAYER, "weights": WEIGHTS,
 }  # fmt: skip
 
 
@@ -99,6 +102,20 @@ def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[s
         )
 
 
+def pictures_of(
+    findings: Findings,
+    several: Iterable[tuple[str, LabelledImages]],
+    decoded: Callable[[bytes], Image | None] = readable_image,
+) -> dict[str, bytes]:
+    """Thumbnails of the images that the page shows, by key. several: images, each with what their keys begin with."""
+    wanted, found = pictures_wanted(findings), dict[str, bytes]()
+    for start, images in several:
+        own = {key.removeprefix(start) for key in wanted if key.startswith(start)} & set(images.keys)
+        if own:
+            found |= {f"{start}{key}": one for key, one in images.images(frozenset(own)) if one is not None}
+    return thumbnails(found, decoded)
+
+
 def leave(
     folder: Path,
     findings: Findings,
@@ -116,7 +133,7 @@ def leave(
         REPORT: report_html(findings, pictures, has_recipe=LAYER in files).encode(),
         FINDINGS: findings_json(findings).encode(),
     }
-    remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT)), interventions.TABLE))
+    remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT)), POOL_TABLE))
     for write in more:
         write()
     write_files(folder, whole)

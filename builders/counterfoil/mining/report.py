@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 TEMPLATE = "mining-report.html.j2"
 OF_SETS = "A q is of a set of images, not of the words for it."
-
 # What is shown in full has at most 4 × 8 pictures of 3 kB or so: three megabytes when everything is confirmed. Of pairs
 # there are up to 36 pictures, so that half as many findings are shown.
 MOST_IN_FULL = 24
@@ -50,12 +49,10 @@ MOST_TYPICAL = 5
 MOST_ANSWERS = 15
 MOST_EXAMPLES = 3
 ANSWERS_WITH_PICTURES = 3
-
 SIDE = 96
 _QUALITY = 75
 # Noise of this side takes half of it; a page never takes more than 24 × 24 pictures of it.
 MOST_PICTURE_BYTES = 16_384
-
 _RULES = {
     "top1": "the answer is not the label",
     "top3": "the label is not among the top three answers",

@@ -5,7 +5,6 @@ And what a quota of images that classifiers get wrong costs: at most, and at the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +13,7 @@ from counterfoil.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
-from counterfoil.recipe.schema_mine import METHOD_SETTINGS, BugsSettings, ContextsSettings, mined_facts, validated
+from counterfoil.recipe.schema_mine import METHOD_SETTINGS, mined_facts, method_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,46 +188,24 @@ class RenderedBudget:
 
 
 def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> RenderedBudget | None:
-    """The budget of the images that `mine.confirm` asks for; None where it asks for none.
-
-    At most one hypothesis a class, by its hardest caption (what lies far from a caption no caption draws), and one a
-    category of several classes, where methods pool; of contexts, so many a class as are chosen. Each takes
-    `mine.rendered` images, dealt over its classes and rounded up, and the base of a class is drawn once.
-    """
+    """The budget of the images that `mine` draws, as its method says (`MethodSection.most_drawn`); None for none."""
     mine = recipe.mine
+    if mine is None or mine.method not in METHOD_SETTINGS:
+        return None
+    drawn = method_settings(mine).most_drawn(recipe.classes, mine)
+    if drawn is None:
+        return None
     rate, _ = _rate(recipe, images_per_second)
     each = IMAGES_A_PAIR if recipe.samples.pairs == "attention" else 1  # what an image costs that is not of the base
-    if mine is not None and METHOD_SETTINGS.get(mine.method) is BugsSettings:
-        settings = validated(BugsSettings, mine.settings, "mine.settings")
-        classes = len(recipe.classes if settings.classes is None else settings.classes)
-        return RenderedBudget(
-            hypothesis_images=2 * settings.pairs,
-            hypothesis_seconds=(1 + each) * settings.pairs / rate if rate else None,
-            hypotheses=classes * settings.clusters,
-            images=settings.images,
-            seconds=each * settings.images / rate if rate else None,
-            images_per_second=rate,
-            finding_images=2 * settings.estimate_pairs,
-            finding_seconds=(1 + each) * settings.estimate_pairs / rate if rate else None,
-        )
-    if mine is None or mine.confirm == "rows":
-        return None
-    if METHOD_SETTINGS.get(mine.method) is ContextsSettings:
-        chosen = validated(ContextsSettings, mine.settings, "mine.settings").k
-        sizes = [1] * (len(recipe.classes) * chosen)
-    else:
-        categories = Counter(cls.category for cls in recipe.classes if cls.category is not None)
-        pooled = [classes for classes in categories.values() if classes > 1 and mine.settings.get("pool", True)]
-        sizes = [*[1] * len(recipe.classes), *pooled]
-    drawn = sum(classes * -(-mine.rendered // classes) for classes in sizes)
-    base = len(recipe.classes) * mine.rendered
     return RenderedBudget(
-        hypothesis_images=2 * mine.rendered,
-        hypothesis_seconds=(1 + each) * mine.rendered / rate if rate else None,
-        hypotheses=len(sizes),
-        images=drawn + base,
-        seconds=(each * drawn + base) / rate if rate else None,
+        hypothesis_images=2 * drawn.a_hypothesis,
+        hypothesis_seconds=(1 + each) * drawn.a_hypothesis / rate if rate else None,
+        hypotheses=drawn.hypotheses,
+        images=drawn.described + drawn.base,
+        seconds=(each * drawn.described + drawn.base) / rate if rate else None,
         images_per_second=rate,
+        finding_images=2 * drawn.a_finding,
+        finding_seconds=(1 + each) * drawn.a_finding / rate if rate and drawn.a_finding else None,
     )
 
 

@@ -9,9 +9,10 @@ form is as good as absent. Text is of printable characters alone: a card, a page
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -20,7 +21,7 @@ from counterfoil.errors import UserError
 from counterfoil.keep.misclassified import FAILURE_MEANS, failure_problem
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, nameless_problem
 from counterfoil.recipe.problems import problem_lines
-from counterfoil.recipe.prompts import template_problem
+from counterfoil.recipe.prompts import RecipeClass, template_problem
 from counterfoil.recipe.schema_prompts import free_form_problem
 from counterfoil.recipe.strict_yaml import LocatedMapping
 from counterfoil.section import Section, refuse
@@ -174,6 +175,39 @@ class Mine(Section):
 _CLASS_PLACE = "{class}"
 
 
+class MostDrawn(NamedTuple):
+    """How many images a method draws at most, for the estimate.
+
+    a_hypothesis: images of one hypothesis, and as many of its base. described, base: of all hypotheses, which share the
+    base of a class. a_finding: pairs that tell the rates of one that is confirmed, on top of these.
+    """
+
+    a_hypothesis: int
+    hypotheses: int
+    described: int
+    base: int = 0
+    a_finding: int = 0
+
+
+def drawn_for(sizes: Iterable[int], classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
+    """What `mine.confirm` draws for hypotheses of so many classes each; None where it draws nothing.
+
+    Each takes `mine.rendered` images, dealt over its classes and rounded up; the base of a class is drawn once.
+    """
+    if mine.confirm == "rows":
+        return None
+    described = [size * -(-mine.rendered // size) for size in sizes]
+    return MostDrawn(mine.rendered, len(described), sum(described), len(classes) * mine.rendered)
+
+
+class MethodSection(Section):
+    """The form of `mine.settings`: what a method can be told."""
+
+    def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
+        """What is drawn for its tests at most; None where nothing is."""
+        return None
+
+
 class ExampleDescription(Section):
     """An image that a person has described, for captioners that are shown how to describe."""
 
@@ -181,7 +215,7 @@ class ExampleDescription(Section):
     text: str = Field(min_length=1, max_length=1000, description="Its description: a few short sentences.")
 
 
-class BugsSettings(Section):
+class BugsSettings(MethodSection):
     """Settings of `bugs` (Wiles 2022, section 3): draw, look where the target fails, describe that, and test it."""
 
     captioner: str = Field(
@@ -285,6 +319,11 @@ class BugsSettings(Section):
             raise ValueError(f"at_most is {self.at_most}, expected at least adversarial ({self.adversarial})")
         return self
 
+    def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn:
+        """The budget of the whole search, its base included."""
+        looked_at = len(classes if self.classes is None else self.classes)
+        return MostDrawn(self.pairs, looked_at * self.clusters, self.images, a_finding=self.estimate_pairs)
+
 
 CONTEXT = "context"
 _CONTEXT_PLACES = ("{class}", f"{{{CONTEXT}}}")
@@ -348,7 +387,7 @@ class ChatSettings(Section):
         return self
 
 
-class ContextsSettings(Section):
+class ContextsSettings(MethodSection):
     """Settings of `contexts` (Chegini 2023): contexts of each class are proposed, and failures choose among them."""
 
     axis: str = Field(
@@ -443,6 +482,10 @@ class ContextsSettings(Section):
         between, _, after = rest.partition(second)
         return f"{before}{words[first]}{between}{words[second]}{after}"
 
+    def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
+        """So many contexts a class as are chosen."""
+        return drawn_for([1] * (len(classes) * self.k), classes, mine)
+
 
 def _prompt_problem(prompt: str) -> str | None:
     bare = prompt
@@ -475,7 +518,7 @@ MOST_ALPHA = 0.3  # Jain 2023, A.7: from 0 to 0.3; further on, nothing of the ca
 _Section = TypeVar("_Section", bound=Section)
 
 
-class MethodSettings(Section):
+class MethodSettings(MethodSection):
     """What every method that chooses among captions can be told."""
 
     captions: str | None = Field(
@@ -509,15 +552,22 @@ class DirectionsSettings(MethodSettings):
         default=True, description="Also look for a direction of all classes of a category, where classes have one."
     )
 
+    def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
+        """At most one hypothesis a class, by its hardest caption (what lies far from a caption no caption draws), and
+        one a category of several classes."""
+        categories = Counter(cls.category for cls in classes if cls.category is not None)
+        pooled = [size for size in categories.values() if size > 1 and self.pool]
+        return drawn_for([*[1] * len(classes), *pooled], classes, mine)
 
-METHOD_SETTINGS: Mapping[str, type[Section]] = {
+
+METHOD_SETTINGS: Mapping[str, type[MethodSection]] = {
     "directions": DirectionsSettings,
     "bugs": BugsSettings,
     "contexts": ContextsSettings,
 }
 
 
-def method_settings(mine: Mine) -> Section:
+def method_settings(mine: Mine) -> MethodSection:
     """The settings of the method that `mine` names. UserError for one that there is not, and for wrong settings."""
     if mine.method not in METHOD_SETTINGS:
         raise unknown_method(mine.method, METHOD_SETTINGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from counterfoil.mining.method import Method
-from counterfoil.mining.methods.bugs import BUGS
+from counterfoil.mining.methods.bugs.mine_bugs import BUGS
 from counterfoil.mining.methods.contexts import CONTEXTS
 from counterfoil.mining.methods.directions import DIRECTIONS
 

@@ -1,39 +1,255 @@
 """Method `contexts` (Chegini and Feizi 2023, section 4): what a class's failures have around them, of a few proposals.
 
-A list or a chat model proposes contexts of each class; CLIP says in which of them each image is; the k that hold most
-of the class's failures are the hypotheses. No cut-off bounds a set: an image is in the one context it is most like.
+A list or a chat model proposes contexts of each class; CLIP says in which of them each image is, the one whose caption
+is most like it; the k that hold most of the class's failures are the hypotheses. No cut-off bounds a set. A context
+that is as frequent among right answers is no reason to fail, so both shares are counted, and contexts can be ranked by
+their ratio.
+
+What is chosen becomes a recipe that a classifier can learn from, with two controls of as many images. Group `contexts`
+has a shift a class and context with the paper's prompt; `class_name` draws each class without any context (the paper's
+*random debugging*), and `random_contexts` as many other contexts of the class. Samples of one class and index begin
+with the same noise in all of them. What the confirm half says decides nothing here: it is there to judge what is
+learned.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.captions import Gathered, words_of
-from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, count_contexts, nearest_context
-from counterfoil.mining.contexts.doubles import without_doubles
-from counterfoil.mining.contexts.layer import contexts_layer, control_notes
-from counterfoil.mining.contexts.proposing import proposed_contexts
-from counterfoil.mining.contexts.templates import plain_caption, words_alone
-from counterfoil.mining.findings import ClassContext
-from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
-from counterfoil.mining.shift_names import slugs
+from counterfoil.mining.findings import ClassContext, Finding, Findings
+from counterfoil.mining.findings_layer import derived_seed, mined_from, mined_shift, origin_of, shifts_layer, slugs
+from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis, MiningRun
+from counterfoil.mining.method import Method
+from counterfoil.mining.methods.context_proposals import proposed_contexts, without_doubles
 from counterfoil.progress import track
-from counterfoil.recipe import Recipe
+from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.schema_mine import ContextsSettings, Mine
 
+_CONTEXT, _CLASS = "{context}", "{class}"
+
+
+def prompt_in(settings: ContextsSettings, context: str) -> str:
+    """The template in a context, with `{class}` left for its name or its token."""
+    return settings.prompt.replace(_CONTEXT, context)
+
+
+def plain_prompt(settings: ContextsSettings) -> str:
+    """The template without a context: `a photo of a {class}`."""
+    return " ".join(settings.prompt.replace(_CONTEXT, " ").split())
+
+
+def plain_caption(settings: ContextsSettings, class_name: str) -> str:
+    """The class alone, which captions of contexts are compared with."""
+    return plain_prompt(settings).replace(_CLASS, class_name)
+
+
+def words_alone(settings: ContextsSettings, class_name: str, caption: str) -> str:
+    """The context of a caption that `settings.caption` made of this class."""
+    before, _, after = settings.prompt.partition(_CONTEXT)
+    return caption.removeprefix(before.replace(_CLASS, class_name)).removesuffix(after.replace(_CLASS, class_name))
+
+
+Rank = Literal["count", "lift"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCount:
+    """A context of a class among the rows of one half: `place` among the class's contexts, and what is in it.
+
+    failures of `of_failures`, and right ones of `of_right`, were assigned to it.
+    """
+
+    place: int
+    failures: int
+    of_failures: int
+    right: int
+    of_right: int
+
+    @property
+    def share_of_failures(self) -> float | None:
+        """None where the class has no failure."""
+        return self.failures / self.of_failures if self.of_failures else None
+
+    @property
+    def share_of_right(self) -> float | None:
+        """None where the class has no right answer."""
+        return self.right / self.of_right if self.of_right else None
+
+    @property
+    def lift(self) -> float | None:
+        """How many times as frequent it is among failures as among right answers; None where it is in none of these."""
+        there, elsewhere = self.share_of_failures, self.share_of_right
+        return there / elsewhere if there is not None and elsewhere else None
+
+    def steadied_lift(self, contexts: int) -> float:
+        """`lift` with an image more of both kinds in each of so many contexts: one failure alone is no proof."""
+        there = (self.failures + 1) / (self.of_failures + contexts)
+        elsewhere = (self.right + 1) / (self.of_right + contexts)
+        return there / elsewhere
+
+
+def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floating]) -> NDArray[np.int64]:
+    """(n,) the caption of the largest cosine, of equal ones the first.
+
+    features: (n, width), captions: (m, width), unit vectors, at least one caption.
+    """
+    cosines = np.asarray(features, dtype=np.float32) @ np.asarray(captions, dtype=np.float32).T
+    return cosines.argmax(axis=1).astype(np.int64)
+
+
+def count_contexts(assigned: NDArray[np.int64], failed: NDArray[np.bool_], contexts: int) -> list[ContextCount]:
+    """Of each of so many contexts. assigned: (n,) from `nearest_context`; failed: (n,)."""
+    wrong = np.bincount(assigned[failed], minlength=contexts)
+    right = np.bincount(assigned[~failed], minlength=contexts)
+    of_failures, of_right = int(failed.sum()), int((~failed).sum())
+    return [
+        ContextCount(place, int(wrong[place]), of_failures, int(right[place]), of_right) for place in range(contexts)
+    ]
+
+
+def choose_contexts(counts: Sequence[ContextCount], k: int, rank: Rank, fewest_failures: int) -> list[int]:
+    """Places of the at most `k` contexts that are chosen, first the one with most failures (`count`), or with the
+    largest steadied lift (`lift`); of equal ones the first place. A context with fewer failures is none.
+    """
+    able = [one for one in counts if one.failures >= max(fewest_failures, 1)]
+    if rank == "count":
+        able.sort(key=lambda one: (-one.failures, -one.steadied_lift(len(counts)), one.place))
+    else:
+        able.sort(key=lambda one: (-one.steadied_lift(len(counts)), -one.failures, one.place))
+    return [one.place for one in able[:k]]
+
+
+def images_a_context(failures: int, a_failure: int, at_most: int) -> int:
+    """How many images of a context are drawn: so many a failure (Chegini 2023: about 5), up to `at_most`."""
+    return min(failures * a_failure, at_most)
+
+
+CHOSEN_CONTEXTS, CLASS_NAME, RANDOM_CONTEXTS = "contexts", "class_name", "random_contexts"
+# Candidates for each image that is wanted, before a cell gives up.
+_PATIENCE = 4
+_MOST_NAMED = 8
+
+
+def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
+    """The text of `recipe.yaml`; None where no context was chosen, and over a recipe of rows."""
+    if run.recipe.generator.takes_rows:
+        return None
+    shifts = context_shifts(findings, run.recipe, ContextsSettings.model_validate(findings.method.settings))
+    if not shifts:
+        return None
+    seed = derived_seed(run.recipe.samples.seed, "layer", findings)
+    changes = {"samples": {"seed": seed}, "name": derived_name(run.recipe.name, "contexts")}
+    return shifts_layer(shifts, changes, run)
+
+
+def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSettings) -> dict[str, dict[str, Any]]:
+    """Shift → what the recipe says of it, group after group."""
+    by_id = {cls.id: cls for cls in recipe.classes}
+    tested = {(one.classes[0], one.caption): one for one in findings.findings}
+    chosen: dict[str, dict[str, Any]] = {}
+    alone: dict[str, dict[str, Any]] = {}
+    anyhow: dict[str, dict[str, Any]] = {}
+    draw = np.random.default_rng(derived_seed(recipe.samples.seed, "random contexts", findings))
+    stems = slugs([audit.name for audit in findings.classes])
+    for audit, stem in zip(findings.classes, stems, strict=True):
+        cls = by_id[audit.id]
+        own = [context for context in audit.contexts if context.rank is not None]
+        others = [context for context in audit.contexts if context.rank is None]
+        if not own:
+            continue
+        counts = [images_a_context(_failed_images(one), settings.images, settings.at_most_images) for one in own]
+        names = slugs([f"{stem} {context.words}" for context in own])
+        for name, context, count in zip(names, own, counts, strict=True):
+            told = _came_from(findings, context, tested.get((cls.id, context.caption)))
+            chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, told)
+        if not settings.controls:
+            continue
+        plain = mined_shift(
+            plain_prompt(settings), None, CLASS_NAME, [cls], {"role": CLASS_NAME, **origin_of(findings)}
+        )
+        alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(counts))
+        order = draw.permutation(len(others))[: len(own)].tolist()
+        # Fewer are left than were chosen: as many images all the same, or mending could not compare this class.
+        numbers = counts if len(order) == len(own) else _spread(sum(counts), len(order))
+        names = slugs([f"{stem} random {others[at].words}" for at in order])
+        for place, name, count in zip(order, names, numbers, strict=True):
+            told = {"role": "random_context", "caption": others[place].caption, **origin_of(findings)}
+            anyhow[name] = _shift(settings, recipe, cls, others[place], RANDOM_CONTEXTS, count, told)
+    return chosen | alone | anyhow
+
+
+def control_notes(findings: Findings, run: MiningRun) -> tuple[str, ...]:
+    """A word of the classes whose contexts were all chosen, so that no other one is left for a control."""
+    if not run.settings.controls or run.recipe.generator.takes_rows:
+        return ()
+    every = [
+        one.name for one in findings.classes if one.contexts and all(each.rank is not None for each in one.contexts)
+    ]
+    if not every:
+        return ()
+    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
+    return (
+        f"All contexts of {', '.join(every[:_MOST_NAMED])}{more} were chosen: none is left to draw for"
+        f" {RANDOM_CONTEXTS}, so that mending has no such control there",
+    )
+
+
+def _failed_images(context: ClassContext) -> int:
+    """An image that several pooled classifiers fail on is one."""
+    return context.failures if context.failed_images is None else context.failed_images
+
+
+def _spread(images: int, contexts: int) -> list[int]:
+    """So many images over so many contexts, as evenly as they go."""
+    return [images // contexts + (place < images % contexts) for place in range(contexts)]
+
+
+def _came_from(findings: Findings, context: ClassContext, one: Finding | None) -> dict[str, Any]:
+    """What a chosen context came from: its rank among those of its class, its counts, and the test of it."""
+    counts = {"failures": context.failures, "of_failures": context.of_failures}
+    counts |= {"right": context.right, "of_right": context.of_right}
+    test = {"role": "hard", "caption": context.caption, **origin_of(findings)}
+    if one is not None:
+        test = mined_from(findings, one) | {"confirmed": one.confirmed}
+    return test | {"rank": context.rank, "counts": counts, "lift": context.lift}
+
+
+def _shift(
+    settings: ContextsSettings,
+    recipe: Recipe,
+    cls: RecipeClass,
+    context: ClassContext,
+    group: str,
+    images: int,
+    told: Mapping[str, Any],
+) -> dict[str, Any]:
+    # Without a threshold of the recipe nothing says which score is enough.
+    caption = context.caption if recipe.screen.shift_threshold is not None else None
+    return mined_shift(prompt_in(settings, context.words), caption, group, [cls], told) | _samples(images)
+
+
+def _samples(images: int) -> dict[str, Any]:
+    return {"samples": {"accepted": images, "at_most": _PATIENCE * images}}
+
+
 _MOST_EVIDENCE = 50
+# What a finding tells of its context.
+_ABOUT = ("failures", "share_of_failures", "right", "share_of_right", "lift")
 # Below every cosine: what an image is compared with are the class's other contexts.
 _NO_CUTOFF = -2.0
 
 
-def context_captions(
-    recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
-) -> tuple[Gathered, tuple[str, ...]]:
+def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     """The caption of each class alone, and of each class in each context that is proposed for it."""
-    proposed = proposed_contexts(recipe, settings, folder, device)
+    recipe, settings = run.recipe, run.settings
+    proposed = proposed_contexts(recipe, settings, run.folder, run.device)
     rows: dict[str, int] = {}
     references, candidates = [], []
     for cls, contexts in zip(recipe.classes, proposed.by_label, strict=True):
@@ -58,17 +274,13 @@ def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, wo
     return Found(tuple(hypotheses), tuple(notes))
 
 
-def _pooled(settings: ContextsSettings) -> tuple[str, ...]:
-    return settings.pooled
-
-
 CONTEXTS = Method(
     ContextsSettings,
     find_contexts,
     captions=context_captions,
     layer=contexts_layer,
     notes=control_notes,
-    pooled=_pooled,
+    pooled=lambda settings: settings.pooled,
 )
 
 
@@ -82,8 +294,8 @@ def _of_class(
         return ClassNote(reason="no failure on the discover half"), []
     candidates = half.captions.candidates[label]
     words = [words_alone(settings, name, half.captions.texts[row]) for row in candidates.tolist()]
-    kept = without_doubles(words, half.captions.vectors[candidates], settings.similarity).kept
-    candidates, words = candidates[list(kept)], [words[place] for place in kept]
+    kept = without_doubles(words, half.captions.vectors[candidates], settings.similarity)
+    candidates, words = candidates[kept], [words[place] for place in kept]
     if len(candidates) < 2:
         return ClassNote(reason="fewer than two contexts are proposed: an image is in one of them, or in another"), []
     vectors = half.captions.vectors[candidates]
@@ -116,21 +328,11 @@ def _of_class(
                 cutoffs=(_NO_CUTOFF,),
                 evidence=own[inside[order]],
                 scores=cosines[order].astype(np.float64),
-                about={"rank": rank, **_told(counts[place])},
+                about={"rank": rank} | {name: getattr(counts[place], name) for name in _ABOUT},
                 rivals=np.delete(vectors, place, axis=0),
             )
         )
     return ClassNote(contexts=contexts), hypotheses
-
-
-def _told(count: ContextCount) -> dict[str, float | int | None]:
-    return {
-        "failures": count.failures,
-        "share_of_failures": count.share_of_failures,
-        "right": count.right,
-        "share_of_right": count.share_of_right,
-        "lift": count.lift,
-    }
 
 
 def _noted(

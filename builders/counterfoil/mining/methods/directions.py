@@ -7,6 +7,21 @@ outside of the class's hard sets: what fails there has a cause of its own.
 
 Where a class has too few rows for a direction of its own, classes of one category are pooled: their features are
 centred by class first, so that a direction tells contexts apart and not classes.
+
+Captions are scored along a direction as it stands in the whitened and normalised space; low is hard. What a caption c
+says more than the reference r is c - r, and there are two ways to ask about it, which correlate by about 0.8 only, so
+a finding records which was used:
+
+* `difference`, the paper's (2.2): (c - r) / |c - r| along the direction. The paper writes the direction in the
+  embeddings' own space; one that was found among whitened points maps back as weights / spread, here scaled to the
+  length that the weights have, since whitened points, too, meet them as unit vectors.
+* `shifted`, the public implementation's: (c - r) is whitened and normalised as if it were an image, and gets its
+  decision value. There c and r are the encoder's raw output; here they are unit vectors, as the images are.
+
+The hard caption is the one with the lowest score. (The paper's appendix A prints argmax; its text and its code do not.)
+A direction can be drawn without a caption too (A.7): encoders' vectors are compared by their angles and no pipeline
+normalises what it is given, so the way from a caption's embedding to ±w runs along the unit sphere and its end is
+scaled to the length that the encoder's vectors usually have.
 """
 
 from __future__ import annotations
@@ -14,30 +29,160 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from counterfoil.mining.captions import (
-    ANY,
-    Gathered,
-    bundled_captions,
-    caption_scores,
-    extreme_captions,
-    gather,
-    load_captions,
-    words_of,
-)
-from counterfoil.mining.cutoffs import Role, choose_cutoffs
-from counterfoil.mining.decoding import decoded_vectors
-from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
+from counterfoil.mining.captions import ANY, Gathered, bundled_captions, gather, load_captions, words_of
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
-from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method
-from counterfoil.mining.shift_names import slugs
-from counterfoil.recipe import Recipe
-from counterfoil.recipe.schema_mine import DirectionsSettings, MethodSettings, Mine
+from counterfoil.mining.findings_layer import slugs
+from counterfoil.mining.hypotheses import (
+    ClassNote,
+    Decide,
+    DiscoverHalf,
+    Found,
+    Hypothesis,
+    MiningRun,
+    Role,
+    choose_cutoffs,
+)
+from counterfoil.mining.method import Method
+from counterfoil.mining.methods.svm import Direction, NoDirection, fit_directions, whiten
+from counterfoil.recipe.schema_mine import MOST_ALPHA, DirectionsSettings, Mine
+
+CaptionScore = Literal["difference", "shifted"]
+# Against the largest deviation: a dimension that is constant but for rounding tells nothing, and divides by nothing.
+_LEAST_SPREAD = 1e-9
+
+
+class Hyperplane(Protocol):
+    """What of a direction is asked here: weights (width,) and intercept, for whitened and normalised points."""
+
+    @property
+    def weights(self) -> NDArray[np.float64]: ...
+
+    @property
+    def intercept(self) -> float: ...
+
+
+def caption_scores(
+    direction: Hyperplane,
+    reference: NDArray[np.floating],
+    candidates: NDArray[np.floating],
+    centre: NDArray[np.floating],
+    spread: NDArray[np.floating],
+    how: CaptionScore = "difference",
+) -> NDArray[np.float64]:
+    """(m,) score of each candidate caption.
+
+    reference: (width,) and candidates: (m, width), unit vectors of CLIP's text encoder. centre, spread: (width,), by
+    which images are whitened. By `difference` a candidate equal to the reference scores the intercept. ValueError for
+    other shapes, for numbers that are not finite and for another `how`.
+    """
+    weights, r, c, mu, spread = (
+        np.asarray(array, dtype=np.float64) for array in (direction.weights, reference, candidates, centre, spread)
+    )
+    if c.ndim != 2 or not (weights.shape == r.shape == mu.shape == spread.shape == c.shape[1:]):
+        shapes = ", ".join(str(array.shape) for array in (weights, r, c, mu, spread))
+        raise ValueError(f"shapes of weights, reference, candidates, centre and spread do not fit: {shapes}")
+    if not all(np.isfinite(array).all() for array in (weights, r, c, mu, spread)):
+        raise ValueError("found numbers that are not finite among weights, captions, centre and spread")
+    differences = c - r
+    tells = spread > _LEAST_SPREAD * spread.max(initial=0.0)
+    inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=tells)
+    match how:
+        case "difference":
+            mapped = weights * inverse
+            mapped *= np.linalg.norm(weights) / (np.linalg.norm(mapped) or 1.0)
+            return _units(differences) @ mapped + direction.intercept
+        case "shifted":
+            whitened = (differences - mu) * inverse
+            return _units(whitened) @ weights + direction.intercept
+    raise ValueError(f"found how={how!r}, expected 'difference' or 'shifted'")
+
+
+def extreme_captions(scores: NDArray[np.floating], number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of the `number` hardest captions, hardest first, and of the easiest, easiest first.
+
+    There are fewer where there are fewer captions. Of equal scores the earlier row comes first: equal inputs name
+    equal captions.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    hard, easy = np.argsort(scores, kind="stable"), np.argsort(-scores, kind="stable")
+    return hard[:number].astype(np.int64), easy[:number].astype(np.int64)
+
+
+def _units(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows of length 1; a row of zeros stays one."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+
+
+_LEAST_SINE = 1e-6
+
+
+def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]:
+    """The unit vector (width,) that lies `share` of the angle from `start` to `end`, whatever their lengths.
+
+    ValueError for a share outside 0 to 1, other widths, vectors without a direction, and opposite ones, between which
+    no way is the shortest.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share is {share}, expected 0 to 1")
+    first, last = _unit(start), _unit(end)
+    if first.shape != last.shape:
+        raise ValueError(f"widths {len(first)} and {len(last)}, expected equal ones")
+    # By the distances, not by arccos: that loses half of its digits where the two are near.
+    angle = 2 * np.arctan2(np.linalg.norm(first - last), np.linalg.norm(first + last))
+    sine = np.sin(angle)
+    if sine > _LEAST_SINE:
+        return _unit((np.sin((1 - share) * angle) * first + np.sin(share * angle) * last) / sine)
+    if first @ last < 0:
+        raise ValueError("the vectors are opposite, so no way between them is the shortest")
+    return _unit((1 - share) * first + share * last)
+
+
+def direction_in_raw_space(weights: ArrayLike, spread: ArrayLike | None = None) -> NDArray[np.float64]:
+    """A hyperplane's unit normal (width,) in the encoder's own space.
+
+    weights: (width,), found there, or in the space whitened by `spread` (width,), which maps back as w/σ: the decision
+    w·(x − μ)/σ is (w/σ)·x but for a constant. A dimension of no spread tells nothing and gets 0. ValueError as `slerp`.
+    """
+    normal = np.asarray(weights, np.float64)
+    if spread is not None:
+        own = np.asarray(spread, np.float64)
+        if own.shape != normal.shape or not (own >= 0).all():
+            raise ValueError(f"spread {own.shape}, expected {normal.shape} finite numbers of at least 0")
+        normal = np.divide(normal, own, out=np.zeros_like(normal), where=own > 0)
+    return _unit(normal)
+
+
+def decoded_vectors(
+    reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, spread: ArrayLike | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What to draw for the hard and for the easy side of a direction: two vectors (width,) of length `norm`.
+
+    reference: (width,), the reference caption's embedding. weights and spread as `direction_in_raw_space` takes them;
+    positive decisions are easy, so the hard one lies towards −w. alpha: how far, 0 to 0.3 of the angle. norm: the usual
+    length of the encoder's vectors. ValueError for another alpha or norm, and as `slerp`.
+    """
+    if not 0 <= alpha <= MOST_ALPHA:
+        raise ValueError(f"alpha is {alpha}, expected 0 to {MOST_ALPHA}")
+    if not (np.isfinite(norm) and norm > 0):
+        raise ValueError(f"norm is {norm}, expected a length above 0")
+    easy = direction_in_raw_space(weights, spread)
+    hard_vector, easy_vector = (norm * slerp(reference, side, alpha) for side in (-easy, easy))
+    return hard_vector.astype(np.float32), easy_vector.astype(np.float32)
+
+
+def _unit(vector: ArrayLike) -> NDArray[np.float64]:
+    own = np.asarray(vector, np.float64)
+    length = np.linalg.norm(own)
+    if own.ndim != 1 or not np.isfinite(length) or length == 0:
+        raise ValueError(f"a vector {own.shape} of length {length}, expected one row of finite numbers, not all 0")
+    return own / length
+
 
 _MOST_EVIDENCE = 50
 _MOST_EASIEST = 12
@@ -109,10 +254,9 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
     return Found(tuple(one for pair in pairs for one in pair if one is not None), tuple(notes), vectors, decide)
 
 
-def grammar_captions(
-    recipe: Recipe, settings: MethodSettings, folder: Path, device: str
-) -> tuple[Gathered, tuple[str, ...]]:
-    """The candidate captions of the grammar that `settings` names, else of the one for any classes, which is told."""
+def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
+    """The candidate captions of the grammar that the settings name, else of the one for any classes, which is told."""
+    recipe, settings = run.recipe, run.settings
     if settings.captions is not None:
         return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
     others = ", ".join(one for one in bundled_captions() if one != ANY)

@@ -1,33 +1,117 @@
-"""Images rendered to test hypotheses: a round is a recipe and its dataset in `rounds/01`, which the target answers.
+"""Rounds: images drawn for a question are a dataset, a layer beside its build, which the target answers.
 
-The round is a layer over the mined recipe, as the last one is, with noise of its own: a shift a hypothesis, the base of
-the same classes beside it, every candidate drawn, and no rule but the screen's thresholds. So it is built, resumed and
-verified as any dataset, and what was drawn is never picked by what a classifier answers to it.
+So they are built, resumed and verified as any dataset, and what was drawn is never picked by what a classifier answers
+to it: every candidate is drawn, and no rule but the screen's thresholds. `rounds/01` tests the hypotheses of a method,
+where `mine.confirm` says so: a shift a hypothesis, the base of the same classes beside it, with noise of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import build
+from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.dataset import OpenDataset, open_dataset
+from counterfoil.keep import ACCEPTED
+from counterfoil.mining.audited import answers_of
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
-from counterfoil.mining.method import Found, Hypothesis
-from counterfoil.mining.round_dataset import DATASET, LAYER, answered, built_round, carried_overrides, keep_layer
+from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
+from counterfoil.models.classifiers import describe_classifier
+from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.failures import failures
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.recipe import Recipe
+from counterfoil.progress import Stage, renamed
+from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import derived_name, without_folders
+from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.screen import ScreenDoubts, screen_doubts
 from counterfoil.sources import LabelledImages
 from counterfoil.stats import FailureCount, count_failures
 from counterfoil.store import read_batches
+from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.tokens.learn_tokens import TokenProgress
+
+LAYER, DATASET = "recipe.yaml", "dataset"
+
+
+def keep_layer(path: Path, layer: str) -> None:
+    """Write a round's recipe. UserError where another one stands there: its images are of other hypotheses."""
+    make_folder(path.parent)
+    if not path.exists():
+        write_atomically(path, layer.encode())
+    elif path.read_bytes() != layer.encode():
+        raise UserError(
+            f"{path.parent} was rendered for other hypotheses, or by other settings",
+            "Name another folder with --out, or remove that one.",
+        )
+
+
+def built_round(place: Path, name: str, device: str, workers: int | None) -> OpenDataset | None:
+    """The round in the folder `place`, whose layer is there, built and opened; None where no base image was accepted.
+
+    Raises as `build` does. What an earlier run had rendered is not rendered again.
+    """
+
+    def stage(told: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> Stage:
+        if isinstance(told, Stage):
+            return told
+        if isinstance(told, ScreenDoubts):  # told once, with the findings
+            return Stage(f"{name}: a doubted screen", 1, 1)
+        if isinstance(told, TokenProgress):
+            return Stage(f"{name}: class tokens", told.classes_done, told.classes)
+        return Stage(f"{name}: images", told.images_done, told.images)
+
+    with renamed(stage):
+        built = build(load_recipe(place / LAYER), place / DATASET, device=device, workers=workers)
+    return open_dataset(place / DATASET) if built.counts.get(BASE, {}).get(ACCEPTED) else None
+
+
+def round_doubts(place: Path) -> ScreenDoubts | None:
+    """What speaks against the screen of the round in the folder `place`, by what its build measured."""
+    standing = read_dataset(place / DATASET, "thresholds") if (place / DATASET).is_dir() else None
+    if standing is None or standing.recipe is None or standing.read_thresholds is None:
+        return None
+    return screen_doubts(standing.recipe, standing.read_thresholds)
+
+
+@dataclass(frozen=True)
+class AnsweredRound:
+    """The n accepted images of a round that was built, and what the target answers. failed: (n,) by the failure rule;
+    `predictions.readable` says which images can be decoded."""
+
+    opened: OpenDataset
+    images: LabelledImages
+    predictions: Predictions
+    failed: NDArray[np.bool_]
+
+
+def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
+    """The round called `name` in the run's folder, by its layer; None where the screen accepted no base image.
+
+    Raises as `build` does, and UserError where a round of another layer stands there.
+    """
+    place = run.folder / name
+    keep_layer(place / LAYER, layer)
+    opened = built_round(place, name, run.device, run.workers)
+    if opened is None:
+        return None
+    images, target = replace(opened.labelled(), name=name), run.mine.target or ""
+    # A round's recipe has the mined one's classes, so that labels are the same numbers.
+    class_map = map_classes(run.recipe.classes, describe_classifier(target, run.recipe.classes))
+    device = run.device.partition(",")[0]
+    predictions = answers_of((images,), {target: class_map}, run.recipe, device)[target].predictions
+    failed = failures(run.mine.failure, predictions, images.labels, run.recipe.classes, class_map)
+    return AnsweredRound(opened, images, predictions, failed)
+
 
 ROUND = "rounds/01"
 PURPOSE = "confirm"
@@ -59,14 +143,6 @@ class RenderedRound:
         """How the findings name an image of the round: apart from rows of the audited images."""
         return f"{ROUND}/{self.images.keys[row]}"
 
-    def images_of(self, keys: frozenset[str]) -> dict[str, bytes]:
-        """The encoded images of some keys, those of the round among them."""
-        start = f"{ROUND}/"
-        own = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
-        if not own:
-            return {}
-        return {f"{start}{key}": image for key, image in self.images.images(own) if image is not None}
-
 
 def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     """UserError, before anything is computed, where nothing can be rendered, or no new image answered."""
@@ -85,48 +161,35 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
         raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 
-def render_round(
-    recipe: Recipe,
-    mine: Mine,
-    found: Found,
-    source: str | Path,
-    overrides: Sequence[str],
-    folder: Path,
-    device: str,
-    workers: int | None,
-) -> RenderedRound | None:
-    """Render what `mine.confirm` asks for in `folder`, and let the target answer it; None where that is nothing.
+def render_round(run: MiningRun, found: Found) -> RenderedRound | None:
+    """Render what `mine.confirm` asks for, and let the target answer it; None where that is nothing.
 
-    recipe: as it was mined, with `overrides`; source: how its person named it. A round that is there goes on. Raises as
-    `build` does, and UserError where the folder holds a round of other hypotheses or settings.
+    A round that is there goes on. Raises as `build` does, and UserError where the folder holds a round of other
+    hypotheses or settings.
     """
-    prompts = prompts_of(recipe, mine, found)
+    prompts = prompts_of(run.recipe, run.mine, found)
     if not prompts:
         return None
     drawn = [one for one in found.hypotheses if one.name in prompts]
-    place = folder / ROUND
-    layer = round_layer(drawn, prompts, recipe, mine, source, overrides, place)
-    keep_layer(place / LAYER, layer)
-    opened = built_round(place, ROUND, device, workers)
-    if opened is None:
+    there = answered_round(run, ROUND, round_layer(drawn, prompts, run))
+    if there is None:
         raise RunFailure(
-            f"{place / DATASET}: the screen accepted no base image, so that there is nothing to compare with",
+            f"{run.folder / ROUND / DATASET}: the screen accepted no base image, so that there is nothing to compare"
+            " with",
             "Lower the object threshold, or give the classes tokens of their own (`tokens`).",
         )
-    images, audited = answered(opened, ROUND, mine.target or "", recipe, device.partition(",")[0])
-    answers = audited.predictions
-    failed = failures(mine.failure, answers, images.labels, recipe.classes, audited.class_map)
+    opened = there.opened
     scores = _scores(opened)
     shifts = {shift.name: at for at, shift in enumerate(opened.recipe.all_shifts())}
-    whole = answers.readable
+    whole = there.predictions.readable
     sets = {}
     for one in drawn:
         rows, in_set = compared_rows(one, shifts[one.name], opened.shifts, opened.labels, opened.indices, whole)
         pairs = opened.labels[rows] * (int(opened.indices.max()) + 1) + opened.indices[rows]
         own = rows[in_set]
         own = own[np.argsort(-scores[own], kind="stable")]
-        sets[one.name] = RenderedSet(count_failures(failed[rows], pairs, in_set), own, scores[own])
-    return RenderedRound(images, answers, failed, sets)
+        sets[one.name] = RenderedSet(count_failures(there.failed[rows], pairs, in_set), own, scores[own])
+    return RenderedRound(there.images, there.predictions, there.failed, sets)
 
 
 def compared_rows(
@@ -170,20 +233,13 @@ def prompts_of(recipe: Recipe, mine: Mine, found: Found) -> dict[str, str]:
     return {name: prompt for name, prompt in prompts.items() if prompt is not None}
 
 
-def round_layer(
-    drawn: Sequence[Hypothesis],
-    prompts: Mapping[str, str],
-    recipe: Recipe,
-    mine: Mine,
-    source: str | Path,
-    overrides: Sequence[str],
-    place: Path,
-) -> str:
+def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: MiningRun) -> str:
     """The text of the round's recipe: `mine.rendered` candidates a hypothesis, dealt over its classes, and its base.
 
     The screen asks for what a hypothesis says by the caption that draws it, as the last layer does, where the recipe
     has a shift threshold that is a number: a percentile would wait for a person.
     """
+    recipe, mine = run.recipe, run.mine
     threshold = recipe.screen.shift_threshold
     screened = threshold is not None and threshold.value is not None
     shifts: dict[str, dict[str, Any]] = {}
@@ -202,7 +258,7 @@ def round_layer(
         "at_most": None,
     }
     changes = {"samples": samples, "screen": {"keep": ["thresholds"]}, "name": derived_name(recipe.name, PURPOSE)}
-    return shifts_layer(shifts, changes, recipe, source, carried_overrides(overrides), place)
+    return shifts_layer(shifts, changes, run.in_round(run.folder / ROUND))
 
 
 def _scores(opened: OpenDataset) -> NDArray[np.float64]:

@@ -41,7 +41,6 @@ _BEHIND = listed("by with in of to from on at")
 # Words that alone say nothing of an image, and those that end no phrase.
 _EMPTY = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | listed("of to that which is are was it its")
 _DANGLING = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | {"of"}
-
 # A caption that is longer is of a captioner that does not end, and so is such a word.
 LONGEST_CAPTION = 4000
 LONGEST_WORD = 40

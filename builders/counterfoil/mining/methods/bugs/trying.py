@@ -1,60 +1,151 @@
 """Hypotheses by hand, in the folder of a search: a person's words, drawn in pairs on new noise, tested with the rest.
 
-And the same findings once more: with another recipe, whose generator draws them anew.
+And the same findings once more: with another recipe, whose generator draws them anew, or on images that exist. Wiles
+2022, section 4.1, looks for photographs by the words. Here they are rows of labelled images: the set of a description
+is cut off on the discover half, and tested on the other, as any method's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
-from counterfoil.mining.audited import class_map_of
-from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
-from counterfoil.mining.bugs.document import answer_names, finding_of, round_drawn, target_of
-from counterfoil.mining.bugs.estimating import estimate_rates
-from counterfoil.mining.bugs.family import judged_together, with_more
-from counterfoil.mining.bugs.files import (
+from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts
+from counterfoil.mining.collected import collect_findings
+from counterfoil.mining.findings import Findings, Purpose
+from counterfoil.mining.findings_layer import slugs
+from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, MiningRun, choose_cutoffs
+from counterfoil.mining.label_check import with_checked_labels
+from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
+from counterfoil.mining.methods.bugs.document import (
+    answer_names,
+    estimate_rates,
+    finding_of,
+    judged_together,
+    round_drawn,
+    target_of,
+    with_more,
+)
+from counterfoil.mining.methods.bugs.mine_bugs import (
     ASKED,
     KeptImages,
-    images_by_key,
     images_of_rounds,
     refuse_undrawn,
     refuse_wordless,
     written,
 )
-from counterfoil.mining.bugs.photographs import find_on_photographs
-from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
-from counterfoil.mining.bugs.search import name_of
-from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
-from counterfoil.mining.findings import Findings, Purpose
+from counterfoil.mining.methods.bugs.search import name_of
+from counterfoil.mining.methods.bugs.trials import (
+    Budget,
+    BugHypothesis,
+    RoundDrawer,
+    Trials,
+    base_prompt,
+    carry_to_test,
+    refuse_small_budget,
+    spoken_base,
+)
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
-from counterfoil.mining.shift_names import slugs
+from counterfoil.models.clip import ClipModel
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_mine import BugsSettings, Mine, validated
+from counterfoil.recipe.schema_mine import BugsSettings, validated
 from counterfoil.regular_files import named_path
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder
 from counterfoil.store.directory_lock import directory_lock
 
+_FEWEST_TRAIN_ROWS = 2
+
+
+def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> tuple[Findings, Audited, str | None]:
+    """The hypotheses on the images that `mine.on` names: findings, what was audited, and the table to relabel, if any.
+
+    Raises as `audit_target`.
+    """
+    # No direction is looked for, so that rows of the train split, which whiten features, are looked at for nothing.
+    recipe, mine, settings = run.recipe, run.mine, run.settings
+    unwhitened = mine.model_copy(update={"train_rows": _FEWEST_TRAIN_ROWS})
+    (audited, *_), clip, _ = audit_target(recipe, unwhitened, run.device)
+    captions = _captions(hypotheses, recipe, settings, clip)
+    found = Found(
+        tuple(_on_rows(one, audited, captions, recipe, settings, mine.margin) for one in hypotheses),
+        tuple(ClassNote(reason="not looked for: these were found in what was drawn") for _ in recipe.classes),
+    )
+    findings = collect_findings(run, [audited], captions, found, {})
+    doubts = clip_doubts(recipe, clip, [audited], "words")
+    findings = replace(findings.doubted(doubts), whitened_by=None)
+    findings, relabel = with_checked_labels(findings, recipe, clip, [audited], found.hypotheses, doubts)
+    return findings, audited, relabel
+
+
+def _captions(
+    hypotheses: Sequence[BugHypothesis], recipe: Recipe, settings: BugsSettings, clip: ClipModel
+) -> CandidateCaptions:
+    """Every class's base, and what the hypotheses say of it."""
+    base = base_prompt(recipe, settings)
+    rows: dict[str, int] = {}
+    references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
+    candidates = tuple(
+        np.asarray(
+            [rows.setdefault(_said(one, recipe, settings), len(rows)) for one in hypotheses if one.label == cls.label],
+            dtype=np.int64,
+        )
+        for cls in recipe.classes
+    )
+    return CandidateCaptions(tuple(rows), np.asarray(clip.embed_texts(list(rows)), np.float32), references, candidates)
+
+
+def _on_rows(
+    one: BugHypothesis,
+    audited: Audited,
+    captions: CandidateCaptions,
+    recipe: Recipe,
+    settings: BugsSettings,
+    margin: float,
+) -> Hypothesis:
+    """The set of a description among rows of its class, cut off on the discover half."""
+    rows = audited.halves.discover
+    rows = rows[audited.labels[rows] == one.label]
+    caption = _said(one, recipe, settings)
+    vector = captions.vectors[captions.texts.index(caption)]
+    cosines = np.asarray(audited.features[rows], dtype=np.float32) @ vector
+    cutoffs: tuple[float, ...] = (float("inf"),)
+    order = np.zeros(0, dtype=np.int64)
+    if len(rows):
+        cutoffs, members, _ = choose_cutoffs(
+            cosines, audited.labels[rows], audited.failed[rows], audited.units[rows], (one.label,), "hard", margin
+        )
+        inside = np.flatnonzero(members)
+        order = inside[np.argsort(-cosines[inside], kind="stable")]
+    # Evidence is by places in the discover half.
+    places = np.searchsorted(audited.halves.discover, rows[order])
+    return Hypothesis(
+        name=one.name,
+        labels=(one.label,),
+        role="hard",
+        words=one.description.words(recipe.classes[one.label].name),
+        caption=caption,
+        vector=vector,
+        cutoffs=cutoffs,
+        evidence=places,
+        scores=cosines[order].astype(np.float64),
+    )
+
+
+def _said(one: BugHypothesis, recipe: Recipe, settings: BugsSettings) -> str:
+    cls = recipe.classes[one.label]
+    return one.description.prompt(spoken_base(base_prompt(recipe, settings), cls), cls.name)
+
+
 AGAIN = "again"
-
-
-@dataclass(frozen=True)
-class Searched:
-    """A folder in which a search for bugs has been: what was asked, and what was found."""
-
-    folder: Path
-    recipe: Recipe
-    mine: Mine
-    settings: BugsSettings
-    findings: Findings
 
 
 def try_descriptions(
@@ -71,10 +162,10 @@ def try_descriptions(
     used_device = resolve_device(device)
     _refuse_unsearched(place)
     with directory_lock(place):
-        searched = opened_search(place)
-        recipe, settings = searched.recipe, searched.settings
+        run, before = opened_search(place, used_device, workers)
+        recipe, settings = run.recipe, run.settings
         cls = class_called(recipe, class_name)
-        known = {(one.classes, one.prompt): one.name for one in searched.findings.findings}
+        known = {(one.classes, one.prompt): one.name for one in before.findings}
         descriptions = _described(texts, cls, recipe, settings)
         base = base_prompt(recipe, settings)
         again = [known[(cls.id,), one.prompt(base)] for one in descriptions if ((cls.id,), one.prompt(base)) in known]
@@ -83,26 +174,24 @@ def try_descriptions(
                 f"{', '.join(again)}: was tested in {place} already",
                 "A test that is begun anew until it says yes is none: mine with more mine.settings.pairs elsewhere.",
             )
-        names = [one.name for one in searched.findings.findings]
+        names = [one.name for one in before.findings]
         hypotheses: list[BugHypothesis] = []
         for description in descriptions:
             name = name_of(cls.name, description, [*names, *(one.name for one in hypotheses)])
             hypotheses.append(BugHypothesis(name, cls.label, description, "tried"))
-        family = searched.findings.tested + len(hypotheses)
-        asked = place / ASKED
-        drawer = RoundDrawer(recipe, searched.mine, settings, asked, (), place, used_device, workers, past_others=True)
-        kept = KeptImages(drawer)
-        first = 1 + sum(one.purpose == "try" for one in searched.findings.rounds)
-        trials = _tested(hypotheses, kept, searched, first, family, "try")
-        answers = answer_names(recipe, class_map_of(recipe, searched.mine.target or ""))
+        family = before.tested + len(hypotheses)
+        kept = KeptImages(RoundDrawer(run, past_others=True))
+        first = 1 + sum(one.purpose == "try" for one in before.rounds)
+        trials = _tested(hypotheses, kept, run, first, family, "try")
+        answers = answer_names(recipe, class_map_of(recipe, run.mine.target or ""))
         findings = with_more(
-            searched.findings,
+            before,
             [finding_of(one, recipe, settings, answers) for one in trials.tested],
             [round_drawn(one) for one in trials.rounds],
         )
         findings = estimate_rates(findings, kept.draw, 1, recipe, settings, answers, "try_estimate")
-        images = images_of_rounds(place, searched.findings.rounds) | kept.images
-        return written(findings, partial(images_by_key, images), recipe, settings, asked, (), place)
+        images = images_of_rounds(place, before.rounds) | kept.images
+        return written(findings, images.items(), run)
 
 
 def mine_again(
@@ -124,36 +213,37 @@ def mine_again(
     used_device = resolve_device(device)
     _refuse_unsearched(place)
     with directory_lock(place):
-        searched = opened_search(place)
+        searched, before = opened_search(place, used_device, workers)
         other = resolve_classes(load_recipe(recipe, overrides))
         mine, settings = searched.mine, searched.settings
         if on is None:
             refuse_undrawn(other, mine, settings)
-        hypotheses = _same_hypotheses(searched, other)
+        hypotheses = _same_hypotheses(searched, before, other)
         # Of a folder its own name: what lies above it is this machine's, and long.
         where = [] if on is None else [Path(one).name or one for one in on]
         inside = place / AGAIN / slugs([" ".join([other.name, *where])])[0]
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, inside)
-        _refuse_another_again(inside, other)
+        _refuse_another(inside, other)
+        run = MiningRun(other, mine, settings, recipe, overrides, inside, used_device, workers)
         if on is not None:
             refuse_wordless(other, settings)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
-            found, audited, relabel = find_on_photographs(hypotheses, other, rows, settings, used_device)
-            _refuse_other_images(inside, found)
+            run = replace(run, mine=rows)
+            found, audited, relabel = find_on_photographs(hypotheses, run)
+            _refuse_another(inside, other, found)
             make_folder(inside)
-            return written(found, audited.images_of, other, settings, recipe, overrides, inside, relabel=relabel)
+            return written(found, audited.by_start, run, relabel=relabel)
         class_map = class_map_of(other, mine.target or "")
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
-        drawer = RoundDrawer(other, mine, settings, recipe, overrides, inside, used_device, workers, past_others=True)
-        kept = KeptImages(drawer)
+        kept = KeptImages(RoundDrawer(run, past_others=True))
         trials = _tested(hypotheses, kept, searched, 1, len(hypotheses), "again")
         answers = answer_names(other, class_map)
         again = [finding_of(one, other, settings, answers) for one in trials.tested]
         findings = replace(
-            searched.findings,
-            recipe=replace(searched.findings.recipe, name=other.name, sha256=other.recipe_hash),
+            before,
+            recipe=replace(before.recipe, name=other.name, sha256=other.recipe_hash),
             target=target_of(other, mine, class_map),
             findings=judged_together(again, mine.fdr, mine.margin),
             tested=len(again),
@@ -163,41 +253,39 @@ def mine_again(
             rounds=tuple(round_drawn(one) for one in trials.rounds),
         )
         findings = estimate_rates(findings, kept.draw, 1, other, settings, answers, "again_estimate")
-        return written(findings, partial(images_by_key, kept.images), other, settings, recipe, overrides, inside)
+        return written(findings, kept.images.items(), run)
 
 
-def _refuse_another_again(inside: Path, other: Recipe) -> None:
-    """UserError where another recipe of the same name was tested already: nothing is lost by a change of it."""
+def _refuse_another(inside: Path, other: Recipe, found: Findings | None = None) -> None:
+    """UserError where another recipe of the same name was tested already, or, with what was `found`, other images whose
+    name ends alike: nothing is lost by a change of either."""
     path = inside / FINDINGS
-    if path.exists() and Findings.from_json(read_document(path), str(path)).recipe.sha256 != other.recipe_hash:
+    before = Findings.from_json(read_document(path), str(path)) if path.exists() else None
+    if before is not None and before.recipe.sha256 != other.recipe_hash:
         raise UserError(
             f"{inside} holds what another recipe of the name '{other.name}' showed",
             "Give this one a name of its own (--set name=…), or remove that folder.",
         )
-
-
-def _refuse_other_images(inside: Path, found: Findings) -> None:
-    """UserError where the same findings were tested on other images, whose name ends alike."""
-    path = inside / FINDINGS
-    if path.exists() and Findings.from_json(read_document(path), str(path)).on != found.on:
+    if before is not None and found is not None and before.on != found.on:
         raise UserError(
             f"{inside} holds what was found on other images than {', '.join(one.name for one in found.on)}",
             "Give the recipe another name (--set name=…), or remove that folder.",
         )
 
 
-def opened_search(folder: Path) -> Searched:
-    """What a search left in a folder. UserError where none did."""
-    path = folder / FINDINGS
+def opened_search(folder: Path, device: str = "cpu", workers: int | None = None) -> tuple[MiningRun, Findings]:
+    """What a search in a folder was asked, and what it found. UserError where none was."""
+    path, asked = folder / FINDINGS, folder / ASKED
     _refuse_unsearched(folder)
     findings = Findings.from_json(read_document(path), str(path))
-    recipe = load_recipe(folder / ASKED)
+    recipe = load_recipe(asked)
     mine = recipe.mine
-    asked = None if mine is None else (mine.method, mine.target, mine.failure)
+    theirs = None if mine is None else (mine.method, mine.target, mine.failure)
     found = (findings.method.name, findings.target.name, findings.failure)
-    if mine is None or asked != found or any(one.pairs is None for one in findings.findings):
+    if mine is None or theirs != found or any(one.pairs is None for one in findings.findings):
         raise UserError(f"{folder}: {FINDINGS} was not found by what {ASKED} asks for", "Mine it again, elsewhere.")
-    return Searched(folder, recipe, mine, validated(BugsSettings, mine.settings, "mine.settings"), findings)
+    settings = validated(BugsSettings, mine.settings, "mine.settings")
+    return MiningRun(recipe, mine, settings, asked, (), folder, device, workers), findings
 
 
 def _refuse_unsearched(folder: Path) -> None:
@@ -243,13 +331,13 @@ def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings:
     return list(found)
 
 
-def _same_hypotheses(searched: Searched, other: Recipe) -> list[BugHypothesis]:
+def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> list[BugHypothesis]:
     """The confirmed findings as hypotheses of another recipe."""
     by_id = {cls.id: cls for cls in other.classes}
     own = {cls.id: cls for cls in searched.recipe.classes}
     base = base_prompt(searched.recipe, searched.settings)
     found, wrong = [], []
-    for one in searched.findings.standing:
+    for one in before.standing:
         cls = by_id.get(one.classes[0])
         if cls is None or cls.name != one.class_names[0]:
             wrong.append(
@@ -266,21 +354,9 @@ def _same_hypotheses(searched: Searched, other: Recipe) -> list[BugHypothesis]:
 
 
 def _tested(
-    hypotheses: Sequence[BugHypothesis],
-    kept: KeptImages,
-    searched: Searched,
-    first: int,
-    family: int,
-    purpose: Purpose,
+    hypotheses: Sequence[BugHypothesis], kept: KeptImages, run: MiningRun, first: int, family: int, purpose: Purpose
 ) -> Trials:
-    settings = searched.settings
-    refuse_small_budget(family, searched.mine, settings)
-    return carry_to_test(
-        hypotheses,
-        kept.draw,
-        Budget(settings.images, first),
-        searched.mine,
-        settings,
-        family=family,
-        purpose=purpose,
-    )
+    settings = run.settings
+    refuse_small_budget(family, run.mine, settings)
+    budget = Budget(settings.images, first)
+    return carry_to_test(hypotheses, kept.draw, budget, run.mine, settings, family=family, purpose=purpose)

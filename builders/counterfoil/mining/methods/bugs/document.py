@@ -1,31 +1,37 @@
-"""A search for bugs as the findings document: every hypothesis with its pairs, and what the base was like."""
+"""A search for bugs as the findings document: every hypothesis with its pairs, judged together, and its rates.
+
+A test ends when its pairs look bad enough, and a finding is one because they did: what they show is too much. So its
+rates are of pairs that entered no test: one batch of new noise, its size fixed before any of it is drawn, looked at
+once and told whatever it says, so that they are unbiased and their intervals plain ones.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.bugs.background import BackgroundCounts, told_background
-from counterfoil.mining.bugs.drawing import DrawnRound, Pairs
-from counterfoil.mining.bugs.family import judged_together, rates_of
-from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
-from counterfoil.mining.bugs.search import BugSearch, ClassBaseline
-from counterfoil.mining.bugs.trials import Trial
 from counterfoil.mining.findings import (
     SHORTENED_TO,
     AnswerCount,
     AuditedImages,
     ClassAudit,
+    CountedPairs,
+    Difference,
     Evidence,
     Finding,
     Findings,
+    FreshPairs,
     MethodUsed,
     MinedRecipe,
     NotTested,
     PairedTest,
+    Purpose,
+    Rate,
     RoundDrawn,
     SequentialLook,
     SmallestDifference,
@@ -34,12 +40,27 @@ from counterfoil.mining.findings import (
     WrongAnswers,
 )
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
+from counterfoil.mining.hypotheses import MiningRun
+from counterfoil.mining.methods.bugs.descriptions import BackgroundCounts, Description, pieces_of, told_background
+from counterfoil.mining.methods.bugs.search import BugSearch, ClassBaseline
+from counterfoil.mining.methods.bugs.trials import (
+    TRIED,
+    DescribedCell,
+    Draw,
+    DrawnRound,
+    Pairs,
+    RoundAsked,
+    Trial,
+    base_prompt,
+    spoken_base,
+)
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.paired_stats import smallest_paired_difference
+from counterfoil.paired_stats import PairCount, pairs_of_half_width, smallest_paired_difference, tango_interval
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.stats import POWER, StoppedRate
+from counterfoil.stats import POWER, StoppedRate, e_q_values, simultaneous_level, wilson_interval
 
 SHORTENED_FROM = "shortened_from"
 _MOST_EVIDENCE = 12
@@ -48,15 +69,10 @@ _MOST_EXAMPLES = 3
 
 
 def document_of(
-    search: BugSearch,
-    recipe: Recipe,
-    mine: Mine,
-    settings: BugsSettings,
-    target: Target,
-    answer_names: Sequence[str],
-    seeds: Sequence[AuditedImages] = (),
+    search: BugSearch, run: MiningRun, target: Target, answer_names: Sequence[str], seeds: Sequence[AuditedImages] = ()
 ) -> Findings:
     """The findings of a search. answer_names: what each of the target's outputs is called."""
+    recipe, mine, settings = run.recipe, run.mine, run.settings
     words = {
         one.hypothesis.name: one.hypothesis.description.words(recipe.classes[one.hypothesis.label].name)
         for one in search.tested
@@ -272,3 +288,196 @@ def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
     """The audited classifier, as the document tells it. Raises as `load_classifier`."""
     classifier = load_classifier(mine.target or "", classes=recipe.classes)
     return Target(mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
+
+
+def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
+    """Findings tested in pairs, with q-values, confirmations and intervals over all of them, in the document's order.
+
+    Confirmed are those that e-BH rejects, that were not given up as futile, and that fail by the margin or more above
+    the base (`confirmed_among`): the test's word stands, whatever fresh pairs say. Where shorter words stand for
+    longer ones and are not confirmed themselves, the longer ones stand for themselves (`Findings.standing`). Intervals
+    of the differences of those that stand hold for all of them at once (Bonferroni).
+
+    e-BH holds for hypotheses that were fixed beforehand. Who adds more by hand until one is confirmed spends the level
+    each time anew, though each costs all of them some: of true nulls tried one by one, looked at at 16 to 128 pairs,
+    5 % of five and 7 % of twenty had a confirmed one among them, where 10 % are allowed.
+    """
+    q = e_q_values([log_e_of(one) for one in findings])
+    of_name = {one.name: one for one in findings}
+    confirmed = {
+        one.name
+        for one, value in zip(findings, q, strict=True)
+        if value <= fdr and _pairs(one).state != "futile" and count_of(one).difference >= margin
+    }
+    standing = {name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed}
+    level = simultaneous_level(len(standing))
+    judged = [
+        _judged(one, value, one.name in confirmed, level if one.name in standing else None)
+        for one, value in zip(findings, q, strict=True)
+    ]
+    return tuple(
+        sorted(
+            judged,
+            key=lambda one: (not one.confirmed, SHORTENED_TO in one.about, -(one.difference.value or 0.0), one.name),
+        )
+    )
+
+
+def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
+    """The document with some more findings, which were tested in some more rounds.
+
+    One whose name is taken gets another: a search may come to the words that a person had tried before.
+    """
+    taken = {one.name for one in findings.findings}
+    apart: list[Finding] = []
+    for one in more:
+        name, place = one.name, 2
+        while name in taken:
+            name, place = f"{one.name}_{place}", place + 1
+        taken.add(name)
+        apart.append(replace(one, name=name))
+    judged = judged_together([*findings.findings, *apart], findings.fdr, findings.margin)
+    seen = findings.smallest_difference
+    if seen is not None:
+        least = smallest_paired_difference(seen.set_rows, seen.rest_rate, len(judged), findings.fdr)
+        seen = replace(seen, difference=least)
+    return replace(
+        findings,
+        findings=judged,
+        tested=len(judged),
+        rounds=with_rounds(findings, rounds),
+        smallest_difference=seen,
+    )
+
+
+def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
+    """The rounds of a document and some more, each folder once."""
+    return tuple({one.name: one for one in (*findings.rounds, *rounds)}.values())
+
+
+def tried_of(findings: Findings) -> Findings:
+    """The document of what a person tried by hand, and of nothing else."""
+    tried = tuple(one for one in findings.findings if one.origin == "tried")
+    rounds = tuple(one for one in findings.rounds if one.name.startswith(f"{TRIED}/"))
+    return replace(
+        findings, findings=tried, tested=len(tried), rounds=rounds, classes=(), not_tested=(), smallest_difference=None
+    )
+
+
+def log_e_of(one: Finding) -> float:
+    """Natural logarithm of a finding's e-value, as it stood last."""
+    looks = _pairs(one).looks
+    return looks[-1].log_e if looks else 0.0
+
+
+def count_of(one: Finding) -> PairCount:
+    """The pairs of a finding's test."""
+    return _counted(_pairs(one))
+
+
+def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:
+    """The rates of the description and of its base, and their difference; level: of a second interval of that."""
+    if not count.pairs:
+        return Rate(0, 0, 0, None, None), Rate(0, 0, 0, None, None), Difference(None, None)
+    described, base = (
+        Rate(count.pairs, count.pairs, failures, failures / count.pairs, wilson_interval(failures, count.pairs))
+        for failures in (count.both + count.failing, count.both + count.rescued)
+    )
+    reported = None if level is None else tango_interval(count, level)
+    return described, base, Difference(count.difference, tango_interval(count), reported)
+
+
+def _judged(one: Finding, q: float, confirmed: bool, level: float | None) -> Finding:
+    """level: of the interval that holds beside those of all others that stand; None for what does not stand."""
+    pairs = _pairs(one)
+    state = "confirmed" if confirmed else "futile" if pairs.state == "futile" else "out_of_budget"
+    told = PairCount(0, 0, 0, 0) if confirmed else count_of(one)
+    if pairs.fresh is not None:
+        told = _counted(pairs.fresh)
+    described, base, difference = rates_of(told, level)
+    return replace(
+        one,
+        q=q,
+        confirmed=confirmed,
+        pairs=replace(pairs, state=state),
+        set=described,
+        rest=base,
+        difference=difference,
+    )
+
+
+def _counted(pairs: CountedPairs) -> PairCount:
+    return PairCount(pairs.pairs, pairs.both, pairs.failing, pairs.rescued)
+
+
+def _pairs(one: Finding) -> PairedTest:
+    if one.pairs is None:
+        raise ValueError(f"{one.name} was not tested in pairs")
+    return one.pairs
+
+
+# Of a cell that the screen accepts less often than this, no more is drawn than if it did as often.
+_LEAST_ACCEPTED = 0.05
+
+
+def estimate_rates(
+    findings: Findings,
+    draw: Draw,
+    number: int,
+    recipe: Recipe,
+    settings: BugsSettings,
+    answer_names: Sequence[str],
+    purpose: Purpose = "estimate",
+) -> Findings:
+    """The document with rates of fresh pairs for each finding that stands, drawn for those that have none.
+
+    Each has a round of its own, of the first number from `number` on at which `draw` finds that very round, or none:
+    so it is the same round however many others are asked for beside it. Of longer words that shorter ones stand for
+    nothing is drawn.
+    """
+    wanted = sorted(
+        (one for one in findings.standing if one.pairs is not None and one.pairs.fresh is None),
+        key=lambda one: one.name,
+    )
+    estimated: dict[str, Finding] = {}
+    rounds: list[RoundDrawn] = []
+    for one in wanted:
+        cell = described_cell(one, recipe, settings)
+        if cell is None:
+            continue
+        asked = RoundAsked(number, purpose, pairs_to_draw(one, settings), {one.name: cell}, (cell.label,))
+        drawn = draw(asked)
+        pairs = drawn.pairs(one.name)
+        count = pairs.count
+        assert one.pairs is not None
+        fresh = FreshPairs(count.pairs, count.both, count.failing, count.rescued, asked.candidates, drawn.asked.name)
+        estimated[one.name] = replace(
+            one, pairs=replace(one.pairs, fresh=fresh), answers=wrong_answers([pairs], answer_names)
+        )
+        rounds.append(round_drawn(drawn))
+        report("rates of findings", len(estimated), len(wanted))
+    judged = judged_together([estimated.get(one.name, one) for one in findings.findings], findings.fdr, findings.margin)
+    return replace(findings, findings=judged, rounds=with_rounds(findings, rounds))
+
+
+def pairs_to_draw(one: Finding, settings: BugsSettings) -> int:
+    """How many pairs are drawn for a finding: as many as should let its interval reach `settings.half_width` once the
+    screen has accepted what it did in the test, `settings.estimate_pairs` at most."""
+    count = count_of(one)
+    drawn = None if one.pairs is None else one.pairs.drawn
+    accepted = count.pairs / drawn if drawn else 1.0
+    needed = pairs_of_half_width(count, settings.half_width)
+    return min(ceil(needed / max(accepted, _LEAST_ACCEPTED)), settings.estimate_pairs)
+
+
+def described_cell(one: Finding, recipe: Recipe, settings: BugsSettings) -> DescribedCell | None:
+    """What draws a finding: its class and the words that its caption adds to the base.
+
+    None where the recipe lacks the class, and where the words that are read from the caption make another prompt.
+    """
+    cls = next((cls for cls in recipe.classes if cls.id == one.classes[0]), None)
+    if cls is None:
+        return None
+    base = base_prompt(recipe, settings)
+    description = Description(pieces_of(one.caption, spoken_base(base, cls), cls.name) or ())
+    return DescribedCell(cls.label, description) if description.prompt(base) == one.prompt else None

@@ -4,21 +4,32 @@ A base prompt has one `{class}`: "a photo of a {class}", "a realistic photograph
 says more is cut into pieces (Wiles 2022, section 3, has sentences alone): what takes the place of "a photo of", words
 before the class's name, phrases behind it, and whole sentences behind the base. Pieces that `pieces_of` read are read
 again from the prompt that they make.
+
+Shorter descriptions of the same failures are tried ("Caption refinement"), and all pieces of the *background* as one
+(Figure 5a: "the background is green" was found where snow is what fails), so that it is asked whether the place alone
+explains a failure. A phrase behind the class is of its background where it begins with a preposition of place and a
+noun phrase follows, or is a word such as "outdoors"; words such as "sitting" may stand before. A sentence is where it
+begins with "the background" or "in the background", or goes on so behind its first "is" ("it is walking in the snow").
+The head of the noun phrase must not name a time, light, weather, people, or what is of the picture itself: "at night",
+"in the rain" and "in focus" are no places. What stands before the class never is one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
-from counterfoil.mining.bugs.phrases import (
+from counterfoil.mining.captions import words_of
+from counterfoil.mining.methods.bugs.phrases import (
     DETERMINERS,
+    JOINING,
     REFUSED,
     article_for,
     before_noun,
     first_sentence,
+    grouped,
     listed,
     openings,
     opens_noun,
@@ -28,7 +39,8 @@ from counterfoil.mining.bugs.phrases import (
     tidy,
     words_of_text,
 )
-from counterfoil.mining.captions.wording import words_of
+from counterfoil.paired_stats import PairCount
+from counterfoil.stats import wilson_interval
 
 CLASS = "{class}"
 _ARTICLE = re.compile(r"\b(an?|the)\s+$", re.IGNORECASE)
@@ -292,3 +304,228 @@ def _without_end(words: str) -> str:
 
 def _with_article(words: str) -> str:
     return words if words.split()[0] in DETERMINERS else f"{article_for(words)} {words}"
+
+
+# Behind these, words belong to another phrase.
+_ENDS = listed("of to that which who is are was were has have it")
+
+
+class FailingPairs(Protocol):
+    """What counts of pairs say of one description: how many there are, and the share that fails."""
+
+    @property
+    def pairs(self) -> int: ...
+    @property
+    def rate(self) -> float: ...
+
+
+def shorter(description: Description) -> tuple[Description, ...]:
+    """What may say enough with fewer words, shortest first, each once; none for the base and for a single word.
+
+    Every single piece; the description without each piece; without each adjective, without all of a piece, and without
+    all. Adjectives are the words between a determiner and the last word of its phrase, "black and white" as one.
+    """
+    pieces = description.pieces
+    found = [(piece,) for piece in pieces] + [(*pieces[:at], *pieces[at + 1 :]) for at in range(len(pieces))]
+    for at, piece in enumerate(pieces):
+        found += [(*pieces[:at], one, *pieces[at + 1 :]) for one in (*_one_less(piece), _plainest(piece))]
+    found.append(tuple(_plainest(piece) for piece in pieces))
+    described = dict.fromkeys(Description(tuple(dict.fromkeys(one))) for one in found if one)
+    return tuple(sorted((one for one in described if one != description), key=lambda one: one.length))
+
+
+def shortest_kept(candidates: Sequence[tuple[Description, FailingPairs]], whole: FailingPairs) -> int | None:
+    """The place of the shortest candidate that fails no less often than the whole description, or None.
+
+    That is: its rate is not below the lower bound of the whole one's 95 % Wilson interval. Of equally short ones the
+    one with the higher rate, then the first. Without pairs of its own none is kept, nor where the whole has none.
+    """
+    kept = [at for at, (_, count) in enumerate(candidates) if keeps_up(count, whole)]
+    return min(kept, key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at), default=None)
+
+
+def keeps_up(count: FailingPairs, whole: FailingPairs) -> bool:
+    """Whether a description fails no less often than another: not below the lower bound of that one's Wilson interval.
+
+    Without pairs on either side nothing is known, and it does not.
+    """
+    if min(whole.pairs, count.pairs) < 1:
+        return False
+    return count.rate >= wilson_interval(round(whole.rate * whole.pairs), whole.pairs)[0]
+
+
+def _one_less(piece: Piece) -> Iterator[Piece]:
+    """The piece without each of its adjectives; of what stands before the class, none has one that is told apart."""
+    if piece.place != "after":
+        return
+    words = piece.words.removesuffix(".").split()
+    for low, high in _adjectives(words):
+        left = [*words[:low], *words[high:]]
+        # "an old wall" becomes "a wall"; a captioner that writes "a old wall" mends nothing.
+        if words[low - 1] in ("a", "an") and words[low - 1] == article_for(words[low]):
+            left[low - 1] = article_for(left[low])
+        yield replace(piece, words=" ".join(left) + "." * piece.sentence)
+
+
+def _plainest(piece: Piece) -> Piece:
+    while (plainer := next(_one_less(piece), None)) is not None:
+        piece = plainer
+    return piece
+
+
+def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """From and to where each adjective stands: between a determiner and the last word of its phrase."""
+    ends = {at for at in range(len(words)) if _ends(words, at)} | set(openings(words)) | {len(words)}
+    for determiner in (at for at, word in enumerate(words) if word in DETERMINERS):
+        at = determiner + 1
+        last = min(end for end in ends if end >= at) - 1
+        for group in grouped(words[at:last]):
+            while words[at] != group[0]:
+                at += 1
+            if group[-1] not in JOINING and group[-1] != "of":
+                yield at, at + len(group)
+            at += len(group)
+
+
+def _ends(words: Sequence[str], at: int) -> bool:
+    """Whether the phrase before this word is over."""
+    word, after = words[at], words[at + 1] if at + 1 < len(words) else None
+    if word in JOINING:
+        return after is None or after in DETERMINERS
+    return word in _ENDS or word in DETERMINERS or (at > 0 and words[at - 1].endswith(","))
+
+
+# Under which a finding's `about` tells of its background.
+BACKGROUND = "background"
+Explains = Literal["background", "rest", "either", "both"]
+_PLACES = listed(
+    "in on at by near against under beneath over beside besides behind underneath inside outside above below around "
+    "along across among amid amidst between into onto through upon within"
+)
+# Those that are a place without a noun: "a sandal outside".
+_ALONE = listed("inside outside indoors outdoors underwater nearby")
+_OF_SEVERAL = tuple(
+    tuple(words.split())
+    for words in ("in front of", "on top of", "next to", "close to", "adjacent to", "surrounded by")
+)
+_STANDING = listed(
+    "sitting standing lying laying hanging resting leaning floating flying walking running jumping swimming sleeping "
+    "posing playing placed parked"
+)
+_NO_PLACES = listed(
+    "night nighttime day daytime morning noon midday afternoon evening dusk dawn sunset sunrise twilight midnight "
+    "spring summer autumn fall winter time "
+    "light lights lighting sunlight sun sunshine daylight moonlight flash shade shadow shadows dark darkness "
+    "rain fog mist storm wind weather "
+    "person people man men woman women boy girl child children hand hands foot feet head "
+    "focus colour color colours colors black white style view frame picture photo photograph image foreground motion "
+    "detail quality resolution size shape angle distance camera"
+)
+_IS, _NOTHING_OF_ITS_OWN = listed("is are was were"), listed("there this that these those here")
+_PLACE_ENDS = _IS | listed("of to that which who has have it")
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundCounts:
+    """Pairs on new noise: the whole description, its background alone, and all but its background.
+
+    None where a part was not drawn. A description that is all background has no rest.
+    """
+
+    whole: PairCount
+    alone: PairCount | None
+    rest: PairCount | None
+
+    @property
+    def explains(self) -> Explains | None:
+        """What is enough for the failure: the `background`, the `rest`, `either`, or it takes `both`; None if unknown.
+
+        Enough is what keeps up with the whole (`keeps_up`). An absent rest is never enough.
+        """
+        counts = (self.alone, self.rest)
+        if not self.whole.pairs or any(one is None or not one.pairs for one in counts):
+            return None
+        alone, rest = (one is not None and keeps_up(one, self.whole) for one in counts)
+        return "either" if alone and rest else "background" if alone else "rest" if rest else "both"
+
+
+def is_background(piece: Piece) -> bool:
+    """Whether a piece of a description says where the class is, by the rule above."""
+    if piece.place != "after":
+        return False
+    words = piece.words.removesuffix(".").replace(",", "").split()
+    if not piece.sentence:
+        # "that is sitting on a floor"
+        return _begins_with_place(words[2:] if words[:1] in (["that"], ["which"]) and words[1:2] == ["is"] else words)
+    plain = [word for word in words if word not in DETERMINERS]
+    if plain[:1] == ["background"] or plain[:2] == ["in", "background"]:
+        return True
+    at = next((at for at, word in enumerate(words) if word in _IS), 0)
+    behind = words[at + 1 :]
+    if not at or words[0] in _NOTHING_OF_ITS_OWN or openings(behind)[:1] != [0]:
+        return False
+    return any(_begins_with_place(behind[low:]) for low in openings(behind))
+
+
+def background_of(description: Description) -> tuple[Piece, ...]:
+    """The pieces of a description that are its background, in its order."""
+    return tuple(piece for piece in description.pieces if is_background(piece))
+
+
+def parts_of(description: Description) -> tuple[Description, Description] | None:
+    """A description's background alone, and all but its background; None where either would be nothing."""
+    background = background_of(description)
+    rest = tuple(piece for piece in description.pieces if piece not in background)
+    return (Description(background), Description(rest)) if background and rest else None
+
+
+def tried_shorter(description: Description, most: int) -> tuple[Description, ...]:
+    """At most so many shorter descriptions, shortest first: its background and its rest, then the shortest others."""
+    parts = parts_of(description) or ()
+    every = dict.fromkeys((*shorter(description), *parts))
+    left = [one for one in every if one not in parts][: max(most - len(parts), 0)]
+    return tuple(sorted((one for one in every if one in parts or one in left), key=lambda one: one.length))
+
+
+def told_background(description: Description, counts: BackgroundCounts | None = None) -> dict[str, Any]:
+    """What a finding's `about` says of its background, as JSON takes it; nothing where it has none."""
+    words = [piece.words.removesuffix(".") for piece in background_of(description)]
+    if not words:
+        return {}
+    told: dict[str, Any] = {"words": words, "all": len(words) == len(description.pieces)}
+    if counts is not None:
+        parts = {"whole": counts.whole, "alone": counts.alone, "rest": counts.rest}
+        told |= {name: count.told() for name, count in parts.items() if count is not None and count.pairs}
+        told |= {} if counts.explains is None else {"explains": counts.explains}
+    return {BACKGROUND: told}
+
+
+def counts_of_background(
+    label: int, description: Description, drawn: Mapping[tuple[int, Description], PairCount]
+) -> BackgroundCounts | None:
+    """The counts of a description's background among those of a class and a description, all on the same new noise.
+
+    None where it has no background beside a rest, or was not drawn itself.
+    """
+    parts, whole = parts_of(description), drawn.get((label, description))
+    if parts is None or whole is None:
+        return None
+    alone, rest = (drawn.get((label, part)) for part in parts)
+    return BackgroundCounts(whole, alone, rest)
+
+
+def _begins_with_place(words: Sequence[str]) -> bool:
+    at = 0
+    while at < len(words) and words[at] in _STANDING:
+        at += 1
+    several = next((one for one in _OF_SEVERAL if tuple(words[at : at + len(one)]) == one), None)
+    if several is None and words[at : at + 1] and words[at] not in _PLACES | _ALONE:
+        return False
+    noun = list(words[at + (1 if several is None else len(several)) :])
+    while noun and noun[0] in DETERMINERS:
+        noun.pop(0)
+    # Its head is the last word before another phrase: "side" of "the red side of the road".
+    end = next((place for place, word in enumerate(noun) if word in _PLACE_ENDS or opens_noun(word)), len(noun))
+    if not noun[:end]:
+        return several is None and at < len(words) and words[at] in _ALONE
+    return noun[end - 1] not in _NO_PLACES and (words[at] in _PLACES or several is not None)

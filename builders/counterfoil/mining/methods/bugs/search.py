@@ -13,20 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
-from counterfoil.mining.bugs.background import BackgroundCounts, counts_of_background, tried_shorter
-from counterfoil.mining.bugs.clusters import cluster_failures
-from counterfoil.mining.bugs.descriptions import Description
-from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, RoundAsked
-from counterfoil.mining.bugs.shortening import shortest_kept
-from counterfoil.mining.bugs.trials import (
+from counterfoil.mining.findings_layer import slugs
+from counterfoil.mining.methods.bugs.describing import Described, FailureCluster, cluster_failures
+from counterfoil.mining.methods.bugs.descriptions import (
+    BackgroundCounts,
+    Description,
+    counts_of_background,
+    shortest_kept,
+    tried_shorter,
+)
+from counterfoil.mining.methods.bugs.trials import (
     Budget,
     BugHypothesis,
+    DescribedCell,
+    Draw,
+    DrawnRound,
+    RoundAsked,
     Trial,
     carry_to_test,
     confirmed_among,
     refuse_small_budget,
 )
-from counterfoil.mining.shift_names import slugs
 from counterfoil.paired_stats import PairCount, most_pairs_to_decide
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import StoppedRate, clopper_pearson, stopped_rate
@@ -49,29 +56,6 @@ class FailedImages:
     labels: NDArray[np.int64]
     failed: NDArray[np.bool_]
     answers: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class FailureCluster:
-    """Failures of one class that were answered alike and look alike: keys, most central first; the answered output.
-
-    right: keys of images of the class that were answered right.
-    """
-
-    label: int
-    keys: tuple[str, ...]
-    answered: int
-    right: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """What a captioner made of a cluster: a description, or why there is none."""
-
-    description: Description | None
-    reason: str | None = None
-    captions: tuple[str, ...] = ()
-    log_likelihood: float | None = None
 
 
 # Features (n, width), unit vectors, of images by key.
@@ -101,22 +85,11 @@ class BugSearch:
 
     baseline: tuple[ClassBaseline, ...]
     rounds: tuple[DrawnRound, ...]
-    tested: tuple[Trial, ...]
-    confirmed: frozenset[str]
-    shortened_to: Mapping[str, str]
-    estimates: Mapping[str, StoppedRate]
+    tested: tuple[Trial, ...] = ()
+    confirmed: frozenset[str] = frozenset()
+    shortened_to: Mapping[str, str] = field(default_factory=dict)
+    estimates: Mapping[str, StoppedRate] = field(default_factory=dict)
     undescribed: tuple[tuple[FailureCluster, str], ...] = ()
-    drawn_again: Mapping[str, PairCount] = field(default_factory=dict)
-    backgrounds: Mapping[str, BackgroundCounts] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Shortened:
-    """All that is tested, and what was drawn for shorter words; `stands`: name → the shorter one for it."""
-
-    tested: list[Trial]
-    rounds: tuple[DrawnRound, ...] = ()
-    stands: Mapping[str, str] = field(default_factory=dict)
     drawn_again: Mapping[str, PairCount] = field(default_factory=dict)
     backgrounds: Mapping[str, BackgroundCounts] = field(default_factory=dict)
 
@@ -151,42 +124,28 @@ def search_bugs(
     baseline = tuple(looked)
     told = describe(clusters)
     hypotheses = _hypotheses(clusters, told, class_names)
-    undescribed = _undescribed(clusters, told, hypotheses)
-    rounds = [base]
+    undescribed = tuple(_undescribed(clusters, told, hypotheses))
+    search = BugSearch(baseline, (base,), undescribed=undescribed)
     if not hypotheses:
-        return BugSearch(baseline, tuple(rounds), (), frozenset(), {}, {}, tuple(undescribed))
+        return search
     family = len(hypotheses) * (1 + (_MOST_SHORTER if settings.shorten else 0))
     refuse_small_budget(len(hypotheses), mine, settings)
     trials = carry_to_test(hypotheses, draw, budget, mine, settings, family=family)
-    rounds += trials.rounds
-    shortened = _Shortened(list(trials.tested))
+    search = replace(search, rounds=(base, *trials.rounds), tested=trials.tested)
     if settings.shorten:
-        budget = _left(rounds, settings)
-        shortened = _shortened(shortened.tested, class_names, draw, budget, mine, settings, family=family)
-        rounds += shortened.rounds
-    tested = shortened.tested
-    confirmed = confirmed_names(tested, mine)
-    shortened_to = {name: short for name, short in shortened.stands.items() if {name, short} <= confirmed}
-    estimates: dict[str, StoppedRate] = {}
+        search = _shortened(search, class_names, draw, mine, settings, family=family)
+    confirmed = confirmed_names(search.tested, mine)
+    shortened_to = {name: short for name, short in search.shortened_to.items() if {name, short} <= confirmed}
+    rounds, estimates = list(search.rounds), dict[str, StoppedRate]()
     if settings.until is not None:
-        standing = [one for one in tested if one.hypothesis.name in confirmed - shortened_to.keys()]
+        standing = [one for one in search.tested if one.hypothesis.name in confirmed - shortened_to.keys()]
         for one in standing:
             drawn = _estimated(one, draw, _left(rounds, settings), settings)
             if drawn is not None:
                 rounds.append(drawn)
                 name = one.hypothesis.name
                 estimates[name] = stopped_rate(drawn.failed[drawn.of(one.hypothesis.label, name)], settings.until)
-    return BugSearch(
-        baseline,
-        tuple(rounds),
-        tuple(tested),
-        confirmed,
-        shortened_to,
-        estimates,
-        tuple(undescribed),
-        shortened.drawn_again,
-        shortened.backgrounds,
-    )
+    return replace(search, rounds=tuple(rounds), confirmed=confirmed, shortened_to=shortened_to, estimates=estimates)
 
 
 def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> None:
@@ -301,15 +260,8 @@ def _undescribed(
 
 
 def _shortened(
-    tested: list[Trial],
-    class_names: Sequence[str],
-    draw: Draw,
-    budget: Budget,
-    mine: Mine,
-    settings: BugsSettings,
-    *,
-    family: int,
-) -> _Shortened:
+    search: BugSearch, class_names: Sequence[str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
+) -> BugSearch:
     """Shorter words, on noise of their own; of what is confirmed, its background and its rest are among them.
 
     A shorter description is a hypothesis of its own, with words that were fixed before its images were drawn. What was
@@ -317,6 +269,7 @@ def _shortened(
     they looked well. Of what is not confirmed, each piece is tried by itself: "green" may rescue as often as "in the
     snow" fails. Nothing longer stands back for it.
     """
+    tested = search.tested
     names = [one.hypothesis.name for one in tested]
     known = {(one.hypothesis.label, one.hypothesis.description): one.hypothesis for one in tested}
     tried: dict[str, list[str]] = {}
@@ -352,7 +305,8 @@ def _shortened(
             of_fewer_words(whole, Description((piece,)))
     asked = [*repeated.values(), *fresh.values()]
     if not asked:
-        return _Shortened(tested)
+        return search
+    budget = _left(search.rounds, settings)
     trials = carry_to_test(asked, draw, budget, mine, settings, family=family, purpose="shorten")
     again, new = dict(zip(repeated, trials.tested, strict=False)), trials.tested[len(repeated) :]
     state = {one.hypothesis.name: one.state for one in (*tested, *new)}
@@ -370,9 +324,19 @@ def _shortened(
         longer = [each for each in candidates if described[each].length > described[best].length]
         stands |= {each: best for each in (name, *longer) if each not in stands}
     drawn = {(one.label, one.description): count[one.name] for one in known.values() if one.name in count}
-    backgrounds = {one.name: found for one in known.values() if (found := counts_of_background(one, drawn)) is not None}
-    again_counts = {name: one.count for name, one in again.items()}
-    return _Shortened([*tested, *new], trials.rounds, stands, again_counts, backgrounds)
+    backgrounds = {
+        one.name: found
+        for one in known.values()
+        if (found := counts_of_background(one.label, one.description, drawn)) is not None
+    }
+    return replace(
+        search,
+        rounds=(*search.rounds, *trials.rounds),
+        tested=(*tested, *new),
+        shortened_to=stands,
+        drawn_again={name: one.count for name, one in again.items()},
+        backgrounds=backgrounds,
+    )
 
 
 def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> DrawnRound | None:

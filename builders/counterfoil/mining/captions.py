@@ -1,0 +1,477 @@
+"""Candidate captions of classes: grammars that make them, all of them once, and what they add in plain words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError, model_validator
+
+from counterfoil.errors import UserError
+from counterfoil.models.names import refuse_elsewhere
+from counterfoil.recipe.checks import RecipePath, RecipeProblem
+from counterfoil.recipe.layering import bundled_folder, text_of
+from counterfoil.recipe.names import did_you_mean, is_local
+from counterfoil.recipe.problems import problem_lines, shown_path
+from counterfoil.recipe.prompts import ABOUT_CLASS, RecipeClass
+from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin, read_yaml
+from counterfoil.regular_files import named_path
+from counterfoil.section import Section, refuse
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def read_words(source: str | Path, kind: str, expected: str) -> LocatedMapping:
+    """The mapping of a bundled name or a path; a plain list is that of the key `kind`.
+
+    `kind` is also the folder of bundled ones (`captions`); `expected` says what a file should hold. In a text file each
+    line is an item; empty lines, and those that begin with `#`, are none. UserError for what cannot be read.
+    """
+    path = _found(source, kind)
+    shown, text = str(path), text_of(path)
+    raw = _lines(text, shown) if path.suffix == ".txt" else read_yaml(text, shown)
+    if isinstance(raw, LocatedList):
+        raw = LocatedMapping({kind: raw}, {kind: Origin(shown)})
+    if not isinstance(raw, LocatedMapping):
+        raise UserError(f"{shown}: found neither keys nor a list, expected {expected}")
+    return raw
+
+
+def with_tuples(value: Any) -> Any:
+    """Lists as tuples, which strict validation wants for fields that are tuples."""
+    if isinstance(value, Mapping):
+        return {key: with_tuples(item) for key, item in value.items()}
+    return tuple(with_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _found(source: str | Path, kind: str) -> Path:
+    known = {path.stem: path for path in sorted((bundled_folder() / kind).glob("*.yaml"))}
+    if not isinstance(source, str) or not _BARE.fullmatch(source):
+        if isinstance(source, str) and not is_local(source):
+            raise UserError(
+                f"{kind}: '{source[:200]}' is neither a bundled name nor a path",
+                f"Bundled {kind}: {', '.join(known)}. A file is named by its path, as in ./{source[:100]}.",
+            )
+        refuse_elsewhere(str(source), kind)
+        return named_path(source)
+    if source not in known:
+        hint = f"Bundled {kind}: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
+        raise UserError(f"no bundled {kind} are called '{source}'{did_you_mean(source, known)}", hint=hint)
+    return known[source]
+
+
+def _lines(text: str, place: str) -> LocatedList:
+    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
+    told = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    return LocatedList([line for _, line in told], [Origin(place, number) for number, _ in told])
+
+
+NOUN, CLASS = "noun", "class"
+PARTS = {"adjective": "adjectives", "preposition": "prepositions"}
+
+"""What a template combines, and the keys that list it."""
+
+ABOUT = (NOUN, CLASS, "category", "parent")
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+# CLIP's text encoders read 77 tokens; what is longer is no caption.
+LONGEST_CAPTION = 500
+
+
+def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Every problem as (path in the file, message)."""
+    by_name = {name: own for name, own in _mapping(grammar.get("by_name")).items() if isinstance(own, Mapping)}
+    places: list[tuple[RecipePath, Mapping[str, Any]]] = [((), grammar)]
+    places += [(("by_name", name), own) for name, own in by_name.items()]
+    yield from _templates(grammar)
+    for path, words in places:
+        yield from _captions(path, words)
+        for key in PARTS.values():
+            yield from _words(path, words, key)
+    for name, nouns in _mapping(grammar.get("hyponyms")).items():
+        yield from _words(("hyponyms",), {name: nouns}, name)
+        if isinstance(nouns, Sequence) and not nouns:
+            yield ("hyponyms", name), "found an empty list, expected at least one noun"
+    yield from _unused_parts(grammar, places)
+    yield from _not_covered(grammar, by_name)
+    if not grammar.get("templates") and not any(words.get("captions") for _, words in places):
+        yield (), "found no captions, expected `templates` or `captions`"
+
+
+def _templates(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    for index, template in _texts(grammar.get("templates")):
+        path = ("templates", index)
+        yield from ((path, problem) for problem in _text_problems(template, (*PARTS, *ABOUT)))
+        if not {NOUN, CLASS} & set(PLACEHOLDER.findall(template)):
+            yield path, f"found '{template[:80]}', expected '{{{NOUN}}}' or '{{{CLASS}}}' somewhere in it"
+
+
+def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    for index, caption in _texts(words.get("captions")):
+        yield from (((*path, "captions", index), problem) for problem in _text_problems(caption, ABOUT))
+    if isinstance(words.get("reference"), str):
+        yield from (((*path, "reference"), problem) for problem in _text_problems(words["reference"], ABOUT))
+
+
+def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
+    """Adjectives, prepositions and nouns are plain words, each once."""
+    seen: set[str] = set()
+    for index, word in _texts(words.get(key)):
+        here = (*path, key, index)
+        yield from ((here, problem) for problem in _text_problems(word, ()))
+        if word in seen:
+            yield here, f"found '{word[:80]}' again, expected each once"
+        seen.add(word)
+
+
+def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
+    shown = text if len(text) <= 80 else f"{text[:77]}…"
+    if not text.strip():
+        yield "found empty text, expected words (null, without quotes, stands for none)"
+    elif not all(character.isprintable() or character.isspace() for character in text):
+        yield f"found {shown!r}, expected text that can be printed"
+    if len(text) > LONGEST_CAPTION:
+        yield f"found '{shown}' of {len(text):,} characters, expected at most {LONGEST_CAPTION}"
+    listed = ", ".join(f"'{{{name}}}'" for name in placeholders)
+    for name in dict.fromkeys(PLACEHOLDER.findall(text)):
+        if name not in placeholders:
+            expected = f"expected {listed}" if placeholders else "expected plain words"
+            yield f"unknown placeholder '{{{name[:40]}}}' in '{shown}', {expected}{did_you_mean(name, placeholders)}"
+    if re.search(r"[{}]", PLACEHOLDER.sub("", text)):
+        yield f"a lone brace in '{shown}'; braces stand around placeholders alone"
+
+
+def _unused_parts(
+    grammar: Mapping[str, Any], places: Sequence[tuple[RecipePath, Mapping[str, Any]]]
+) -> Iterator[RecipeProblem]:
+    """Words that no template asks for: they would be left out without a word."""
+    used = {name for _, text in _texts(grammar.get("templates")) for name in PLACEHOLDER.findall(text)}
+    for part, key in PARTS.items():
+        for path, words in places:
+            if part not in used and any(word for word in _sequence(words.get(key))):
+                yield (*path, key), f"no template has '{{{part}}}'; expected one that does, or no {key}"
+
+
+def _not_covered(grammar: Mapping[str, Any], by_name: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    covers = [name for _, name in _texts(grammar.get("covers"))]
+    for name in by_name:
+        if covers and name not in covers:
+            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
+
+
+def _texts(value: Any) -> Iterator[tuple[int, str]]:
+    return ((index, item) for index, item in enumerate(_sequence(value)) if isinstance(item, str))
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+CaptionNoun = Literal["class", "category", "hyponyms"]
+MOST_CAPTIONS = 20_000
+
+"""Of one class. CIFAR-Extended's largest class has 15,840."""
+
+_FOLDER = "captions"
+ANY = "any"
+
+"""The bundled grammar for classes of any names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCaptions:
+    """A class's reference caption, which says the class alone, and its candidates, which say more; each once."""
+
+    reference: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a class has no captions by a grammar, and what to do about it."""
+
+    reason: str
+    advice: str
+
+
+class WordsOfClass(Section):
+    """What a grammar says of the classes of one name or category, beside what it says of all."""
+
+    adjectives: tuple[str | None, ...] = Field(default=(), description="Adjectives beside those of all classes.")
+    prepositions: tuple[str | None, ...] = Field(default=(), description="Prepositions beside those of all classes.")
+    captions: tuple[str, ...] = Field(default=(), description="Whole captions beside those of all classes.")
+    reference: str | None = Field(default=None, description="The reference caption of these classes.")
+
+
+class CaptionGrammar(Section):
+    """Which captions are candidates to say what is hard, or easy, about a class."""
+
+    about: str | None = Field(default=None, description="Where the words come from, for people.")
+    covers: tuple[str, ...] = Field(
+        default=(),
+        description="The names and categories of classes that the grammar was written for; a recipe may have a part of"
+        " them. Without it, every name in `by_name` must be of a class of the recipe.",
+    )
+    reference: str = Field(
+        default="a photo of a {noun}",
+        description="The caption that says the class alone; `{noun}` is its name or category, never a hyponym.",
+    )
+    templates: tuple[str, ...] = Field(
+        default=(),
+        description="Captions with `{noun}` (or `{class}`), and perhaps `{adjective}`, `{preposition}`, `{category}`"
+        " and `{parent}`, filled in every combination; an empty part leaves no space.",
+    )
+    adjectives: tuple[str | None, ...] = Field(default=(None,), description="What `{adjective}` may be; null is none.")
+    prepositions: tuple[str | None, ...] = Field(
+        default=(None,), description="What `{preposition}` may be; null is none."
+    )
+    captions: tuple[str, ...] = Field(
+        default=(),
+        description="Whole captions, beside templates or in place of them, perhaps with `{noun}`, `{class}`,"
+        " `{category}` or `{parent}`.",
+    )
+    by_name: dict[str, WordsOfClass] = Field(
+        default_factory=dict,
+        description="More words for some classes, by their name or their category; a class has the words of both.",
+    )
+    hyponyms: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="By class name, what `{noun}` may be with `noun: hyponyms`."
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> CaptionGrammar:
+        problems = [f"{shown_path(path)}: {problem}" for path, problem in grammar_problems(self.model_dump())]
+        refuse("; ".join(problems) or None)
+        return self
+
+    def with_hyponyms(self, hyponyms: Mapping[str, Sequence[str]]) -> CaptionGrammar:
+        """The same grammar with other hyponyms, by class name. ValidationError for what are no words."""
+        nouns = {name: tuple(words) for name, words in hyponyms.items()}
+        return type(self).model_validate(self.model_dump() | {"hyponyms": nouns}, strict=True)
+
+    def of(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions:
+        """The captions of a class, the reference not among the candidates. UserError with every reason against it."""
+        found = self.captions_or_misfits(cls, noun)
+        if isinstance(found, ClassCaptions):
+            return found
+        problems = [f"captions: class '{cls.name}' {misfit.reason}" for misfit in found]
+        raise UserError(problems, hint=" ".join(dict.fromkeys(misfit.advice for misfit in found)))
+
+    def captions_or_misfits(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions | list[Misfit]:
+        """The captions of a class, or every reason why it has none: many classes are told together (`gather`)."""
+        own = self._own(cls)
+        texts = (*self.templates, *self.captions, *(text for words in own for text in words.captions))
+        # What is said of its name goes before what is said of its category, and that before what is said of all.
+        reference = [self.reference, *(words.reference for words in own if words.reference is not None)][-1]
+        fillings: dict[str, Sequence[str | None]] = {"class": (cls.name,), NOUN: self._nouns(cls, noun)}
+        fillings |= {word: (getattr(cls, word),) for word in ABOUT_CLASS}
+        for part, key in PARTS.items():
+            words = [*getattr(self, key), *(word for ours in own for word in getattr(ours, key))]
+            fillings[part] = tuple(dict.fromkeys(words)) or (None,)
+        misfits = list(self._missing(cls, noun, (*texts, reference)))
+        count = sum(prod(len(fillings[name]) for name in set(PLACEHOLDER.findall(text))) for text in texts)
+        if count > MOST_CAPTIONS:
+            reason = f"has {count:,} captions, expected at most {MOST_CAPTIONS:,}"
+            misfits.append(Misfit(reason, "Leave out some adjectives, prepositions or hyponyms."))
+        if misfits:
+            return misfits
+        called = cls.category if noun == "category" else cls.name
+        (said,) = _filled(reference, fillings | {NOUN: (called,)})
+        found = dict.fromkeys(text for template in texts for text in _filled(template, fillings))
+        found.pop(said, None)
+        if not found:
+            advice = "Give the grammar `templates` with more words, or `captions`."
+            return [Misfit(f"has no caption beside its reference '{said}'", advice)]
+        return ClassCaptions(said, tuple(found))
+
+    def _nouns(self, cls: RecipeClass, noun: CaptionNoun) -> tuple[str, ...]:
+        if noun == "hyponyms":
+            return self.hyponyms.get(cls.name, ())
+        called = cls.category if noun == "category" else cls.name
+        return () if called is None else (called,)
+
+    def _missing(self, cls: RecipeClass, noun: CaptionNoun, texts: Sequence[str]) -> Iterator[Misfit]:
+        """What captions would say of a class, and nobody has told."""
+        if noun == "hyponyms" and not self._nouns(cls, noun):
+            advice = "List them under `hyponyms` in the grammar, or say noun: class."
+            yield Misfit(f"has no hyponyms{did_you_mean(cls.name, self.hyponyms)}", advice)
+        for word in ABOUT_CLASS:
+            if getattr(cls, word) is None and noun == word:
+                yield Misfit(f"has no {word}", f"Give it a `{word}` in the recipe, or say noun: class.")
+            elif getattr(cls, word) is None and any(f"{{{word}}}" in text for text in texts):
+                advice = f"Give it a `{word}` in the recipe, or take {{{word}}} out of the captions."
+                yield Misfit(f"has no {word}", advice)
+
+    def _own(self, cls: RecipeClass) -> list[WordsOfClass]:
+        names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
+        return [self.by_name[name] for name in names if name in self.by_name]
+
+
+def bundled_captions() -> tuple[str, ...]:
+    """The names of the bundled grammars, sorted."""
+    return tuple(sorted(path.stem for path in (bundled_folder() / _FOLDER).glob("*.yaml")))
+
+
+def load_captions(source: str | Path) -> CaptionGrammar:
+    """The grammar of a bundled name (`imagenet`), of a YAML file, or of a list of captions (YAML, or .txt).
+
+    In a text file each line is a caption; empty lines, and those that begin with `#`, are none. Raises UserError with
+    every problem, each with its file and line.
+    """
+    raw = read_words(source, _FOLDER, "a caption grammar or a list of captions")
+    try:
+        return CaptionGrammar.model_validate(with_tuples(raw), strict=True)
+    except ValidationError as error:
+        problems = problem_lines(CaptionGrammar, raw, error, across=grammar_problems)
+        hint = f"A grammar to start from: {bundled_folder() / _FOLDER / 'wardrobe.yaml'}"
+        raise UserError(problems, hint) from error
+
+
+def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
+    """The template with every combination of what its placeholders may be. What is filled in is never a template."""
+    names = tuple(dict.fromkeys(PLACEHOLDER.findall(template)))
+    for words in product(*(fillings[name] for name in names)):
+        chosen = dict(zip(names, words, strict=True))
+        text = PLACEHOLDER.sub(lambda found, chosen=chosen: chosen[found[1]] or "", template)
+        yield " ".join(text.split())
+
+
+MOST_TEXTS = 500_000
+
+"""Of all classes together: an hour of a text encoder of ViT-B/32 on a CPU."""
+
+_MOST_PROBLEMS = 20
+_MOST_NAMED = 5
+Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[NDArray[np.int64], ...]]
+
+
+def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun) -> Gathered:
+    """Texts, references and candidates, as `mining.method.Captions` holds them.
+
+    Texts stand in the order in which the classes come to them, a class's reference before its candidates. References
+    are rows of texts, by label; candidates int64 [m], by label, in the grammar's order. UserError with every class that
+    has no captions and every name of the grammar that is of no class.
+    """
+    problems = list(_names_of_no_class(grammar, classes))
+    hints: dict[str, None] = {}
+    together: dict[Misfit, list[str]] = {}
+    rows: dict[str, int] = {}
+    references, candidates = [], []
+    for cls in classes:
+        found = grammar.captions_or_misfits(cls, noun)
+        if not isinstance(found, ClassCaptions):
+            for misfit in found:
+                together.setdefault(misfit, []).append(cls.name)
+            continue
+        references.append(rows.setdefault(found.reference, len(rows)))
+        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in found.texts], dtype=np.int64))
+        if len(rows) > MOST_TEXTS:
+            reached = f"class '{cls.name}', {len(references)} of {len(classes)}"
+            reason = f"captions: more than {MOST_TEXTS:,} in all by {reached}"
+            raise UserError(reason, hint="Say noun: category, or leave out adjectives, prepositions or hyponyms.")
+    for misfit, names in together.items():
+        problems.append(f"captions: {_classes_named(names)} {misfit.reason}")
+        hints[misfit.advice] = None
+    if problems:
+        more = [f"… and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
+        raise UserError([*problems[:_MOST_PROBLEMS], *more], hint=" ".join(hints) or None)
+    return tuple(rows), tuple(references), tuple(candidates)
+
+
+def _names_of_no_class(grammar: CaptionGrammar, classes: Sequence[RecipeClass]) -> Iterator[str]:
+    """Names that the grammar has words for, but no class; one that says what it covers has been compared with that."""
+    if grammar.covers:
+        return
+    known = {name: None for cls in classes for name in (cls.name, cls.category) if name is not None}
+    unknown = [name for name in grammar.by_name if name not in known]
+    for position, name in enumerate(unknown):
+        # Looking for the nearest of thousands takes long; nobody reads thousands of suggestions.
+        close = did_you_mean(name, known) if position < _MOST_PROBLEMS else ""
+        yield f"captions: by_name.{name[:80]}: expected the name or the category of a class of the recipe{close}"
+
+
+def _classes_named(names: Sequence[str]) -> str:
+    """`class 'cat'`, or `7 classes ('cat', 'dog', … and 2 more)`."""
+    if len(names) == 1:
+        return f"class '{names[0]}'"
+    listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
+    more = f", … and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"each of {len(names):,} classes ({listed}{more})"
+
+
+_LEAD = re.compile(r"^(?:(?:an? )?(?:photo|photograph|picture|image)(?: of(?= )|$) ?)?(?:(?:an?|the) )?", re.IGNORECASE)
+_COMPANION_BEFORE = re.compile(r"(?:an? )?(.+) and an?")
+_COMPANION_AFTER = re.compile(r"and (an? .+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """What stands before the noun and after it; `adjective` may end with "of" ("group of")."""
+
+    adjective: str
+    after: str
+
+
+def words_of(class_name: str, caption: str, reference: str, role: Literal["hard", "far_from"]) -> str:
+    """The set of images that a caption means within a class, in plain words.
+
+    hard: those like the caption ("checked coat", "sandal on the beach"). far_from: those least like it ("coat, not
+    checked", "sandal not on the beach"). The class's name stands where the caption has the reference's noun, which
+    may be a category; a caption with another noun, such as a hyponym, is told whole ("kob inside (deer)").
+    """
+    subject, noun = _subject(caption), _subject(reference)
+    added = _added(subject, noun) or _added(subject, class_name)
+    if added is None:
+        return f"{subject} ({class_name})" if role == "hard" else f"{class_name}, not {_article(subject)} {subject}"
+    adjective, after = added.adjective, added.after
+    if role == "hard":
+        return " ".join(part for part in (adjective, class_name, after) if part)
+    if adjective:
+        if adjective.endswith(" of"):
+            return " ".join(part for part in (f"{class_name}, not a {adjective} {class_name}", after) if part)
+        if after:
+            return f"{class_name}, not {_article(adjective)} {adjective} one {after}"
+        return f"{class_name}, not {adjective}"
+    if after.startswith("with "):
+        return f"{class_name} without {after.removeprefix('with ')}"
+    return f"{class_name} not {after}" if after else class_name
+
+
+def _subject(caption: str) -> str:
+    """The caption without "a photo of a"."""
+    text = " ".join(caption.split())
+    return _LEAD.sub("", text, count=1)
+
+
+def _added(subject: str, noun: str) -> _Added | None:
+    """What stands around the noun; None where the subject does not have it, or there is none."""
+    words, sought = subject.split(), noun.split()
+    start = _place_of(sought, words)
+    if start is None:
+        return None
+    before, after = " ".join(words[:start]), " ".join(words[start + len(sought) :])
+    if companion := _COMPANION_BEFORE.fullmatch(before):
+        before, after = "", f"with {_article(companion[1])} {companion[1]} {after}".strip()
+    elif companion := _COMPANION_AFTER.fullmatch(after):
+        after = f"with {companion[1]}"
+    return _Added(before, after)
+
+
+def _place_of(sought: Sequence[str], words: Sequence[str]) -> int | None:
+    folded, like = [word.casefold() for word in words], [word.casefold() for word in sought]
+    places = range(len(folded) - len(like) + 1) if like else ()
+    return next((place for place in places if folded[place : place + len(like)] == like), None)
+
+
+def _article(words: str) -> str:
+    return "an" if words[:1].lower() in "aeiou" else "a"

@@ -1,0 +1,327 @@
+"""From failures to words: clusters of what may have one cause, and the description that a captioner makes of each.
+
+Wiles 2022, section 3, "Optional clustering failure cases": as few clusters as keep causes apart, by the wrong answer,
+then by features. The number of parts of one answer's failures is chosen by the data: k-means splits any cloud, so its
+silhouette for k parts counts by how far it is above that of Gaussian clouds with the same covariance, which have one
+part. "Failure case captioning": captions of a cluster's images are cut into pieces, and each step adds the piece that
+makes the whole caption most likely for them. A longer caption is less likely whatever it says, so likelihoods are per
+token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from counterfoil.captioning import caption_images, likelihoods_of
+from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece, pieces_of
+from counterfoil.mining.methods.bugs.trials import base_prompt, spoken_base
+from counterfoil.models.captioners import Captioner, CaptionExample
+from counterfoil.progress import report
+from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
+from counterfoil.sources import LabelledImages
+from counterfoil.user_cache import user_cache
+
+MOST_PARTS = 6
+# Features of which parts are made, the principal ones: in more, noise hides what parts there are.
+PRINCIPAL = 16
+# How far a silhouette has to be above its references. In the lab's CLIP, sandals on three grounds are about .08 above
+# them, 10 on snow among 60 on a beach .14; of Gaussian clouds of 80 rows, none of 40 was split.
+LEAST_ABOVE = 0.06
+REFERENCES = 5
+STARTS = 3
+# The number of parts is chosen on no more rows than these: silhouettes take their square.
+MOST_ROWS = 500
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cluster:
+    """Failures that may have one cause.
+
+    rows: (m,) int64, places in what was clustered, most central first. answered: the answer that most of them got; all
+    of them, but where the answer of each was too rare to be a cluster of its own.
+    """
+
+    rows: NDArray[np.int64]
+    answered: int
+
+
+def cluster_failures(
+    features: NDArray[np.floating], answers: NDArray[np.integer], *, most: int, least: int, seed: int
+) -> list[Cluster]:
+    """At most `most` clusters of `least` rows or more, largest first, of one class's n failures.
+
+    features: (n, width) unit vectors. answers: (n,), what each was taken for. Rows of one answer are split by features;
+    a part that is too small joins the nearest of that answer. Rows of answers with fewer than `least` rows are put
+    together and split likewise, since a cause may lead to many answers; where even they are too few, they are dropped.
+    Equal arguments give equal clusters. ValueError for arrays that do not fit each other, features that are not finite,
+    and numbers below 1.
+    """
+    features, answers = np.asarray(features, dtype=np.float64), np.asarray(answers)
+    if features.ndim != 2 or answers.shape != features.shape[:1]:
+        raise ValueError(f"expected one answer for each row of features, found {answers.shape} and {features.shape}")
+    if not np.isfinite(features).all():
+        raise ValueError("features are not all finite")
+    if most < 1 or least < 1:
+        raise ValueError("expected 1 cluster or more, and 1 row or more in each")
+    found: list[Cluster] = []
+    for rows in _by_answer(answers, least):
+        for part in _split(features[rows], least, seed):
+            found.append(_cluster(rows[part], features, answers))
+    found.sort(key=lambda cluster: (-len(cluster.rows), cluster.answered, int(cluster.rows.min())))
+    return found[:most]
+
+
+def _by_answer(answers: NDArray[np.integer], least: int) -> Iterator[NDArray[np.int64]]:
+    """Rows of each answer that has enough of them, then those of all others, if these are enough."""
+    values, places, counts = np.unique(answers, return_inverse=True, return_counts=True)
+    for place in range(len(values)):
+        if counts[place] >= least:
+            yield np.flatnonzero(places == place)
+    rare = np.flatnonzero(counts[places] < least)
+    if len(rare) >= least:
+        yield rare
+
+
+def _cluster(rows: NDArray[np.int64], features: _Floats, answers: NDArray[np.integer]) -> Cluster:
+    centrality = features[rows] @ features[rows].mean(axis=0)
+    values, counts = np.unique(answers[rows], return_counts=True)
+    return Cluster(rows[np.argsort(-centrality, kind="stable")], int(values[counts.argmax()]))
+
+
+def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
+    """Places of each part; all in one where no number of parts is good."""
+    whole = np.arange(len(features), dtype=np.int64)
+    points, spread = _principal(features)
+    rng = np.random.default_rng(seed)
+    # Rows that differ by rounding alone have no parts.
+    if len(whole) < 2 * least or len(whole) < 3 or not spread.size:
+        return [whole]
+    sampled = points[np.sort(rng.permutation(len(points))[:MOST_ROWS])]
+    fewest = max(1, least * len(sampled) // len(points))
+    distinct = len(np.unique(sampled.round(6), axis=0))
+    best, parts = LEAST_ABOVE, 1
+    # A silhouette needs fewer parts than rows.
+    for number in range(2, min(MOST_PARTS, len(whole) // least, distinct, len(sampled) - 1) + 1):
+        clouds = [rng.standard_normal(sampled.shape) * spread for _ in range(REFERENCES)]
+        reference = float(np.mean([_silhouette(cloud, number, fewest, seed) for cloud in clouds]))
+        above = _silhouette(sampled, number, fewest, seed) - reference
+        if above >= best:
+            best, parts = above, number
+    labels = _labels(points, parts, least, seed)
+    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+
+
+def _principal(features: _Floats) -> tuple[_Floats, _Floats]:
+    """(n, k) principal parts, k at most `PRINCIPAL`, and (k,) their standard deviations."""
+    centred = features - features.mean(axis=0)
+    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    kept = int((singular[:PRINCIPAL] > 1e-6 * np.sqrt(len(features))).sum())
+    return left[:, :kept] * singular[:kept], singular[:kept] / np.sqrt(max(len(features) - 1, 1))
+
+
+def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
+    """The silhouette of parts as `_labels` has them; 0 where one is left."""
+    from sklearn.metrics import silhouette_score
+
+    labels = _labels(points, number, least, seed)
+    return float(silhouette_score(points, labels)) if len(np.unique(labels)) > 1 else 0.0
+
+
+def _labels(points: _Floats, number: int, least: int, seed: int) -> NDArray[np.int64]:
+    """(n,) which part each row is in; a part with fewer than `least` rows joins the nearest, smallest first."""
+    if number == 1:
+        return np.zeros(len(points), dtype=np.int64)
+    from sklearn import config_context
+    from sklearn.cluster import KMeans
+
+    with config_context(assume_finite=True, skip_parameter_validation=True):  # hundreds of small fits
+        starts: Any = STARTS
+        labels = KMeans(number, n_init=starts, random_state=seed).fit_predict(points).astype(np.int64)
+    while True:
+        values, counts = np.unique(labels, return_counts=True)
+        if counts.min() >= least or len(values) == 1:
+            return labels
+        small = values[counts.argmin()]
+        centres = np.stack([points[labels == value].mean(axis=0) for value in values])
+        apart = np.linalg.norm(centres - points[labels == small].mean(axis=0), axis=1)
+        apart[counts.argmin()] = np.inf
+        labels[labels == small] = values[apart.argmin()]
+
+
+_Score = Callable[[Sequence[Description]], ArrayLike]
+
+
+def combine(pieces: Sequence[Piece], score: _Score, most: int) -> list[tuple[Description, float]]:
+    """At most `most` of the pieces, each step the one that makes the description most likely for the images.
+
+    score: called once a step, with k descriptions; gives (k, images), the log-likelihood under the captioner of each
+    one's prompt for each image: the sum over its tokens, the end's included, divided by their number. A word or a
+    phrase is tried in every place among those of its kind, since captioners have an order ("red striped"); a sentence
+    comes last. It ends where no piece raises the mean over the images; the first piece is added in any case. Of equal
+    ones the first is taken; pieces that contradict each other may both be there, the likelihood decides. ValueError
+    where `most` is below 1, and where scores are not numbers, or not of that shape.
+    """
+    if most < 1:
+        raise ValueError("expected 1 piece or more")
+    reached = Description(())
+    trace: list[tuple[Description, float]] = []
+    for _ in range(most):
+        tried = list(dict.fromkeys(longer for piece in pieces for longer in _with(reached, piece)))
+        if not tried:
+            break
+        likelihoods = np.asarray(score(tried), dtype=np.float64)
+        if likelihoods.ndim != 2 or len(likelihoods) != len(tried) or likelihoods.shape[1] == 0:
+            raise ValueError(f"expected likelihoods of {len(tried)} descriptions, found the shape {likelihoods.shape}")
+        if np.isnan(likelihoods).any() or (likelihoods == np.inf).any():
+            raise ValueError("likelihoods are not all numbers")
+        means = likelihoods.mean(axis=1)
+        best = int(means.argmax())
+        if trace and not means[best] > trace[-1][1]:
+            break
+        reached = tried[best]
+        trace.append((reached, float(means[best])))
+    return trace
+
+
+def _with(description: Description, piece: Piece) -> Iterator[Description]:
+    """The description with one piece more, in every order that differs; none where its place is taken."""
+    pieces = description.pieces
+    if piece in pieces or (piece.rank < 2 and any(other.rank == piece.rank for other in pieces)):
+        return
+    places = [at for at in range(len(pieces) + 1) if not piece.sentence or at == len(pieces)]
+    for at in places:
+        yield Description((*pieces[:at], piece, *pieces[at:]))
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCluster:
+    """Failures of one class that were answered alike and look alike: keys, most central first; the answered output.
+
+    right: keys of images of the class that were answered right.
+    """
+
+    label: int
+    keys: tuple[str, ...]
+    answered: int
+    right: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a captioner made of a cluster: a description, or why there is none."""
+
+    description: Description | None
+    reason: str | None = None
+    captions: tuple[str, ...] = ()
+    log_likelihood: float | None = None
+
+
+# Pieces that the joining chooses among: those that most captions say.
+_MOST_PIECES = 24
+
+
+@dataclass(frozen=True)
+class ClusterDescriber:
+    """Describes clusters for one run. It is a `Describe`. images: those that the clusters' keys are of."""
+
+    recipe: Recipe
+    mine: Mine
+    settings: BugsSettings
+    captioner: Captioner
+    examples: Sequence[CaptionExample]
+    images: Mapping[str, LabelledImages]
+
+    def __call__(self, clusters: Sequence[FailureCluster]) -> list[Described]:
+        found = []
+        for place, cluster in enumerate(clusters):
+            report("clusters described", place, len(clusters))
+            found.append(self._described(cluster))
+        report("clusters described", len(clusters), len(clusters))
+        return found
+
+    def _described(self, cluster: FailureCluster) -> Described:
+        cls = self.recipe.classes[cluster.label]
+        base = spoken_base(base_prompt(self.recipe, self.settings), cls)
+        keys = cluster.keys[: self.settings.described]
+        # Completions of the whole base name the class, whatever the image shows; those of its beginning may also say
+        # what stands before the class, and count where they come to its name.
+        told: list[str] = []
+        for prefix in (base.replace(CLASS, cls.name), base.partition(CLASS)[0].strip()):
+            told += self._captions(keys, prefix)
+        often = pieces_said(told, base, cls)
+        if not often:
+            said = "nothing" if not any(told) else "nothing that a prompt could say more than the base"
+            return Described(
+                None, f"{self.settings.captioner} says {said} of these images", tuple(sorted(set(told))[:8])
+            )
+        chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
+
+        def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
+            prompts = [one.prompt(base, cls.name) for one in descriptions]
+            # What the captioner has no room for it has never said: as unlikely as can be.
+            fitting = [place for place, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
+            likely = np.full((len(prompts), len(keys)), -np.inf)
+            if not fitting:
+                return likely
+            asked = [prompts[place] for place in fitting]
+            likely[fitting] = self._per_token(keys, asked)
+            if self.settings.rank == "contrast" and cluster.right:
+                likely[fitting] -= self._per_token(cluster.right, asked).mean(axis=1, keepdims=True)
+            return likely
+
+        best, likelihood = combine(chosen, score, self.settings.sentences)[-1]
+        said = tuple(sorted(set(told), key=lambda text: (-told.count(text), text))[:8])
+        if not np.isfinite(likelihood):
+            return Described(None, f"{self.settings.captioner} has no room for what it says of these images", said)
+        return Described(best, None, said, likelihood)
+
+    def _captions(self, keys: Sequence[str], prefix: str) -> list[str]:
+        found: list[str] = []
+        for images, own in self._by_images(keys):
+            told = caption_images(
+                images,
+                self.captioner,
+                user_cache() / "captions",
+                keys=own,
+                prefix=prefix,
+                number=self.settings.captions,
+                seed=self.mine.seed,
+                examples=self.examples,
+            )
+            found += [text for texts in told.values() for text in texts or ()]
+        return found
+
+    def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
+        """(captions, images): log-likelihoods per token, of images that can be decoded."""
+        parts = []
+        for images, own in self._by_images(keys):
+            likely = likelihoods_of(
+                images, captions, self.captioner, user_cache() / "captions", keys=own, examples=self.examples
+            )
+            parts.append(likely.per_token)
+        return np.concatenate(parts, axis=0).T
+
+    def _by_images(self, keys: Sequence[str]) -> list[tuple[LabelledImages, list[str]]]:
+        """The keys by the images that they are of, as those name them."""
+        found: list[tuple[LabelledImages, list[str]]] = []
+        for start, images in self.images.items():
+            own = [key.removeprefix(start) for key in keys if key.startswith(start)]
+            if own:
+                found.append((images, own))
+        return found
+
+
+def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:
+    """How many of some captions say each piece, in the order in which they came."""
+    found: dict[Piece, int] = {}
+    for caption in captions:
+        for piece in dict.fromkeys(pieces_of(caption, base, cls.name) or ()):
+            found[piece] = found.get(piece, 0) + 1
+    return found

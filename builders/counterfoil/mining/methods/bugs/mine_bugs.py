@@ -1,0 +1,380 @@
+"""Method `bugs` (Wiles 2022): failures found in what a generator draws, described in words, tested in pairs.
+
+The search with real rounds, a real captioner and a real target; and the files that it leaves: beside findings a recipe
+of what was asked, what was tried by hand, and a layer that builds many images of confirmed findings (section 4.2).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.documents import read_document
+from counterfoil.embedding import Embedder, clip_embedder
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.keep.misclassified import TOP1
+from counterfoil.mining.audited import answers_of, class_map_of, features_of, opened_parts
+from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn, findings_json
+from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
+from counterfoil.mining.hypotheses import MiningRun
+from counterfoil.mining.method import Method
+from counterfoil.mining.methods.bugs.describing import ClusterDescriber
+from counterfoil.mining.methods.bugs.document import (
+    answer_names,
+    document_of,
+    estimate_rates,
+    target_of,
+    tried_of,
+    with_more,
+)
+from counterfoil.mining.methods.bugs.search import FailedImages, Features, refuse_small_search, search_bugs
+from counterfoil.mining.methods.bugs.trials import Draw, DrawnRound, RoundAsked, RoundDrawer, base_prompt
+from counterfoil.mining.mined_files import (
+    ADVERSARIAL,
+    LAYER,
+    RELABEL,
+    MineResult,
+    leave,
+    pictures_of,
+    refuse_others,
+    write_files,
+)
+from counterfoil.mining.rounds import DATASET, round_doubts
+from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
+from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.failures import failures, refuse_unanswered
+from counterfoil.recipe import Recipe, layer_text
+from counterfoil.recipe.names import derived_name, did_you_mean, without_folders
+from counterfoil.recipe.schema_mine import BugsSettings, Mine, mined_facts
+from counterfoil.regular_files import named_path
+from counterfoil.report.findings import BESIDE
+from counterfoil.sources import LabelledImages, rows_of
+from counterfoil.store.decoding import readable_image
+
+PURPOSE = "adversarial"
+
+
+def adversarial_layer(
+    recipe: str | Path,
+    targets: Sequence[str],
+    folder: Path,
+    *,
+    accepted: int,
+    at_most: int,
+    method: str,
+    seed: int,
+    at_least: int = 1,
+    failure: str = TOP1,
+) -> str:
+    """The text of a layer in `folder` over `recipe`, mining's layer: what at least so many of `targets` get wrong.
+
+    A cell (a class under a shift) draws until `accepted` are kept, and `at_most` candidates. What is wrong is said by
+    `failure`, the rule of the run that mined. What mining wrote beside failures, for comparison, is dropped; so are the
+    numbers and keep rules of single shifts. `method` and `seed` are those of the run that mined: with its recipe's
+    seed, this purpose and the targets they give a `samples.seed` that nothing else draws with. UserError where no
+    failure is left, or where the layer's recipe cannot be loaded.
+    """
+    rule: dict[str, Any] = {"models": list(targets), **({} if at_least == 1 else {"at_least": at_least})}
+    rule |= {} if failure == TOP1 else {"failure": failure}
+    # Laid as a person's override: folders are those of here, wherever the layer lies.
+    keep = f"screen.keep={json.dumps(['thresholds', {'misclassified': rule}])}"
+    below, carried, extends = laid_over(recipe, [keep], folder)
+    shifts: dict[str, Any] = {}
+    for name, spec in below.prompts.shifts.items():
+        if mined_facts(spec.mined_from).role in BESIDE:
+            shifts[name] = None
+        elif own := [key for key in ("samples", "keep") if getattr(spec, key) is not None]:
+            shifts[name] = dict.fromkeys(own)
+    if all(shifts.get(name, "") is None for name in below.prompts.shifts):
+        raise UserError(
+            f"{below.name} has no shift that was found to fail, so nothing can be collected",
+            "Name the recipe that `counterfoil mine` wrote where it confirmed findings.",
+        )
+    drawn_for = "\0".join(without_folders(target) for target in targets)
+    changes: dict[str, Any] = {
+        "name": derived_name(below.name, PURPOSE),
+        **carried,
+        **({"prompts": {"shifts": shifts}} if shifts else {}),
+        "samples": {
+            "seed": seed_for(below.samples.seed, PURPOSE, method, drawn_for, seed),
+            **({"candidates": None} if below.samples.candidates is not None else {}),
+            "accepted": accepted,
+            "at_most": at_most,
+        },
+    }
+    return layer_text(changes, below, extends)
+
+
+ASKED, TRIES = "mine.yaml", "tries.json"
+_PREDICTIONS = "predictions:"
+_MOST_EXAMPLE_BYTES = 1 << 26
+
+
+def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
+    """UserError, before anything is computed, where nothing can be drawn or answered."""
+    problems = []
+    if mine.target is None:
+        raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
+    if mine.target.startswith(_PREDICTIONS):
+        problems.append(f"mine.target: the method 'bugs' asks the target about new images, and {mine.target} has none")
+    if recipe.generator.takes_rows:
+        problems.append(
+            f"mine.method: 'bugs' draws images, and generator.kind is '{recipe.generator.kind}': it draws none of noise"
+            " alone"
+        )
+    if recipe.source.conditions is not None:
+        problems.append("mine.method: 'bugs' draws images of one class each, and rows here have conditions")
+    problems += _wordless(recipe, settings)
+    if problems:
+        raise UserError(problems)
+
+
+def refuse_wordless(recipe: Recipe, settings: BugsSettings) -> None:
+    """UserError where a recipe has no base prompt to add words to, or its classes none of the words that it uses."""
+    problems = _wordless(recipe, settings)
+    if problems:
+        raise UserError(problems)
+
+
+def _wordless(recipe: Recipe, settings: BugsSettings) -> list[str]:
+    if settings.base is None and recipe.prompts.base.prompt is None:
+        return ["mine.settings.base: the recipe's base is drawn from no prompt, so that no words can be added"]
+    base = base_prompt(recipe, settings)
+    return [
+        f"mine.settings.base: the class '{cls.name}' has no words for '{base}'"
+        for cls in recipe.classes
+        if not cls.has_words_for(base)
+    ][:5]
+
+
+def written(
+    findings: Findings,
+    images: Iterable[tuple[str, LabelledImages]],
+    run: MiningRun,
+    asked: str | None = None,
+    relabel: str | None = None,
+) -> MineResult:
+    """Write the findings, their table, page and recipes; asked: what was asked, where that is new; relabel: the table
+    of rows to relabel."""
+    folder = run.folder
+    if findings.halves is None and findings.rounds:
+        # The first round shows every class.
+        findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
+    pictures = pictures_of(findings, images)
+    files = {name: text.encode() for name, text in ((ASKED, asked), (RELABEL, relabel)) if text is not None}
+    # Of images that exist there is nothing to draw again.
+    layer = None if findings.halves is not None else layer_of(findings, run)
+    tried, more = tried_of(findings), []
+    if tried.rounds:
+        # Beside the findings, which every run writes anew: what was tried by hand nobody else can find again.
+        write_files(folder, {TRIES: findings_json(tried).encode()})
+    if layer is not None:
+        files[LAYER] = layer.encode()
+        if run.settings.adversarial:
+            more.append(partial(_write_adversarial, folder, findings, files[LAYER], run.settings))
+    return leave(folder, findings, pictures, files, more)
+
+
+def _write_adversarial(folder: Path, findings: Findings, layer: bytes, settings: BugsSettings) -> None:
+    """The recipe of a benchmark. It is over the findings' own, which has to lie there."""
+    write_files(folder, {LAYER: layer})
+    text = adversarial_layer(
+        folder / LAYER,
+        [findings.target.name],
+        folder,
+        accepted=settings.adversarial,
+        at_most=settings.at_most,
+        method=findings.method.name,
+        seed=findings.run_seed,
+        failure=findings.failure,
+    )
+    write_files(folder, {ADVERSARIAL: text.encode()})
+
+
+def kept_tries(run: MiningRun) -> Findings | None:
+    """What was tried by hand in the run's folder, if anything was.
+
+    UserError where that was of another recipe, target, base or failure rule: its answers mean something else.
+    """
+    path = run.folder / TRIES
+    if not path.exists():
+        return None
+    tried = Findings.from_json(read_document(path), str(path))
+    theirs = (tried.recipe.sha256, tried.target.name, tried.failure, tried.method.settings.get("base"))
+    if theirs != (run.recipe.recipe_hash, run.mine.target, run.mine.failure, run.settings.base):
+        raise UserError(
+            f"{path} holds what was tried by hand of another recipe, target, base or failure rule",
+            "Name another folder with --out, or remove that file.",
+        )
+    return tried
+
+
+def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, LabelledImages]:
+    """The images of a folder's rounds, by where their keys begin, of those that are there."""
+    found = {}
+    for one in rounds:
+        place = folder / one.name / DATASET
+        if one.accepted and place.is_dir():
+            found[f"{one.name}/"] = open_dataset(place).labelled()
+    return found
+
+
+@dataclass
+class KeptImages:
+    """What was drawn, by where keys begin, so that it can be looked at again."""
+
+    drawer: Draw
+    images: dict[str, LabelledImages] = field(default_factory=dict)
+
+    def draw(self, asked: RoundAsked) -> DrawnRound:
+        """A `Draw` that remembers."""
+        drawn = self.drawer(asked)
+        self.images[f"{drawn.asked.name}/"] = drawn.images
+        return drawn
+
+    def look(self, recipe: Recipe, device: str) -> Features:
+        """By the recipe's CLIP, which is loaded when first asked."""
+        loaded: list[Embedder] = []
+
+        def features(keys: Sequence[str]) -> NDArray[np.float32]:
+            if not loaded:
+                pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
+                clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
+                loaded.append(clip_embedder(clip, pin))
+            found: dict[str, NDArray[np.float32]] = {}
+            for start, images in self.images.items():
+                own = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
+                if own:
+                    rows = np.flatnonzero([key in own for key in images.keys])
+                    chosen = replace(rows_of(images, rows), units=None)
+                    vectors = features_of(chosen, loaded[0])
+                    rows_found = zip(chosen.keys, np.asarray(vectors, dtype=np.float32), strict=True)
+                    found |= {f"{start}{key}": vector for key, vector in rows_found}
+            return np.stack([found[key] for key in keys])
+
+        return features
+
+
+def mine_bugs(run: MiningRun) -> MineResult:
+    """Rounds in the run's folder, then findings, their table, page and recipes.
+
+    A run that was killed goes on: its rounds are there, and answers, features and captions are found in the user's
+    cache. UserError for what cannot be drawn, described or answered, before anything is drawn.
+    """
+    recipe, mine, settings, device = run.recipe, run.mine, run.settings, run.device
+    refuse_undrawn(recipe, mine, settings)
+    labels = _labels(recipe, settings)
+    refuse_small_search(len(labels), mine, settings)
+    examples = opened_examples(settings)
+    class_map = class_map_of(recipe, mine.target or "")
+    refuse_unanswered(mine.failure, recipe.classes, class_map)
+    target = target_of(recipe, mine, class_map)
+    captioner = load_captioner(settings.captioner, device)
+    seeds, parts = _seeds(recipe, mine, settings, class_map, device)
+    contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
+    refuse_others(run.folder, recipe, mine, [one.content for one in contents])
+    tried = kept_tries(run)
+    drawer = RoundDrawer(run)
+    kept = KeptImages(drawer)
+    kept.images.update({f"seeds/{place}/": part for place, part in enumerate(parts)})
+    describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
+    found = search_bugs(
+        labels,
+        [cls.name for cls in recipe.classes],
+        kept.draw,
+        kept.look(recipe, device),
+        describer,
+        mine,
+        settings,
+        seeds,
+    )
+    names = answer_names(recipe, class_map)
+    findings = document_of(found, run, target, names, contents)
+    # What stands without what was tried by hand is estimated first: these rounds are the same before and after a try.
+    later = KeptImages(replace(drawer, past_others=True), kept.images)
+    findings = estimate_rates(findings, later.draw, 1 + len(found.rounds), recipe, settings, names)
+    if tried is not None:
+        findings = with_more(findings, tried.findings, tried.rounds)
+        kept.images.update(images_of_rounds(run.folder, tried.rounds))
+        findings = estimate_rates(findings, later.draw, 1, recipe, settings, names, "try_estimate")
+    return written(findings, kept.images.items(), run, asked_layer(run))
+
+
+def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
+    """The described images that a captioner is shown. UserError where it takes none, or an image cannot be read."""
+    takes = describe_captioner(settings.captioner).takes_examples
+    if settings.examples and not takes:
+        raise UserError(
+            f"mine.settings.examples: {settings.captioner} is shown an image and nothing else",
+            "Leave the examples out, or name a chat model that takes images.",
+        )
+    found, wrong = [], []
+    for one in settings.examples:
+        path = named_path(one.image)
+        image = None
+        if path.is_file() and path.stat().st_size <= _MOST_EXAMPLE_BYTES:
+            image = readable_image(path.read_bytes(), photograph=True)
+        if image is None:
+            wrong.append(f"mine.settings.examples: {path} is no image that can be read")
+        else:
+            found.append(CaptionExample(one.text, image))
+    if wrong:
+        raise UserError(wrong, "Name images (PNG, JPEG, WebP …) by their paths.")
+    return tuple(found)
+
+
+def _labels(recipe: Recipe, settings: BugsSettings) -> tuple[int, ...]:
+    if settings.classes is None:
+        return tuple(cls.label for cls in recipe.classes)
+    known = {cls.id: cls.label for cls in recipe.classes}
+    wrong = [one for one in settings.classes if one not in known]
+    if wrong:
+        # A person who names one is told its id.
+        by_name = {cls.name: cls.id for cls in recipe.classes}
+        close = [f"; did you mean '{by_name[one]}'?" if one in by_name else did_you_mean(one, known) for one in wrong]
+        raise UserError(
+            [
+                f"mine.settings.classes: the recipe has no class of the id '{one}'{meant}"
+                for one, meant in zip(wrong, close, strict=True)
+            ],
+            f"There is: {', '.join(list(known)[:20])}.",
+        )
+    return tuple(sorted({known[one] for one in settings.classes}))
+
+
+def _seeds(
+    recipe: Recipe, mine: Mine, settings: BugsSettings, class_map: ClassMap, device: str
+) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
+    """Images that exist whose failures are described, and where they come from; none where the base's are."""
+    if settings.seeds is None:
+        return None, ()
+    parts = opened_parts(recipe, settings.seeds, "mine.settings.seeds")
+    target = mine.target or ""
+    answers = answers_of(parts, {target: class_map}, recipe, device)[target].predictions
+    labels = np.concatenate([part.labels for part in parts])
+    failed = failures(mine.failure, answers, labels, recipe.classes, class_map)
+    keys = [f"seeds/{place}/{key}" for place, part in enumerate(parts) for key in part.keys]
+    # What nobody can decode is answered neither right nor wrong.
+    rows = np.flatnonzero(answers.readable)
+    of_rows = tuple(keys[row] for row in rows.tolist())
+    return FailedImages(of_rows, labels[rows], failed[rows], answers.prediction[rows].astype(np.int64)), parts
+
+
+def asked_layer(run: MiningRun) -> str:
+    """The text of what was asked, as a layer in the folder: more hypotheses are tried by it later."""
+    below, carried, extends = laid_over(run.source, run.overrides, run.folder)
+    section = run.mine.model_dump(mode="json", exclude_none=True)
+    section["settings"] = run.settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    return layer_text(carried | {"mine": section}, below, extends)
+
+
+BUGS = Method(BugsSettings, search=mine_bugs)

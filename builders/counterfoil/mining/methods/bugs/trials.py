@@ -1,0 +1,359 @@
+"""Hypotheses drawn in pairs with fresh base images, round after round, until each is decided or the budget ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from math import log
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import UserError
+from counterfoil.mining.findings import Purpose
+from counterfoil.mining.findings_layer import seed_for, shifts_layer
+from counterfoil.mining.hypotheses import MiningRun
+from counterfoil.mining.methods.bugs.descriptions import Description
+from counterfoil.mining.rounds import LAYER, answered_round
+from counterfoil.paired_stats import PairCount, count_pairs, decide, log_e_value, most_pairs_to_decide
+from counterfoil.progress import report
+from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe.names import derived_name
+from counterfoil.recipe.prompts import BASE
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
+from counterfoil.sources import LabelledImages
+from counterfoil.stats import e_bh
+
+TRIED = "tries"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedCell:
+    """One class as a description has it."""
+
+    label: int
+    description: Description
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAsked:
+    """A round: its number in the run and its purpose, `candidates` images a cell, cells by name, and the base of some
+    classes beside them: as many images, or `base_candidates`."""
+
+    number: int
+    purpose: Purpose
+    candidates: int
+    cells: Mapping[str, DescribedCell]
+    labels: tuple[int, ...]
+    base_candidates: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Its folder. What is tried by hand has numbers of its own, so that a search may still go on beside it."""
+        return f"{TRIED if self.purpose in ('try', 'try_estimate') else 'rounds'}/{self.number:02d}"
+
+    @property
+    def of_base(self) -> int:
+        """Images of the base a class."""
+        return self.candidates if self.base_candidates is None else self.base_candidates
+
+    @property
+    def images(self) -> int:
+        """How many images it draws."""
+        return self.candidates * len(self.cells) + self.of_base * len(self.labels)
+
+
+@dataclass(frozen=True)
+class DrawnRound:
+    """The n images of a round that the screen accepted and the target answered.
+
+    shift_names: the base first. shifts, labels, indices: (n,). failed: (n,) by the failure rule. answers: (n,) the
+    target's best output. keys: one a row, unique in the run. images: the encoded ones, by the last part of their keys.
+    """
+
+    asked: RoundAsked
+    seed: int
+    shift_names: tuple[str, ...]
+    shifts: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    answers: NDArray[np.int64]
+    keys: tuple[str, ...]
+    images: LabelledImages
+
+    def of(self, label: int, name: str | None = None) -> NDArray[np.int64]:
+        """Rows of a class on the base, or of a cell, in drawing order."""
+        shift = 0 if name is None else self.shift_names.index(name)
+        rows = np.flatnonzero((self.shifts == shift) & (self.labels == label))
+        return rows[np.argsort(self.indices[rows], kind="stable")]
+
+    def pairs(self, name: str) -> Pairs:
+        """The cell's images that the screen accepted together with the base image of their noise."""
+        label = self.asked.cells[name].label
+        own, base = self.of(label, name), self.of(label)
+        _, there, here = np.intersect1d(self.indices[own], self.indices[base], assume_unique=True, return_indices=True)
+        return Pairs(self, own[there], base[here])
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """n pairs of a round: rows of the description and of the base (n,), in drawing order."""
+
+    drawn: DrawnRound
+    own: NDArray[np.int64]
+    base: NDArray[np.int64]
+
+    @property
+    def count(self) -> PairCount:
+        return count_pairs(self.drawn.failed[self.own], self.drawn.failed[self.base])
+
+
+Draw = Callable[[RoundAsked], DrawnRound]
+GROUP = "descriptions"
+# A shard is the least that a worker takes: enough of them for several, in rounds of a few hundred images.
+_ROWS_PER_SHARD = 64
+
+
+@dataclass(frozen=True)
+class RoundDrawer:
+    """Draws rounds for one run of mining, and lets its target answer them. It is a `Draw`.
+
+    past_others: a round of whose number another one stands there takes the next number, where a search, whose rounds
+    follow from each other, refuses it.
+    """
+
+    run: MiningRun
+    past_others: bool = False
+
+    def __call__(self, asked: RoundAsked) -> DrawnRound:
+        place, seed = self.run.folder / asked.name, self.seed(asked)
+        layer = self.layer(asked, seed)
+        if self.past_others and (place / LAYER).exists() and (place / LAYER).read_bytes() != layer.encode():
+            return self(replace(asked, number=asked.number + 1))
+        found = answered_round(self.run, asked.name, layer)
+        if found is None:
+            return nothing_drawn(asked, seed)
+        opened, rows = found.opened, np.flatnonzero(found.predictions.readable)
+        return DrawnRound(
+            asked=asked,
+            seed=seed,
+            shift_names=tuple(shift.name for shift in opened.recipe.all_shifts()),
+            shifts=opened.shifts[rows],
+            labels=opened.labels[rows],
+            indices=opened.indices[rows],
+            failed=found.failed[rows],
+            answers=found.predictions.prediction[rows].astype(np.int64),
+            keys=tuple(f"{asked.name}/{opened.keys[row]}" for row in rows.tolist()),
+            images=found.images,
+        )
+
+    def seed(self, asked: RoundAsked) -> int:
+        """Noise that no other round has. The target is not of it: two targets' rounds of one purpose look alike."""
+        purpose = f"bugs {asked.purpose} {asked.number}"
+        return seed_for(self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed)
+
+    def layer(self, asked: RoundAsked, seed: int) -> str:
+        """The text of the round's recipe: every candidate is drawn, and no rule but the screen's thresholds picks."""
+        ids = [self.run.recipe.classes[label].id for label in asked.labels]
+        base: dict[str, Any] = {"classes": ids}
+        if self.run.settings.base is not None:
+            base["prompt"] = self.run.settings.base
+        changes = {
+            "name": derived_name(self.run.recipe.name, f"{asked.purpose}-{asked.number}"),
+            "prompts": {"base": base},
+            "samples": {
+                "seed": seed, "candidates": asked.of_base, "noise": "paired", "accepted": None, "at_most": None,
+            },
+            "screen": {"keep": ["thresholds"]},
+            "output": {"rows_per_shard": _ROWS_PER_SHARD},
+        }  # fmt: skip
+        own = {} if asked.of_base == asked.candidates else {"samples": {"candidates": asked.candidates}}
+        shifts = {name: self.shift(cell) | own for name, cell in asked.cells.items()}
+        return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / asked.name))
+
+    def shift(self, cell: DescribedCell) -> dict[str, Any]:
+        """A description as a shift: screened for its object alone, since words of a captioner have no threshold."""
+        cls = self.run.recipe.classes[cell.label]
+        # An oil painting is screened by the caption of styles: it is no photo of its object.
+        screened = (
+            {"style": True}
+            if cell.description.styled
+            else {"object_caption": self.run.recipe.all_shifts()[0].object_caption}
+        )
+        return {
+            "kind": "mined",
+            "group": GROUP,
+            "classes": [cls.id],
+            "prompt": cell.description.prompt(base_prompt(self.run.recipe, self.run.settings)),
+            **screened,
+        }
+
+
+def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
+    """The open prompt that descriptions are added to. ValueError where the recipe draws its base from no prompt."""
+    prompt = settings.base if settings.base is not None else recipe.prompts.base.prompt
+    if prompt is None:
+        raise ValueError("the base is drawn from no prompt")
+    return prompt
+
+
+def nothing_drawn(asked: RoundAsked, seed: int) -> DrawnRound:
+    """A round of which the screen accepted no base image, so that it has no pair either."""
+    none = np.zeros(0, dtype=np.int64)
+    images = LabelledImages(asked.name, "", (), none, none, (BASE,), lambda keys: iter(()))
+    names = (BASE, *asked.cells)
+    return DrawnRound(asked, seed, names, none, none, none, none.astype(bool), none, (), images)
+
+
+def spoken_base(base: str, cls: RecipeClass) -> str:
+    """The base prompt of one class with everything but its name filled in, as captions are compared with it."""
+    return cls.text(base, "{class}")
+
+
+# Fewer pairs of a cell are not worth the round.
+FEWEST = 4
+State = Literal["confirmed", "futile", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class BugHypothesis:
+    """A class and a description of which is asked whether it makes the target fail more often than the base.
+
+    name: a shift's. origin: whether a cluster was described so, that was shortened (from `parent`), or a person wrote
+    it. evidence: keys of the failures that were described. about: what is told of it, as JSON takes it.
+    """
+
+    name: str
+    label: int
+    description: Description
+    origin: Literal["found", "shortened", "tried"] = "found"
+    parent: str | None = None
+    evidence: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A hypothesis with what was drawn for it. looks: (pairs, log e-value) after each round."""
+
+    hypothesis: BugHypothesis
+    pairs: tuple[Pairs, ...] = ()
+    looks: tuple[tuple[int, float], ...] = ()
+    state: State = "open"
+
+    @property
+    def count(self) -> PairCount:
+        return reduce(lambda one, other: one + other, (each.count for each in self.pairs), PairCount(0, 0, 0, 0))
+
+    @property
+    def drawn(self) -> int:
+        """Pairs that were drawn, those that the screen rejected included."""
+        return sum(each.drawn.asked.candidates for each in self.pairs)
+
+    @property
+    def log_e(self) -> float:
+        """Natural logarithm of the e-value; 0 before any pair."""
+        return self.looks[-1][1] if self.looks else 0.0
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What became of some hypotheses, in their order, and the rounds that were drawn for them."""
+
+    tested: tuple[Trial, ...]
+    rounds: tuple[DrawnRound, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many images may still be drawn, and the number of the next round."""
+
+    images: int
+    number: int
+
+    def after(self, drawn: RoundAsked) -> Budget:
+        return Budget(self.images - drawn.images, drawn.number + 1)
+
+
+def refuse_small_budget(hypotheses: int, mine: Mine, settings: BugsSettings) -> None:
+    """UserError where not even pairs that all disagree would confirm one of so many hypotheses."""
+    needed = most_pairs_to_decide(max(hypotheses, 1), mine.fdr)
+    if settings.pairs < needed:
+        raise UserError(
+            f"mine.settings.pairs: {settings.pairs} pairs cannot confirm one of {hypotheses} hypotheses: {needed} at"
+            " the least, if the description failed and the base was right in every one",
+            f"Set mine.settings.pairs to {2 * needed} or more.",
+        )
+
+
+def carry_to_test(
+    hypotheses: Sequence[BugHypothesis],
+    draw: Draw,
+    budget: Budget,
+    mine: Mine,
+    settings: BugsSettings,
+    *,
+    family: int,
+    purpose: Purpose = "test",
+) -> Trials:
+    """Draw each hypothesis beside the base of its class, and look at all of them after each round.
+
+    Rounds double the pairs, from `settings.batch` to `settings.pairs`. A hypothesis leaves when it is futile, or when
+    no other of a `family` of so many could take its confirmation away. Its words were fixed before any image of these
+    rounds was drawn, and hypotheses of one class share the base images beside them. What the images of the budget do
+    not reach stays open.
+    """
+    threshold = log(max(family, 1) / mine.fdr)
+    tested = {one.name: Trial(one) for one in hypotheses}
+    rounds: list[DrawnRound] = []
+    drawn_pairs = 0
+    while drawn_pairs < settings.pairs:
+        left = [one for one in tested.values() if one.state == "open"]
+        if not left:
+            break
+        asked = _next_round(left, budget, min(max(drawn_pairs, settings.batch), settings.pairs - drawn_pairs), purpose)
+        if asked is None:
+            break
+        drawn = draw(asked)
+        # Drawn may be one of a later number, past rounds of others: what is drawn twice would count twice.
+        budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + asked.candidates
+        rounds.append(drawn)
+        for one in left:
+            name = one.hypothesis.name
+            tested[name] = looked_at(one, drawn.pairs(name), threshold, mine)
+        decided = sum(one.state != "open" for one in tested.values())
+        report(f"{purpose}: hypotheses decided", decided, len(tested))
+    return Trials(tuple(tested.values()), tuple(rounds))
+
+
+def looked_at(one: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
+    """The hypothesis with some more pairs, and where it stands now."""
+    more = replace(one, pairs=(*one.pairs, pairs))
+    count = more.count
+    found = log_e_value(count.failing, count.discordant)
+    state = decide(count, found, threshold, mine.margin) if count.pairs else "open"
+    return replace(more, looks=(*one.looks, (count.pairs, found)), state=state)
+
+
+def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
+    """Which are confirmed by e-BH over all of them.
+
+    What was given up as futile is none, whatever its e-value, nor what fails by less than the margin above the base:
+    the e-value is against no difference at all, and with pairs enough it shows differences of no account.
+    """
+    rejected = e_bh([one.log_e for one in tested], mine.fdr)
+    return [
+        found and one.state != "futile" and one.count.difference >= mine.margin
+        for one, found in zip(tested, rejected, strict=True)
+    ]
+
+
+def _next_round(left: Sequence[Trial], budget: Budget, pairs: int, purpose: Purpose) -> RoundAsked | None:
+    """The round that gives each hypothesis `pairs` more, or as many as the budget still has; None where that is few."""
+    cells = {one.hypothesis.name: DescribedCell(one.hypothesis.label, one.hypothesis.description) for one in left}
+    labels = tuple(sorted({cell.label for cell in cells.values()}))
+    pairs = min(pairs, budget.images // (len(cells) + len(labels)))
+    return RoundAsked(budget.number, purpose, pairs, cells, labels) if pairs >= FEWEST else None

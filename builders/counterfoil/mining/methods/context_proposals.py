@@ -1,0 +1,568 @@
+"""Contexts of every class of a recipe (Chegini 2023): of people's lists, of a chat model, or both, each once a class.
+
+A model's answer is taken where it is the JSON that was asked for and nothing else; any other is told to the model with
+what is wrong with it. Every question and its answer is kept in a file and replayed: a run repeats without the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError, model_validator
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.mining.captions import read_words, with_tuples
+from counterfoil.models.chat import ChatModel, Messages, load_chat
+from counterfoil.progress import report
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.checks import RecipePath, RecipeProblem
+from counterfoil.recipe.layering import bundled_folder
+from counterfoil.recipe.names import ELSEWHERE, did_you_mean, without_folders
+from counterfoil.recipe.problems import problem_lines, shown_path
+from counterfoil.recipe.prompts import RecipeClass, fill
+from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings
+from counterfoil.regular_files import named_path, read_regular
+from counterfoil.section import Section, refuse
+from counterfoil.store.atomic import write_atomically
+
+LONGEST_CONTEXT = 200  # characters
+MOST_CONTEXTS = 2_000
+
+"""Of one class, of a list or of a list and a chat model together."""
+
+
+def context_problem(text: str) -> str | None:
+    """What keeps a text from being a context, or None."""
+    shown = text if len(text) <= 60 else f"{text[:57]}…"
+    if not text.strip():
+        return "found empty text, expected words"
+    if not text.isprintable():
+        return f"found {shown!r}, expected words in one line that can be printed"
+    if len(text) > LONGEST_CONTEXT:
+        return f"found '{shown}' of {len(text):,} characters, expected at most {LONGEST_CONTEXT}"
+    if {*"{}"} & {*text}:
+        return f"found '{shown}', expected plain words without braces"
+    return None if any(map(str.isalnum, text)) else f"found '{shown}', expected words"
+
+
+def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Every problem of a list of contexts as (path in the file, message); parts of wrong types are borne."""
+    contexts, by_name, covers = (document.get(key) for key in ("contexts", "by_name", "covers"))
+    yield from _contexts(("contexts",), contexts)
+    names = by_name if isinstance(by_name, Mapping) else {}
+    for name, own in names.items():
+        yield from _contexts(("by_name", name), own)
+        if not own and own is not None:
+            yield ("by_name", name), "found an empty list, expected at least one context"
+    known = [name for name in covers if isinstance(name, str)] if isinstance(covers, list | tuple) else []
+    for name in names:
+        if known and name not in known:
+            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, known)}"
+    if not contexts and not names:
+        yield (), "found no contexts, expected `contexts` or `by_name`"
+
+
+def _contexts(path: RecipePath, value: Any) -> Iterator[RecipeProblem]:
+    texts: Sequence[Any] = value if isinstance(value, list | tuple) else ()
+    if len(texts) > MOST_CONTEXTS:
+        yield path, f"found {len(texts):,} contexts, expected at most {MOST_CONTEXTS:,}"
+        return
+    for index, text in enumerate(texts):
+        problem = context_problem(text) if isinstance(text, str) else None
+        if problem is not None:
+            yield (*path, index), problem
+
+
+_WORD = re.compile(r"[^\W_]+")
+_ARTICLES = frozenset({"a", "an", "the"})
+# How far from 1 the length of a unit vector in float32 may be.
+_UNIT = 1e-3
+
+
+def same_words(text: str) -> str:
+    """The normal form of a text: contexts of one form are one. Case, punctuation and articles are nothing in it."""
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
+    words = _WORD.findall(folded)
+    plain = [word for word in words if word not in _ARTICLES]
+    return " ".join(plain or words)
+
+
+def without_same_words(contexts: Sequence[str]) -> list[int]:
+    """Places of the contexts without those whose words an earlier one has; the first one stays."""
+    first: dict[str, int] = {}
+    for place, text in enumerate(contexts):
+        first.setdefault(same_words(text), place)
+    return list(first.values())
+
+
+def without_doubles(contexts: Sequence[str], vectors: NDArray[np.floating], similarity: float) -> list[int]:
+    """Places of the contexts without those that say what an earlier one says; the first one stays.
+
+    vectors: (n, d), CLIP's unit vectors of the contexts' captions. A context is dropped where an earlier one has its
+    words, or where its cosine with one that stays is above `similarity`: chains of neighbours do not fall together.
+    Raises ValueError for vectors that are not n, not finite or not of unit length.
+    """
+    rows = np.asarray(vectors, dtype=np.float64)
+    if rows.ndim != 2 or len(rows) != len(contexts):
+        raise ValueError(f"{len(contexts)} contexts and vectors of shape {rows.shape}")
+    if not np.isfinite(rows).all() or np.any(np.abs(np.linalg.norm(rows, axis=1) - 1) > _UNIT):
+        raise ValueError("vectors of contexts that are not finite and of unit length")
+    kept: list[int] = []
+    for place in without_same_words(contexts):
+        if not kept or (rows[kept] @ rows[place]).max() <= similarity:
+            kept.append(place)
+    return kept
+
+
+_FOLDER = "contexts"
+_MOST_PROBLEMS = 20
+
+
+class ContextList(Section):
+    """Contexts of classes along one axis; a class has those of all, those of its category, and those of its name."""
+
+    about: str | None = Field(default=None, description="Where the contexts come from, for people.")
+    axis: str | None = Field(default=None, min_length=1, description="What they tell: background, colour, size, light.")
+    covers: tuple[str, ...] = Field(
+        default=(),
+        description="The names and categories of classes that the list was written for; a recipe may have a part of"
+        " them. Without it, every name in `by_name` must be of a class of the recipe.",
+    )
+    contexts: tuple[str, ...] = Field(default=(), description="Contexts of all classes.")
+    by_name: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="More contexts of some classes, by their name or their category."
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> ContextList:
+        problems = [f"{shown_path(path)}: {problem}" for path, problem in list_problems(self.model_dump())]
+        refuse("; ".join(problems) or None)
+        return self
+
+    def of(self, cls: RecipeClass) -> tuple[str, ...]:
+        """The contexts of a class, as they are written: those of all classes, its category's, its own."""
+        names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
+        return (*self.contexts, *(text for name in names for text in self.by_name.get(name, ())))
+
+    def refuse_unfit(self, classes: Sequence[RecipeClass], axis: str) -> None:
+        """UserError where the list is of another axis, names a class that there is not, or has too many of one."""
+        problems = list(self._unfit(classes, axis))
+        if problems:
+            more = [f"… and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
+            raise UserError([*problems[:_MOST_PROBLEMS], *more])
+
+    def _unfit(self, classes: Sequence[RecipeClass], axis: str) -> Iterator[str]:
+        if self.axis is not None and self.axis != axis:
+            yield (
+                f"mine.settings.axis: found '{axis}', and the contexts are of the axis '{self.axis}';"
+                f" expected the same: --set mine.settings.axis={self.axis}"
+            )
+        known = {name: None for cls in classes for name in (cls.name, cls.category) if name is not None}
+        unknown = [name for name in self.by_name if name not in known and not self.covers]
+        for position, name in enumerate(unknown):
+            close = did_you_mean(name, known) if position < _MOST_PROBLEMS else ""
+            yield f"contexts: by_name.{name[:80]}: expected the name or the category of a class of the recipe{close}"
+        for cls in classes:
+            if len(self.of(cls)) > MOST_CONTEXTS:
+                yield f"contexts: class '{cls.name}' has {len(self.of(cls)):,}, expected at most {MOST_CONTEXTS:,}"
+
+
+def load_contexts(source: str | Path) -> ContextList:
+    """The list of a bundled name (`imagenet`), of a YAML file, or a plain list (YAML, or .txt with one a line).
+
+    Raises UserError with every problem, each with its file and line.
+    """
+    raw = read_words(source, _FOLDER, "a list of contexts")
+    try:
+        return ContextList.model_validate(with_tuples(raw), strict=True)
+    except ValidationError as error:
+        problems = problem_lines(ContextList, raw, error, across=list_problems)
+        hint = f"A list to start from: {bundled_folder() / _FOLDER / 'wardrobe.yaml'}"
+        raise UserError(problems, hint) from error
+
+
+ANSWERS = "answers.json"
+FORMAT = 1
+# Of an answer. What is longer is cut before it is looked at, so that what was taken is what is kept.
+LONGEST_ANSWER = 100_000
+_MOST_BYTES = 1 << 28
+
+
+class Turn(Section):
+    """One turn of a talk."""
+
+    role: Literal["user", "assistant"]
+    content: str = Field(max_length=LONGEST_ANSWER + 10_000)
+
+
+class Answered(Section):
+    """A question, with all that decides its answer, and the answer; `taken` says whether it could be used.
+
+    `model` is the model's name, of a folder its last part. Nothing of a key, an address or a time is kept.
+    """
+
+    model: str
+    messages: tuple[Turn, ...]
+    answer_schema: dict[str, Any]
+    seed: int
+    temperature: float
+    most_tokens: int
+    text: str = Field(max_length=LONGEST_ANSWER)
+    taken: bool
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the question: what was asked of whom, and how."""
+        asked = self.model_dump(mode="json", exclude={"text", "taken"})
+        asked["temperature"] = float(self.temperature)
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+class _Document(Section):
+    format: Literal[1]
+    answers: tuple[Answered, ...]
+
+
+@dataclass
+class Record:
+    """The answers of a folder (`path`), and those of an earlier run that are replayed, by the hash of the question."""
+
+    path: Path
+    model: str
+    own: dict[str, Answered]
+    earlier: Mapping[str, Answered] = field(default_factory=dict)
+    _unsaved: bool = False
+
+    @classmethod
+    def open(cls, folder: Path, settings: ChatSettings, model: str | None) -> Record:
+        """What `folder` and `settings.answers` hold. UserError for files that are no recorded answers.
+
+        `model` is the name that questions are kept under; without one it is that of the recorded answers, and
+        UserError where they are not of one model.
+        """
+        path = folder / ANSWERS
+        own = _read(path) if path.exists() else {}
+        earlier = {} if settings.answers is None else _read(_named(settings.answers))
+        models = sorted({one.model for one in (earlier or own).values()})
+        if model is None and len(models) != 1:
+            of = f"{len(models)} models ({', '.join(models[:3])})" if models else "no model"
+            raise UserError(
+                f"mine.settings.chat: the recorded answers are of {of}, and no model is named",
+                "Say whose are replayed: --set mine.settings.chat.model=NAME",
+            )
+        return cls(path, model if model is not None else models[0], own, earlier)
+
+    def find(self, question: Answered) -> Answered | None:
+        """What was answered to a question, of this folder first; what an earlier run brings is kept here too."""
+        key = question.sha256
+        if key not in self.own and key in self.earlier:
+            self.own[key] = self.earlier[key]
+            self._unsaved = True
+        return self.own.get(key)
+
+    def forget(self, answers: Sequence[Answered]) -> None:
+        """Take answers for not given: their questions are asked anew."""
+        for one in answers:
+            self._unsaved |= self.own.pop(one.sha256, None) is not None
+
+    def keep(self, answered: Answered) -> None:
+        """Keep an answer: it is on the disk when this returns."""
+        self.own[answered.sha256] = answered
+        self._unsaved = True
+        self.save()
+
+    def save(self) -> None:
+        """Write what is not written yet, whole or not at all."""
+        if self._unsaved:
+            document = {"format": FORMAT, "answers": [one.model_dump(mode="json") for one in self.own.values()]}
+            text = json.dumps(document, indent=1, ensure_ascii=False)
+            # Halves of letters, which a server may send, are no UTF-8.
+            write_atomically(self.path, f"{text}\n".encode("utf-8", "backslashreplace"))
+            self._unsaved = False
+
+
+def _named(answers: str) -> Path:
+    if answers.startswith(ELSEWHERE):
+        raise UserError(
+            f"mine.settings.chat.answers: {answers.removeprefix(ELSEWHERE)} is a file of another machine",
+            "Say where it lies: --set mine.settings.chat.answers=PATH",
+        )
+    return named_path(answers)
+
+
+def _read(path: Path) -> dict[str, Answered]:
+    expected = f"expected the {ANSWERS} of an earlier run"
+    try:
+        raw = json.loads(read_regular(path, _MOST_BYTES))
+        document = _Document.model_validate(with_tuples(raw), strict=True)
+    except OSError as error:
+        raise UserError(f"recorded answers: {path}: {error.strerror or error}; {expected}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise UserError(f"recorded answers: {path}: {place}: {first['msg']}; {expected}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"recorded answers: {path} is no readable JSON; {expected}") from error
+    return {one.sha256: one for one in document.answers}
+
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"contexts": {"type": "array", "items": {"type": "string"}}},
+    "required": ["contexts"],
+    "additionalProperties": False,
+}
+_FORM = 'Answer with JSON alone: {"contexts": ["...", "..."]}'
+_FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL | re.IGNORECASE)
+_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
+# A model that fails so many classes fails the others too.
+_MOST_FAILED = 5
+_MOST_TOLD = 3
+_STAGE = "contexts"
+
+
+# Who answers, as `ChatModel.answer`: messages, and by name schema, seed, most_tokens and temperature.
+ChatAnswer = Callable[..., str]
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """The contexts of an answer, or what is wrong with it; one of the two is empty."""
+
+    contexts: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def ask_contexts(
+    chat_answer: ChatAnswer, class_names: Sequence[str], settings: ContextsSettings, record: Record
+) -> dict[int, list[str]]:
+    """Contexts by label, as the model named them. `settings.chat` is set.
+
+    Raises RunFailure with every class (five at most) whose answers could not be used, and what `chat_answer` raises;
+    what was answered until then is in the record.
+    """
+    assert settings.chat is not None
+    report(_STAGE, 0, len(class_names))
+    found: dict[int, list[str]] = {}
+    failed: list[str] = []
+    for label, name in enumerate(class_names):
+        understood, last = _asked(chat_answer, name, settings, settings.chat, record)
+        if understood.problems:
+            said = f"'{_shown(last)}'" if last.strip() else "nothing"
+            failed.append(
+                f"chat model '{record.model}': no answer about class '{name}' can be used after {settings.chat.tries}"
+                f" {'tries' if settings.chat.tries > 1 else 'try'}: {understood.problems[0]}; it said {said}"
+            )
+            if len(failed) == _MOST_FAILED:
+                break
+        found[label] = list(understood.contexts)
+        report(_STAGE, label + 1, len(class_names))
+    record.save()
+    if failed:
+        raise RunFailure(
+            failed,
+            "Name another model, or allow it more: mine.settings.chat.tries, most_tokens, temperature. Answers that"
+            f" could be used are kept in {record.path.name}, and run again only these classes are asked.",
+        )
+    return found
+
+
+def first_question(settings: ContextsSettings, chat: ChatSettings, class_name: str) -> str:
+    """What the model is asked about a class."""
+    sentence = settings.caption(class_name, "...")
+    return (
+        f"{fill(settings.asked(), class_name)} Give {chat.most}, all different, each a few words that complete the"
+        f' sentence "{sentence}" in place of the three dots. {_FORM}'
+    )
+
+
+def understood(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
+    """What an answer says. White space, a code fence around all of it and a thought before it are nothing in it."""
+    plain = _THOUGHT.sub("", text, count=1).strip() if text.lstrip().startswith("<think>") else text.strip()
+    fenced = _FENCED.fullmatch(plain)
+    try:
+        document = json.loads(fenced[1] if fenced else plain, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError):
+        return Understood(problems=("it is not JSON",))
+    contexts = document.get("contexts") if isinstance(document, dict) else None
+    if not isinstance(contexts, list) or len(document) != 1:
+        return Understood(problems=('expected one key, "contexts", with a list',))
+    problems = []
+    if not 1 <= len(contexts) <= most:
+        problems.append(f"found {len(contexts):,} contexts, expected {most}")
+    for context in contexts[: most + 1]:
+        if not isinstance(context, str):
+            problems.append(f"found {type(context).__name__} among the contexts, expected texts")
+            continue
+        problem = context_problem(context)
+        if problem is None and _repeats(class_name, settings.caption(class_name, context)):
+            problem = f"found '{context}', expected it without '{class_name}': the sentence has it"
+        problems += [problem] if problem is not None else []
+    return Understood(problems=tuple(problems)) if problems else Understood(tuple(contexts))
+
+
+def _asked(
+    chat_answer: ChatAnswer, class_name: str, settings: ContextsSettings, chat: ChatSettings, record: Record
+) -> tuple[Understood, str]:
+    """What is understood of the last answer about a class, and that answer."""
+    turns = [Turn(role="user", content=first_question(settings, chat, class_name))]
+    start, known = list(turns), []
+    while len(known) < chat.tries and (answered := record.find(_question(turns, chat, record))) is not None:
+        outcome = understood(answered.text, class_name, settings, chat.most)
+        if not outcome.problems:
+            return outcome, answered.text
+        known.append(answered)
+        turns = _again(turns, answered.text, outcome)
+    if len(known) == chat.tries:
+        # An earlier run ended there, and who runs it again wants it asked again.
+        record.forget(known)
+        turns, known = start, []
+    outcome, text = Understood(problems=("it was not asked",)), ""
+    for _ in range(chat.tries - len(known)):
+        question = _question(turns, chat, record)
+        text = chat_answer(
+            [turn.model_dump() for turn in turns],
+            schema=SCHEMA,
+            seed=chat.seed,
+            most_tokens=chat.most_tokens,
+            temperature=chat.temperature,
+        )
+        # As it is written and read back: what is understood is what is kept.
+        text = text[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
+        outcome = understood(text, class_name, settings, chat.most)
+        record.keep(question.model_copy(update={"text": text, "taken": not outcome.problems}))
+        if not outcome.problems:
+            break
+        turns = _again(turns, text, outcome)
+    return outcome, text
+
+
+def _question(turns: Sequence[Turn], chat: ChatSettings, record: Record) -> Answered:
+    return Answered(
+        model=record.model,
+        messages=tuple(turns),
+        answer_schema=dict(SCHEMA),
+        seed=chat.seed,
+        temperature=chat.temperature,
+        most_tokens=chat.most_tokens,
+        text="",
+        taken=False,
+    )
+
+
+def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
+    told = "; ".join(outcome.problems[:_MOST_TOLD])
+    asked = Turn(role="user", content=f"That cannot be used: {told}. {_FORM}")
+    # Some templates refuse an empty turn.
+    return [*turns, Turn(role="assistant", content=text.strip() or "..."), asked]
+
+
+def _shown(text: str) -> str:
+    """The beginning of a model's words, in one line that a terminal shows and does not obey."""
+    words = " ".join(text[:1000].split())[:80]
+    return "".join(character if character.isprintable() else "�" for character in words)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise ValueError("a key twice")
+    return dict(pairs)
+
+
+def _repeats(class_name: str, caption: str) -> bool:
+    """Whether a caption says the class twice in a row: "a photo of a sandal a sandal in the snow"."""
+    name = re.escape(class_name)
+    return re.search(rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b", caption, re.IGNORECASE) is not None
+
+
+ProposedBy = Literal["list", "chat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """Contexts by label, in the order in which they were proposed: a list's before a chat model's.
+
+    sources: of the same shape, who proposed each first. notes: what is odd about them, for people.
+    """
+
+    by_label: tuple[tuple[str, ...], ...]
+    sources: tuple[tuple[ProposedBy, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def proposed_contexts(recipe: Recipe, settings: ContextsSettings, folder: Path, device: str) -> Proposed:
+    """Contexts of every class of the recipe, none without any.
+
+    What a chat model is asked and answers is recorded in `folder` (`recorded.ANSWERS`); a run that was killed goes on
+    behind the last answer. Raises UserError for lists that cannot be used and classes without contexts, and as
+    `asking.ask_contexts`.
+    """
+    listed = None
+    if settings.contexts is not None:
+        listed = load_contexts(settings.contexts)
+        listed.refuse_unfit(recipe.classes, settings.axis)
+    answered: dict[int, list[str]] = {}
+    if settings.chat is not None:
+        model = None if settings.chat.model is None else without_folders(settings.chat.model)
+        record = Record.open(folder, settings.chat, model)
+        names = [cls.name for cls in recipe.classes]
+        answered = ask_contexts(_Asked(settings.chat, device), names, settings, record)
+    by_label, sources = [], []
+    for cls in recipe.classes:
+        of_list = () if listed is None else listed.of(cls)
+        of_chat = answered.get(cls.label, ())
+        texts = [" ".join(text.split()) for text in (*of_list, *of_chat)]
+        kept = without_same_words(texts)
+        by_label.append(tuple(texts[place] for place in kept))
+        sources.append(tuple("list" if place < len(of_list) else "chat" for place in kept))
+    _refuse_empty(recipe, by_label)
+    return Proposed(tuple(by_label), tuple(sources), tuple(_odd(list(answered.values()))))
+
+
+class _Asked:
+    """The chat model of the settings, loaded when it is first asked: what is recorded needs none."""
+
+    def __init__(self, settings: ChatSettings, device: str) -> None:
+        self.settings, self.device = settings, device
+        self.model: ChatModel | None = None
+
+    def __call__(self, messages: Messages, **options: Any) -> str:
+        if self.settings.model is None:
+            raise UserError(
+                f"mine.settings.chat.answers: {self.settings.answers} has no answer that can be used to the question"
+                f" '{messages[0]['content'][:100]}…'",
+                "Name the model that is to be asked: --set mine.settings.chat.model=NAME; or change the settings back"
+                " to those of the run that recorded them.",
+            )
+        if self.model is None:
+            self.model = load_chat(self.settings.model, base_url=self.settings.base_url, device=self.device)
+        return self.model.answer(messages, **options)
+
+
+def _odd(answered: Sequence[Sequence[str]]) -> Iterator[str]:
+    """What is odd about a model's answers, for people."""
+    named = {frozenset(map(same_words, texts)) for texts in answered}
+    if len(answered) > 1 and len(named) == 1:
+        yield (
+            f"the chat model names the same {len(next(iter(named)))} contexts for all {len(answered)} classes:"
+            " look whether it has read the question"
+        )
+
+
+def _refuse_empty(recipe: Recipe, by_label: list[tuple[str, ...]]) -> None:
+    empty = [cls.name for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts]
+    if empty:
+        more = f", … and {len(empty) - 5} more" if len(empty) > 5 else ""
+        raise UserError(
+            f"contexts: the list has none of {', '.join(repr(name) for name in empty[:5])}{more}",
+            "Add `contexts` for all classes, or `by_name` for these; or ask a chat model too: mine.settings.chat",
+        )
