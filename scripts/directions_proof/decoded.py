@@ -12,7 +12,7 @@ from typing import Any
 
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.lab.world import Oracle
-from counterfoil.mining.methods.directions import (decoded_vectors)
+from counterfoil.mining.methods.directions import decoded_vectors
 from directions_proof.captioned import captions_of
 from directions_proof.captions import direction_of
 from directions_proof.intervals import SHARE, mean_of

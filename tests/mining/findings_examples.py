@@ -1,16 +1,20 @@
-"""Findings documents as mining would leave them, with pictures of the wardrobe: three confirmed, two not, two classes
-without a direction."""
+"""Documents of findings, by rows and by pairs that were drawn."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import Image
+from scipy.special import betaln
+from scipy.stats import beta
 
-from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
+from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.mining.findings import (
+    AnswerCount,
     AuditedImages,
     CaptionCheck,
     ClassAudit,
@@ -22,17 +26,23 @@ from counterfoil.mining.findings import (
     Evidence,
     Finding,
     Findings,
+    FreshPairs,
     Half,
     MethodUsed,
     MinedRecipe,
     NearestImage,
     NotTested,
     OtherClassifier,
+    PairedTest,
     Rate,
     RenderedTest,
+    RoundDrawn,
     ScoredCaption,
+    SequentialLook,
     SmallestDifference,
+    StoppedEstimate,
     Target,
+    WrongAnswers,
 )
 from counterfoil.mining.report import pictures_wanted, thumbnail
 
@@ -182,3 +192,220 @@ def example_pictures(findings: Findings) -> dict[str, bytes]:
         scene = Scene("audit", number % 50, label, background=BACKGROUNDS[number % len(BACKGROUNDS)], seed=number)
         pictures[key] = thumbnail(Image.fromarray(render(scene)))
     return pictures
+
+
+DRAWN_PULLOVER, DRAWN_COAT, DRAWN_SANDAL, SHIRT = 2, 4, 5, 6
+FDR = 0.1
+
+
+def log_e(failing: int, discordant: int) -> float:
+    """The e-value of pairs that disagree, by the mixture of Beta(1/2, 1/2) above one half."""
+    if not discordant:
+        return 0.0
+    mixed = betaln(0.5 + failing, 0.5 + discordant - failing) + beta.logsf(
+        0.5, 0.5 + failing, 0.5 + discordant - failing
+    )
+    return float(mixed - betaln(0.5, 0.5) - beta.logsf(0.5, 0.5, 0.5) + discordant * math.log(2))
+
+
+def drawn_rate(failures: int, rows: int) -> Rate:
+    low, high = beta.ppf((0.025, 0.975), (failures + 0.5, failures + 0.5), rows - failures + 0.5)
+    return Rate(rows, rows, failures, failures / rows, (float(low), float(high)))
+
+
+def _looks(pairs: int, failing: int, rescued: int) -> tuple[SequentialLook, ...]:
+    """After 16, 32, 64 … pairs, as if what disagrees had come evenly."""
+    places = [16 * 2**n for n in range(20) if 16 * 2**n < pairs] + [pairs]
+    return tuple(
+        SequentialLook(place, log_e(round(failing * place / pairs), round((failing + rescued) * place / pairs)))
+        for place in places
+    )
+
+
+def answers(shares: Sequence[tuple[str, int]], rows: int, keys: Sequence[str]) -> tuple[AnswerCount, ...]:
+    given, at = [], 0
+    for answer, images in shares:
+        given.append(AnswerCount(answer, images, images / rows, tuple(keys[at : at + min(3, images)])))
+        at += images
+    return tuple(given)
+
+
+def pair_finding(
+    name: str,
+    label: int,
+    words: str,
+    pairs: tuple[int, int, int, int],
+    state: Literal["confirmed", "futile", "out_of_budget"],
+    origin: Literal["found", "shortened", "tried"] = "found",
+    round_drawn: str = "rounds/02",
+    fresh: FreshPairs | None = None,
+) -> Finding:
+    """A description with (pairs, both, failing, rescued), and evidence of ten pairs whose base is right in eight.
+
+    Rates, difference and wrong answers are of its fresh pairs, where it has some.
+    """
+    every, both, failing, rescued = pairs
+    class_id = f"{label:02d}"
+    keys = [f"{round_drawn}/{name}_{class_id}_{index:06d}" for index in range(every)]
+    bases = [f"{round_drawn}/base_{class_id}_{index:06d}" for index in range(every)]
+    looks = _looks(every, failing, rescued)
+    if fresh is not None:
+        every, both, failing, rescued = fresh.pairs, fresh.both, fresh.failing, fresh.rescued
+    answered = [
+        [f"{fresh.round if fresh else round_drawn}/{stem}_{class_id}_{index:06d}" for index in range(every)]
+        for stem in ("base", name)
+    ]
+    wrong, base_wrong = both + failing, both + rescued
+    value = (wrong - base_wrong) / every
+    error = math.sqrt(failing + rescued - (failing - rescued) ** 2 / every) / every
+    interval, widened = ((value - wide * error, value + wide * error) for wide in (1.96, 2.3))
+    confirmed = state == "confirmed"
+
+    def piece(key: str, score: float, failed: bool) -> Evidence:
+        answered = "sneaker" if failed else CLASSES[label]
+        return Evidence(key, score, failed, "rendered", CLASSES[label], answered)
+
+    described = [piece(key, 1 - at / 20, at % 3 < 2) for at, key in enumerate(keys[:20])]
+    base = [piece(key, 1 - at / 20, at in (1, 6)) for at, key in enumerate(bases[:10])]
+    return Finding(
+        name=name,
+        classes=(class_id,),
+        class_names=(CLASSES[label],),
+        role="hard",
+        words=words,
+        caption=f"a photo of a {words}",
+        prompt=f"a photo of a {words}",
+        confirmed=confirmed,
+        set=drawn_rate(wrong, every),
+        rest=drawn_rate(base_wrong, every),
+        difference=Difference(value, interval, widened if confirmed else None),
+        p=min(1.0, math.exp(-looks[-1].log_e)),
+        q=1.0,
+        discover=None,
+        evidence=tuple(described + base),
+        tested_on="pairs",
+        pairs=PairedTest(*pairs, state, looks, drawn=pairs[0], fresh=fresh),
+        answers=WrongAnswers(
+            answers([("sneaker", base_wrong - base_wrong // 3), ("ankle boot", base_wrong // 3)], every, answered[0]),
+            answers(
+                [("sneaker", wrong - wrong // 3 - wrong // 8), ("ankle boot", wrong // 3), ("bag", wrong // 8)],
+                every,
+                answered[1],
+            ),
+        ),
+        origin=origin,
+        others=(OtherClassifier("lab:vit_tiny_patch8", drawn_rate(wrong // 2, every), drawn_rate(base_wrong, every)),),
+    )
+
+
+def drawn_example() -> Findings:
+    """Three confirmed (found, shortened and tried by hand), five not; a class that is left out, and one never drawn."""
+    estimate = StoppedEstimate(20, 34, True, 19 / 33, (0.39, 0.74))
+    sandal = pair_finding(
+        "sandal_snow", DRAWN_SANDAL, "sandal in the snow", (64, 4, 35, 2), "confirmed",
+        fresh=FreshPairs(300, 18, 126, 9, 320, "rounds/05"),
+    )  # fmt: skip
+    pullover = pair_finding(
+        "pullover_night", DRAWN_PULLOVER, "pullover at night", (128, 9, 31, 8), "confirmed", "shortened", "rounds/04",
+        fresh=FreshPairs(400, 28, 72, 32, 410, "rounds/06"),
+    )  # fmt: skip
+    audits = [
+        (DRAWN_SANDAL, 400, 391, 33, None),
+        (DRAWN_PULLOVER, 400, 388, 41, None),
+        (DRAWN_COAT, 400, 396, 22, None),
+        (SHIRT, 400, 372, 214, "fails more than half the time on the base: a class token may help"),
+        (8, 400, 0, 0, "the screen accepted none of its images"),
+    ]
+    findings = _with_q((
+        replace(sandal, pairs=_estimated(sandal, estimate)),
+        replace(pullover, about={"shortened_from": "striped pullover against a wall at night"}),
+        pair_finding(
+            "coat_tried", DRAWN_COAT, "coat in the water", (64, 2, 21, 1), "confirmed", "tried", "tries/01",
+            FreshPairs(200, 6, 50, 4, 256, "tries/02"),
+        ),
+        pair_finding("sandal_red", DRAWN_SANDAL, "red sandal", (256, 19, 6, 9), "futile"),
+        pair_finding("pullover_wall", DRAWN_PULLOVER, "pullover against a wall", (128, 12, 3, 7), "futile"),
+        pair_finding("coat_person", DRAWN_COAT, "person and a coat", (512, 22, 41, 24), "out_of_budget"),
+        pair_finding("coat_dusk", DRAWN_COAT, "coat at dusk", (128, 5, 2, 4), "futile"),
+        pair_finding("sandal_rain", DRAWN_SANDAL, "sandal in the rain", (512, 30, 39, 28), "out_of_budget"),
+    ))  # fmt: skip
+    return Findings(
+        recipe=MinedRecipe("wardrobe-bugs", "ab" * 32),
+        method=MethodUsed("bugs", {"captioner": "lab:captioner"}),
+        target=Target("lab:resnet10t", "cd" * 32),
+        on=(),
+        failure="top1",
+        halves=None,
+        margin=0.05,
+        fdr=FDR,
+        tested=len(findings),
+        smallest_difference=None,
+        classes=tuple(
+            ClassAudit(
+                f"{label:02d}", CLASSES[label], rows, errors, errors / rows if rows else None, reason=reason,
+                interval=drawn_rate(errors, rows).interval if rows else None, drawn=images,
+            )
+            for label, images, rows, errors, reason in audits
+        ),
+        findings=findings,
+        seed=3,
+        rounds=(
+            RoundDrawn("rounds/01", "baseline", 11, 2000, 1547),
+            RoundDrawn("rounds/02", "test", 12, 2304, 2118),
+            RoundDrawn("rounds/03", "test", 13, 512, 470),
+            RoundDrawn("rounds/04", "shorten", 14, 512, 433),
+            RoundDrawn("rounds/05", "estimate", 15, 640, 602),
+            RoundDrawn("rounds/06", "estimate", 16, 820, 810),
+            RoundDrawn("tries/01", "try", 17, 128, 121),
+            RoundDrawn("tries/02", "try_estimate", 18, 512, 402),
+        ),
+    )  # fmt: skip
+
+
+def drawn_nothing_confirmed() -> Findings:
+    findings = drawn_example()
+    plain = [replace(one.difference, reported_interval=None) for one in findings.findings]
+    lost = (
+        replace(one, confirmed=False, q=0.6, pairs=_ended(one), difference=difference)
+        for one, difference in zip(findings.findings, plain, strict=True)
+    )
+    return replace(findings, findings=tuple(lost))
+
+
+def drawn_pictures(findings: Findings) -> dict[str, bytes]:
+    """A wardrobe scene for each picture that the page wants: of a pair, the same garment and the same noise."""
+    looks: dict[str, dict[str, Any]] = {
+        "sandal_snow": {"background": "snow"},
+        "pullover_night": {"light": "night"},
+        "coat_tried": {"background": "water"},
+    }
+    labels = load_garments("audit").labels
+    pictures = {}
+    for key in pictures_wanted(findings):
+        shift, _, rest = key.rpartition("/")[2].rpartition("_")[0].rpartition("_")
+        index = int(key.rpartition("_")[2])
+        garment = int((labels == int(rest)).nonzero()[0][index])
+        scene = Scene("audit", garment, int(rest), COLOURS[index % len(COLOURS)], background="wood", seed=index)
+        look = looks.get(shift, {"style": "photo"})
+        pictures[key] = thumbnail(Image.fromarray(render(replace(scene, **look))))
+    return pictures
+
+
+def _with_q(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Findings with the q-values of e-BH: the least m / (j × the j-th largest e-value) from their own place on."""
+    order = sorted(range(len(findings)), key=lambda at: findings[at].p)
+    q, adjusted = [0.0] * len(findings), 1.0
+    for place in reversed(range(len(order))):
+        adjusted = min(adjusted, len(findings) * findings[order[place]].p / (place + 1))
+        q[order[place]] = adjusted
+    return tuple(replace(one, q=own) for one, own in zip(findings, q, strict=True))
+
+
+def _estimated(one: Finding, estimate: StoppedEstimate) -> PairedTest:
+    assert one.pairs is not None
+    return replace(one.pairs, estimate=estimate)
+
+
+def _ended(one: Finding) -> PairedTest:
+    assert one.pairs is not None
+    return replace(one.pairs, state="futile" if one.pairs.state == "confirmed" else one.pairs.state)

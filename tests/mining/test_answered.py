@@ -1,4 +1,4 @@
-"""What answers alone tell: counts and intervals recomputed, pairs of classes, and which labels are to be looked at."""
+"""What answers alone tell of failures, without words; and where the set of a caption ends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import io
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answered, class_of_output, failing_rows_csv
 from counterfoil.mining.audited import unreadable_note
+from counterfoil.mining.hypotheses import SHARES, Role, choose_cutoffs, cut, cutoffs_at
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import load_recipe
 from counterfoil.stats import wilson_interval
@@ -83,3 +85,38 @@ def test_what_does_not_decode_is_told_by_its_path() -> None:
     assert unreadable_note(("a",), {"a": "mug/x\n.jpg"}) == ("1 image cannot be decoded and is left out: mug/x\\n.jpg",)
     (told,) = unreadable_note([*"abcdefg"], {"b": "mug/b.jpg"})
     assert told == "7 images cannot be decoded and are left out: a, mug/b.jpg, c, d, e and 2 more"
+
+
+RNG = np.random.default_rng(7)
+ROW_LABELS = np.repeat([0, 1, 2], 200)
+UNITS = np.arange(600)
+
+
+@pytest.mark.parametrize("role", ["hard", "far_from"])
+@pytest.mark.parametrize("share", SHARES)
+def test_every_class_gives_the_same_share(role: Role, share: float) -> None:
+    cosines = RNG.normal(size=600) + ROW_LABELS  # classes lie elsewhere: one cut-off for all would take one class
+    members = cut(cosines, ROW_LABELS, (0, 2), cutoffs_at(cosines, ROW_LABELS, (0, 2), role, share), role)
+    assert not members[ROW_LABELS == 1].any()
+    for label in (0, 2):
+        own = members[label == ROW_LABELS]
+        assert own.mean() == pytest.approx(share, abs=0.01)
+        inside, outside = cosines[label == ROW_LABELS][own], cosines[label == ROW_LABELS][~own]
+        assert inside.min() >= outside.max() if role == "hard" else inside.max() <= outside.min()
+
+
+@pytest.mark.parametrize("role", ["hard", "far_from"])
+def test_the_share_that_fails_is_found(role: Role) -> None:
+    cosines = RNG.normal(size=600)
+    order = np.argsort(-cosines if role == "hard" else cosines)
+    failed = RNG.random(600) < 0.05
+    failed[order[:180]] |= RNG.random(180) < 0.7  # three tenths of all
+    cutoffs, members, (in_set, rest) = choose_cutoffs(cosines, np.zeros(600, int), failed, UNITS, (0,), role, 0.05)
+    assert len(cutoffs) == 1 and members.mean() == pytest.approx(0.3, abs=0.051)
+    assert in_set.rate - rest.rate > 0.5
+    assert (in_set.rows, in_set.failures) == (members.sum(), failed[members].sum())
+
+
+def test_rows_of_other_classes_are_in_no_set() -> None:
+    assert not cut(np.ones(3), np.array([5, 6, 7]), (1,), (0.0,), "hard").any()
+    assert cut(np.ones(3), np.array([5, 1, 7]), (1,), (0.0,), "hard").tolist() == [False, True, False]

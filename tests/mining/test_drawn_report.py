@@ -1,4 +1,4 @@
-"""Mining's page of findings that were tested in pairs: what was drawn, how it was tested, and nothing of halves."""
+"""The page and the terminal of findings that were tested in pairs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import html as markup
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
+import hypothesis
 import pytest
-from drawn_examples import drawn_example, drawn_nothing_confirmed, drawn_pictures
-from hypothesis import example, given
+from findings_examples import drawn_example, drawn_nothing_confirmed, drawn_pictures, example
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from test_report import HOSTILE, HOSTILE_TAGS, Page, section_of
 
-from counterfoil.mining.bugs.family import judged_together
+from counterfoil.cli import mine
 from counterfoil.mining.findings import (
     AnswerCount,
     Finding,
@@ -23,10 +25,14 @@ from counterfoil.mining.findings import (
     Purpose,
     RoundDrawn,
     SequentialLook,
+    SmallestDifference,
     StoppedEstimate,
     WrongAnswers,
     findings_json,
 )
+from counterfoil.mining.findings_layer import mined_from
+from counterfoil.mining.methods.bugs.document import judged_together
+from counterfoil.mining.mine_recipe import MineResult
 from counterfoil.mining.report import (
     MOST_EXAMPLES,
     MOST_LISTED,
@@ -40,6 +46,8 @@ from counterfoil.mining.report import (
     report_html,
     thumbnail,
 )
+from counterfoil.recipe.schema_mine import mined_facts
+from counterfoil.report.findings import MinedShiftResult
 
 # What only a run that dealt images into halves may say.
 OF_HALVES = ("confirm half", "halves", "discover", "rest of its class", "the rest", "The set", "In the set", "unit")
@@ -348,7 +356,7 @@ def test_every_purpose_of_a_round_has_words() -> None:
     st.text(max_size=12), st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.lists(st.text(max_size=6), max_size=3),
     st.integers(0, 10**9),
 )  # fmt: skip
-@example("rounds/01", "in_05", ["5", "05"], 3)
+@hypothesis.example("rounds/01", "in_05", ["5", "05"], 3)
 def test_a_base_image_shares_round_class_and_index_with_its_partner(
     folder: str, shift: str, classes: list[str], index: int
 ) -> None:
@@ -410,3 +418,63 @@ def test_pairs_stand_in_a_strip_as_long_as_they_are_many(page: str) -> None:
     assert re.findall(r'class="(\w+)" style="flex:(\d+)"', strip) == [
         ("failing", "35"), ("both", "4"), ("rescued", "2"), ("fine", "23"),
     ]  # fmt: skip
+
+
+def printed(findings: Findings, capsys: pytest.CaptureFixture[str]) -> str:
+    mine._print(MineResult(Path("mined"), findings, {}))
+    return capsys.readouterr().out
+
+
+def test_the_command_prints_pairs_with_their_e_values_and_images_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    told = printed(drawn_example(), capsys)
+    rows = [line.split() for line in told.splitlines()]
+    assert ["finding", "wrong", "(%)", "without", "it", "(%)", "more", "(points)", "pairs", "E", "q"] in rows
+    # Rates, difference and interval are of fresh pairs; pairs, E and q are of the test.
+    sandal = "sandal in the snow 48 (42 to 54) 9 (6 to 13) 39 (32 to 46) 64 1.5 × 10⁷ 5.4e-07"
+    pullover = "pullover at night (perhaps under 5 points) 25 (21 to 29) 15 (12 to 19) 10 (4 to 16) 128 350 0.0075"
+    assert sandal.split() in rows and pullover.split() in rows
+    assert "3 of 8 hypotheses confirmed in pairs, 7,428 images drawn; of those confirmed, 10% may be false" in told
+    assert "no worse than without the words. Rates are of fresh pairs, drawn once for each after its test" in told
+    assert "the rest" not in told
+
+
+def test_the_command_tells_rows_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    told = printed(example(), capsys)
+    assert ["finding", "wrong", "(%)", "the", "rest", "(%)", "more", "(points)", "p", "q"] in [
+        line.split() for line in told.splitlines()
+    ]
+    assert "3 of 5 hypotheses confirmed on 12,000 images; of those confirmed" in told
+
+
+def test_the_command_says_what_no_finding_means(capsys: pytest.CaptureFixture[str]) -> None:
+    none = drawn_nothing_confirmed()
+    told = printed(none, capsys)
+    assert "no failure found at this size. How large a difference may have stayed unseen" in told
+    assert "0 of 8 hypotheses confirmed in pairs, 7,428 images drawn." in told
+    known = replace(none, smallest_difference=SmallestDifference(0.2, 0.8, 64, 64, 0.09))
+    assert "A description that fails 20 points more often than its base would have been seen" in printed(known, capsys)
+
+
+def test_a_shift_tells_the_pairs_that_it_came_from() -> None:
+    findings = drawn_example()
+    one = findings.findings[1]
+    record = mined_from(findings, one)
+    assert record["tested_on"] == "pairs" and record["origin"] == "shortened" and "rendered" not in record
+    assert record["pairs"] | {"log_e": 0} == {"pairs": 128, "both": 9, "failing": 31, "rescued": 8, "log_e": 0}
+    assert record["fresh"] == {"pairs": 400, "both": 28, "failing": 72, "rescued": 32}
+    assert (record["set"]["failures"], record["rest"]["failures"], record["difference"]) == (100, 60, 0.1)
+    assert record["seed"] == 3 and "discover_sha256" not in record
+    facts = mined_facts(record)
+    assert (facts.tested_on, facts.words, facts.method) == ("pairs", "pullover at night", "bugs")
+    assert (facts.set_rate, facts.rest_rate, facts.q) == (one.set.rate, one.rest.rate, one.q)
+    assert "tested_on" not in mined_from(example(), example().findings[0])
+
+
+def test_an_evaluation_names_it_by_its_words() -> None:
+    facts = mined_facts(mined_from(drawn_example(), drawn_example().findings[0]))
+    shift = MinedShiftResult(
+        shift="sandal_snow", words=facts.words, role=facts.role, target=facts.target,
+        class_ids=("05",), class_names=("sandal",),
+        judges=(), quota=None, candidates=100, screened=90, accepted=90, models=(),
+    )  # fmt: skip
+    assert shift.name == "sandal in the snow (hard)"

@@ -1,4 +1,4 @@
-"""Mining end to end, on a world whose failure is known: a real classifier, a real CLIP, the files that it leaves."""
+"""`mine` on a sneaker world: what it finds, leaves, repeats and resumes; by contexts; and layers over open classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mined_sneakers import OVERRIDES, WORLD, mine_sneakers
+from mined_examples import OVERRIDES, WORLD, mine_sneakers
 from PIL import Image
 from safetensors.numpy import load_file
 
@@ -20,11 +20,13 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.planted import named_world
 from counterfoil.mining.audited import opened_parts
 from counterfoil.mining.findings import Findings
-from counterfoil.mining.findings_layer import _over, derived_seed, mined_from, mined_shifts
+from counterfoil.mining.findings_layer import _over, derived_seed, laid_over, mined_from, mined_shifts
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.report import MOST_PICTURE_BYTES, thumbnails
 from counterfoil.plan import make_plan
-from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe import Recipe, layer_text, load_recipe
+from counterfoil.recipe.schema_mine import method_settings
+from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.decoding import readable_image
 from driven import given_up
 from shared_datasets import Once
@@ -309,3 +311,79 @@ def test_what_cannot_be_mined_is_refused_in_words(
         mine_sneakers(tmp_path / "out", *changes, **options)
     assert words in " ".join([*refused.value.problems, refused.value.hint or ""])
     assert not (tmp_path / "out" / "findings.json").exists()
+
+
+CONTEXT_FILES = {"findings.json", "findings.csv", "vectors.safetensors", "report.html", "recipe.yaml", "index.html"}
+CHANGES = ("mine.settings.contexts=wardrobe", "mine.settings.at_most_images=4", "mine.others=[]", "mine.train_rows=10")
+
+
+def mine_contexts(folder: Path) -> None:
+    overrides = [one for one in OVERRIDES if "permutations" not in one]
+    given = {"method": "contexts", "target": WORLD, "on": ["validation"], "device": "cpu"}
+    # The recipe's own settings are of another method: they are left out, and what is told here is not.
+    mine("wardrobe-star", folder, overrides=[*overrides, *CHANGES], **given)
+
+
+@pytest.fixture(scope="module")
+def contexts_mined(once_a_run: Once) -> Path:
+    return once_a_run("mined-contexts", mine_contexts)
+
+
+def test_the_contexts_that_are_chosen_are_where_the_classifier_fails(contexts_mined: Path) -> None:
+    findings = Findings.from_json((contexts_mined / "findings.json").read_bytes())
+    (sneaker,) = [audit for audit in findings.classes if audit.name == "sneaker"]
+    chosen = [one for one in sneaker.contexts if one.rank is not None]
+    assert chosen and all(one.words != "on the road" for one in chosen)
+    (road,) = [one for one in sneaker.contexts if one.words == "on the road"]
+    assert road.lift is not None and road.lift < 0.5
+    tested = {one.caption: one for one in findings.findings}
+    assert all(one.caption in tested for one in chosen)
+    # Every row of the class is in one context: sets and rests add up to the class's confirm rows.
+    sizes = {tested[one.caption].set.rows + tested[one.caption].rest.rows for one in chosen}
+    assert len(sizes) == 1
+
+
+def test_it_leaves_the_files_of_every_method_and_a_recipe_that_loads(contexts_mined: Path) -> None:
+    assert {path.name for path in contexts_mined.iterdir() if not path.name.startswith(".")} == CONTEXT_FILES
+    recipe = load_recipe(contexts_mined / "recipe.yaml")
+    assert recipe.mine is not None and method_settings(recipe.mine).model_dump()["contexts"] == "wardrobe"
+    groups = {shift.group for shift in recipe.prompts.shifts.values()}
+    assert groups == {"contexts", "class_name", "random_contexts"}
+    page = (contexts_mined / "report.html").read_text()
+    assert "Contexts by class" in page and "what counts is the ratio" not in page
+    # This recipe chooses by number, and the ratio that is shown is not the one that another would choose by.
+    assert "those with most failures are chosen, whatever their ratio" in page
+    assert "one image more of both kinds" in page
+
+
+def open_recipe(folder: Path, classes: str) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(f"extends: wardrobe-mini\nname: mine\nsource: {{classes: {classes}}}\n")
+    return path
+
+
+@pytest.mark.parametrize("classes", ["null", "[bag, sandal]"])
+def test_a_layer_is_of_the_classes_that_were_found(classes: str, tmp_path: Path) -> None:
+    source = open_recipe(tmp_path, classes)
+    below, changes, extends = laid_over(source, ["samples.seed=5"], tmp_path)
+    layer = tmp_path / "layer.yaml"
+    layer.write_text(layer_text(changes | {"name": "other"}, below, extends))
+    loaded = load_recipe(layer)
+    assert loaded.names_every_label
+    assert loaded.classes == resolve_classes(load_recipe(source)).classes
+    assert loaded.samples.seed == 5
+    assert (below.recipe_hash in layer.read_text()) and below == resolve_classes(load_recipe(source))
+    open_recipe(tmp_path, "[bag, coat]")
+    with pytest.raises(UserError, match="extends_sha256"):
+        load_recipe(layer)
+
+
+def test_a_recipe_that_tells_its_labels_is_carried_as_it_was() -> None:
+    below, changes, extends = laid_over("wardrobe-mini", ["samples.seed=5"], Path.cwd())
+    assert (changes, extends) == ({"samples": {"seed": 5}}, "wardrobe-mini")
+    assert below == load_recipe("wardrobe-mini")
+
+
+def test_classes_that_are_changed_over_open_ones_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--set changes the classes"):
+        laid_over(open_recipe(tmp_path, "[bag, sandal]"), ["source.classes=[coat]"], tmp_path)

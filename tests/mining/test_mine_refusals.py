@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mined_scenes import SANDAL, T_SHIRT, answer, on_the_beach, recipe_sets, save_split, scenes
+from mined_examples import SANDAL, T_SHIRT, answer, on_the_beach, recipe_sets, save_split, scenes
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app

@@ -21,12 +21,13 @@ from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.findings import Finding
 from counterfoil.mining.findings_layer import seed_for
-from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
+from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis
+from counterfoil.mining.method import Method
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.methods.directions import grammar_captions
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, MineResult
-from counterfoil.mining.rendered_round import PURPOSE, ROUND, compared_rows
+from counterfoil.mining.rounds import PURPOSE, ROUND, compared_rows
 from counterfoil.plan import rendered_budget, sample_seed
 from counterfoil.progress import Stage, report
 from counterfoil.recipe import load_recipe

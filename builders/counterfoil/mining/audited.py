@@ -35,12 +35,11 @@ from counterfoil.recipe.schema_mine import Mine
 from counterfoil.screen.doubts import ScreenDoubts, doubts_of
 from counterfoil.screen.known_classes import KnownClasses
 from counterfoil.screen.scores import ValidationScores
-from counterfoil.sources.open_source import (open_source)
 from counterfoil.sources import LabelledImages, thinned
-from counterfoil.sources.labels import (ConditionLabels)
-from counterfoil.sources.labelled_images import (Halves, deal_halves)
-from counterfoil.sources.labelled_images import on_a_line
+from counterfoil.sources.labelled_images import Halves, deal_halves, on_a_line
 from counterfoil.sources.labelled_sources import labelled_conditions, labelled_split
+from counterfoil.sources.labels import ConditionLabels
+from counterfoil.sources.open_source import open_source
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.user_cache import user_cache
 

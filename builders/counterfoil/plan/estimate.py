@@ -13,7 +13,7 @@ from counterfoil.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
-from counterfoil.recipe.schema_mine import METHOD_SETTINGS, mined_facts, method_settings
+from counterfoil.recipe.schema_mine import METHOD_SETTINGS, method_settings, mined_facts
 
 
 @dataclass(frozen=True, slots=True)

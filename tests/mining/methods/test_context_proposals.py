@@ -1,4 +1,4 @@
-"""Asking for contexts: what of an answer is understood, what is asked again, recorded and replayed, and by whom."""
+"""Contexts of lists and of chat models: read, refused, asked, recorded, each once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,181 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chat_server import KEY, ChatServer, chat_server, contexts, refused, said
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.mining.contexts import Proposed, proposed_contexts
-from counterfoil.mining.contexts.asking import understood
-from counterfoil.mining.contexts.recorded import ANSWERS
+from counterfoil.lab.scenes import caption_of
+from counterfoil.lab.vocabulary import BACKGROUNDS, COLOURS, PATTERNS
+from counterfoil.mining.methods.context_proposals import (
+    ANSWERS,
+    Proposed,
+    load_contexts,
+    proposed_contexts,
+    same_words,
+    understood,
+    without_doubles,
+)
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.recipe.schema_mine import ContextsSettings
 from tiny_chats import llama
+
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def called(name: str, category: str | None = None) -> RecipeClass:
+    return RecipeClass("00", name, 0, 0, (), category=category)
+
+
+def written(folder: Path, text: str, name: str = "contexts.yaml") -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def proposed(recipe: str, **settings: object):
+    chosen = ContextsSettings.model_validate(settings)
+    return proposed_contexts(load_recipe(recipe), chosen, Path("nowhere"), "cpu")
+
+
+@pytest.mark.parametrize("name", ["wardrobe", "wardrobe-colours", "cifar10", "cifar100", "imagenet"])
+def test_bundled_lists_give_each_class_eight_to_twenty_contexts_that_differ(name: str) -> None:
+    found = load_contexts(name)
+    for own in (found.contexts, *found.by_name.values()):
+        assert not own or 8 <= len(own) <= 20
+        assert len({same_words(text) for text in own}) == len(own)
+    assert set(found.covers) == set(found.by_name)
+
+
+def test_bundled_lists_know_every_class_of_their_dataset() -> None:
+    imagenet = load_recipe("imagenet-star").classes
+    for name, classes in (("cifar10", list(map(called, CIFAR10))), ("imagenet", list(imagenet))):
+        assert all(load_contexts(name).of(cls) for cls in classes)
+    by_name = load_contexts("cifar100").by_name
+    assert by_name["palm_tree"] == by_name["palm tree"] == by_name["trees"]
+    assert len([name for name in by_name if "_" not in name]) == 120  # 100 classes and 20 superclasses
+
+
+def test_the_wardrobes_contexts_are_words_that_its_clip_has_read() -> None:
+    places = proposed("wardrobe-star", contexts="wardrobe").by_label[9]
+    settings = ContextsSettings(contexts="wardrobe")
+    expected = [caption_of({"style": "photo", "class": "ankle boot", "background": place}) for place in BACKGROUNDS]
+    assert [settings.caption("ankle boot", place) for place in places] == expected
+    colours = ContextsSettings(contexts="wardrobe-colours", axis="colour")
+    words = proposed("wardrobe-star", contexts="wardrobe-colours", axis="colour").by_label[9]
+    expected = [caption_of({"style": "photo", "class": "ankle boot", "colour": one}) for one in COLOURS]
+    expected += [caption_of({"style": "photo", "class": "ankle boot", "pattern": one}) for one in PATTERNS[1:]]
+    assert [colours.caption("ankle boot", word) for word in words] == expected
+
+
+def test_a_class_has_the_contexts_of_all_of_its_category_and_its_own_each_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "contexts: [in the snow, in fog]\nby_name:\n  pet: [on a sofa]\n  cat: [In Snow, in a box]\n"
+    )
+    found = load_contexts(path)
+    assert found.of(called("cat", "pet")) == ("in the snow", "in fog", "on a sofa", "In Snow", "in a box")
+    assert found.of(called("dog")) == ("in the snow", "in fog")
+    with_bag = written(tmp_path, "contexts: [in the snow, in fog]\nby_name: {bag: [in snow, in a box]}\n")
+    result = proposed("wardrobe-mini", contexts=str(with_bag))
+    assert result.by_label[8] == ("in the snow", "in fog", "in a box")
+    assert result.sources[8] == ("list",) * 3 and result.by_label[0] == ("in the snow", "in fog")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.yaml", "- in fog\n- at sea\n"), ("a.txt", "# mine\nin fog\n\nat sea\n")]
+)
+def test_a_plain_list_is_of_all_classes(tmp_path: Path, name: str, text: str) -> None:
+    assert load_contexts(written(tmp_path, text, name)).contexts == ("in fog", "at sea")
+
+
+def test_what_is_wrong_with_a_list_is_told_together_with_its_lines(tmp_path: Path) -> None:
+    text = "contexts:\n  - in fog\n  - ''\n  - 3\n  - 'in {class}'\n  - '!!!'\nby_name: {cat: []}\nmore: 1\n"
+    with pytest.raises(UserError) as told:
+        load_contexts(written(tmp_path, text))
+    lines = [problem.rpartition("contexts.yaml:")[2].partition(")")[0] for problem in told.value.problems]
+    assert lines == ["3", "4", "5", "6", "7", "8"], told.value.problems
+
+
+@pytest.mark.parametrize("text", [
+    "contexts: [" + "x" * 201 + "]", "contexts:\n" + "  - in fog\n" * 2001, "contexts: []", "3", "",
+    'contexts: ["in\\u0007fog"]', 'contexts: ["two\\nlines"]', "by_name: {cat: {}}", "- [in fog]",
+    "covers: [dog]\nby_name: {cat: [in fog]}", "a: &a [x, *a]", "contexts: !!python/object/apply:os.getcwd []",
+    "contexts: [in fog]\ncontexts: [at sea]",
+])  # fmt: skip
+def test_hostile_and_odd_files_are_refused_in_words(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError):
+        load_contexts(written(tmp_path, text))
+
+
+def test_a_name_of_no_class_another_axis_and_an_uncovered_class_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "axis: light\nby_name: {bags: [in fog]}\n")
+    with pytest.raises(UserError) as told:
+        proposed("wardrobe-mini", contexts=str(path))
+    assert "--set mine.settings.axis=light" in told.value.problems[0]
+    assert "did you mean 'bag'?" in told.value.problems[1]
+    some = written(tmp_path, "by_name: {bag: [in fog]}\n")
+    with pytest.raises(UserError, match=r"the list has none of 't-shirt', 'trouser'.* and 4 more"):
+        proposed("wardrobe-mini", contexts=str(some))
+
+
+def test_an_unknown_name_and_a_file_of_another_machine_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no bundled contexts are called 'cifar1O'; did you mean 'cifar10'"):
+        load_contexts("cifar1O")
+    with pytest.raises(UserError, match="of the machine that the dataset was built on"):
+        load_contexts("elsewhere:./contexts.yaml")
+
+
+def at(*degrees: float) -> np.ndarray:
+    angles = np.radians(degrees)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize("other", ["in snow", "In the Snow.", "in  THE snow", "“in the snow”", "in-snow", "ｉｎ snow"])
+def test_case_articles_and_punctuation_make_no_other_context(other: str) -> None:
+    assert same_words(other) == same_words("in the snow")
+
+
+@pytest.mark.parametrize("other", ["on the snow", "in snows", "the", "снег", ""])
+def test_other_words_are_others(other: str) -> None:
+    assert same_words(other) != same_words("in the snow")
+
+
+def test_chains_of_neighbours_do_not_fall_together() -> None:
+    # 0 and 10 degrees are one at .98, 10 and 20 too; 20 stays, for 10 does not.
+    assert without_doubles(["a1", "b1", "c1", "d1"], at(0, 10, 20, 90), 0.98) == [0, 2, 3]
+
+
+def test_equal_words_are_one_whatever_their_vectors_and_a_threshold_of_one_drops_nothing_else() -> None:
+    assert without_doubles(["in snow", "at sea", "in the snow"], at(0, 0.5, 90), 1.0) == [0, 1]
+
+
+def test_what_repeats_one_that_was_dropped_is_dropped() -> None:
+    assert without_doubles(["at sea", "on the ocean", "on ocean"], at(0, 1, 80), 0.97) == [0]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 359)), max_size=12), st.floats(0.5, 1))
+def test_what_stays_is_distinct_and_what_is_dropped_says_what_an_earlier_one_says(
+    drawn: list[tuple[str, int]], similarity: float
+) -> None:
+    names, vectors = [name for name, _ in drawn], at(*(degree for _, degree in drawn)).reshape(-1, 2)
+    kept = without_doubles(names, vectors, similarity)
+    for place in set(range(len(names))) - set(kept):
+        near = [one for one in kept if one < place and vectors[one].astype(float) @ vectors[place] > similarity - 1e-6]
+        assert near or same_words(names[place]) in map(same_words, names[:place])
+    assert len({same_words(names[place]) for place in kept}) == len(kept)
+    cosines = vectors[list(kept)].astype(np.float64) @ vectors[list(kept)].astype(np.float64).T
+    assert np.all(cosines[~np.eye(len(kept), dtype=bool)] <= similarity)
+
+
+@pytest.mark.parametrize("vectors", [at(0), at(0, 1) * 2, at(0, 1) * np.nan, at(0, 1)[0]])
+def test_vectors_that_are_none_are_refused(vectors: np.ndarray) -> None:
+    with pytest.raises(ValueError):
+        without_doubles(["a", "b"], vectors, 0.97)
+
 
 THREE = ("bag", "sandal", "ankle boot")
 SETTINGS = ContextsSettings(contexts="x")
@@ -46,13 +210,13 @@ def asked(address: str | None, **changed: Any) -> ContextsSettings:
     return ContextsSettings.model_validate(values)
 
 
-def proposed(recipe: Recipe, settings: ContextsSettings, folder: Path) -> Proposed:
+def asked_contexts(recipe: Recipe, settings: ContextsSettings, folder: Path) -> Proposed:
     return proposed_contexts(recipe, settings, folder, "cpu")
 
 
 def failure(recipe: Recipe, settings: ContextsSettings, folder: Path) -> CounterfoilError:
     with pytest.raises(CounterfoilError) as told:
-        proposed(recipe, settings, folder)
+        asked_contexts(recipe, settings, folder)
     return told.value
 
 
@@ -110,7 +274,7 @@ def test_each_class_is_asked_once_and_a_lists_contexts_come_first(recipe: Recipe
     stages: list[Stage] = []
     (tmp_path / "own.yaml").write_text("contexts: [in the fog, at sea]\n")
     with chat_server(by_class) as server, listening(stages.append):
-        found = proposed(recipe, asked(server.address, contexts=str(tmp_path / "own.yaml")), tmp_path)
+        found = asked_contexts(recipe, asked(server.address, contexts=str(tmp_path / "own.yaml")), tmp_path)
     assert found.by_label[2] == ("in the fog", "at sea", "beside a ankle boot shop")
     assert found.sources[2] == ("list", "list", "chat") and found.notes == ()
     assert [class_in(body) for body in server.requests] == [*THREE]
@@ -125,7 +289,7 @@ def test_a_bad_answer_is_asked_again_with_what_was_wrong(recipe: Recipe, tmp_pat
         return said("Certainly! Bags.") if len(body["messages"]) == 1 else by_class(body)
 
     with chat_server(reply) as server:
-        found = proposed(recipe, asked(server.address), tmp_path)
+        found = asked_contexts(recipe, asked(server.address), tmp_path)
     assert found.by_label[0] == ("beside a bag shop", "in fog") and len(server.requests) == 6
     first, bad, again = server.requests[1]["messages"]
     assert [first] == server.requests[0]["messages"]
@@ -148,7 +312,10 @@ def test_no_more_than_the_tries_and_other_classes_are_asked_all_the_same(recipe:
         # Run again, only what failed is asked, and from its beginning.
         server.requests.clear()
         server.reply = by_class
-        assert proposed(recipe, asked(server.address, tries=2), tmp_path).by_label[0] == ("beside a bag shop", "in fog")
+        assert asked_contexts(recipe, asked(server.address, tries=2), tmp_path).by_label[0] == (
+            "beside a bag shop",
+            "in fog",
+        )
     assert [(class_in(body), len(body["messages"])) for body in server.requests] == [("bag", 1)]
 
 
@@ -162,14 +329,14 @@ def test_a_model_that_talks_nonsense_is_not_asked_about_all_classes(tmp_path: Pa
 def test_what_is_recorded_is_replayed_without_the_model_and_with_the_same_bytes(recipe: Recipe, tmp_path: Path) -> None:
     with chat_server(by_class) as server:
         settings = asked(server.address)
-        first = proposed(recipe, settings, tmp_path / "one")
+        first = asked_contexts(recipe, settings, tmp_path / "one")
         answers = tmp_path / "one" / ANSWERS
         bytes_then = answers.read_bytes()
-        assert proposed(recipe, settings, tmp_path / "one") == first and len(server.requests) == 3
+        assert asked_contexts(recipe, settings, tmp_path / "one") == first and len(server.requests) == 3
     # The server is gone. Elsewhere, by the file, with the model's name and without.
     for folder, model in (("two", "small"), ("three", None)):
         settings = asked(None, model=model, answers=str(answers))
-        assert proposed(recipe, settings, tmp_path / folder) == first
+        assert asked_contexts(recipe, settings, tmp_path / folder) == first
         assert (tmp_path / folder / ANSWERS).read_bytes() == bytes_then
 
 
@@ -178,17 +345,17 @@ def test_what_is_recorded_is_replayed_without_the_model_and_with_the_same_bytes(
 )
 def test_another_question_is_not_answered_from_the_record(recipe: Recipe, tmp_path: Path, change: dict) -> None:
     with chat_server(by_class) as server:
-        proposed(recipe, asked(server.address), tmp_path)
-        proposed(recipe, asked(server.address, **change), tmp_path)
+        asked_contexts(recipe, asked(server.address), tmp_path)
+        asked_contexts(recipe, asked(server.address, **change), tmp_path)
         assert len(server.requests) == 6
         # Nothing is lost of the first.
-        proposed(recipe, asked(server.address), tmp_path)
+        asked_contexts(recipe, asked(server.address), tmp_path)
     assert len(server.requests) == len(recorded(tmp_path)) == 6
 
 
 def test_without_a_model_what_is_not_recorded_is_refused(recipe: Recipe, tmp_path: Path) -> None:
     with chat_server(by_class) as server:
-        proposed(recipe, asked(server.address), tmp_path)
+        asked_contexts(recipe, asked(server.address), tmp_path)
     settings = asked(None, model=None, answers=str(tmp_path / ANSWERS), seed=4)
     told = failure(recipe, settings, tmp_path / "other")
     assert isinstance(told, UserError) and "has no answer that can be used to the question 'What are" in str(told)
@@ -196,7 +363,7 @@ def test_without_a_model_what_is_not_recorded_is_refused(recipe: Recipe, tmp_pat
 
 def test_no_key_stands_in_any_file(recipe: Recipe, tmp_path: Path) -> None:
     with chat_server(by_class) as server:
-        proposed(recipe, asked(server.address), tmp_path)
+        asked_contexts(recipe, asked(server.address), tmp_path)
     assert {headers["authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
     texts = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(texts) == 1
@@ -210,12 +377,12 @@ def test_what_was_answered_before_a_server_failed_is_kept(recipe: Recipe, tmp_pa
         return fault(body) if class_in(body) == "ankle boot" else by_class(body)
 
     with chat_server(reply) as server, pytest.MonkeyPatch.context() as patched:
-        patched.setattr("counterfoil.mining.contexts.proposing.load_chat", _impatient)
+        patched.setattr("counterfoil.mining.methods.context_proposals.load_chat", _impatient)
         failure(recipe, asked(server.address), tmp_path)
         assert len(recorded(tmp_path)) == 2
         server.requests.clear()
         server.reply = by_class
-        assert len(proposed(recipe, asked(server.address), tmp_path).by_label) == 3
+        assert len(asked_contexts(recipe, asked(server.address), tmp_path).by_label) == 3
     assert [class_in(body) for body in server.requests] == ["ankle boot"]
 
 
@@ -252,7 +419,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_bytes_of_one_that_was_n
 RUN = """
 import sys
 from pathlib import Path
-from counterfoil.mining.contexts import proposed_contexts
+from counterfoil.mining.methods.context_proposals import proposed_contexts
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import ContextsSettings
 chat = {"model": "small", "base_url": sys.argv[1]}
@@ -261,12 +428,12 @@ proposed_contexts(load_recipe("wardrobe-mini"), ContextsSettings(chat=chat), Pat
 
 
 def _run_here(server: ChatServer, folder: Path) -> None:
-    proposed(load_recipe("wardrobe-mini"), asked(server.address), folder)
+    asked_contexts(load_recipe("wardrobe-mini"), asked(server.address), folder)
 
 
 def test_the_same_contexts_for_all_classes_are_noted(recipe: Recipe, tmp_path: Path) -> None:
     with chat_server(lambda body: contexts(*(("In fog", "at sea")[:: 1 if class_in(body) == "bag" else -1]))) as server:
-        found = proposed(recipe, asked(server.address), tmp_path)
+        found = asked_contexts(recipe, asked(server.address), tmp_path)
     assert found.notes == (
         "the chat model names the same 2 contexts for all 3 classes: look whether it has read the question",
     )
@@ -284,21 +451,21 @@ def test_files_that_are_no_recorded_answers_are_refused(recipe: Recipe, tmp_path
 
 def test_answers_of_another_machine_of_nobody_and_of_several_are_refused(recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a file of another machine"):
-        proposed(recipe, asked(None, answers="elsewhere:./answers.json"), tmp_path)
+        asked_contexts(recipe, asked(None, answers="elsewhere:./answers.json"), tmp_path)
     with pytest.raises(UserError, match="No such file"):
-        proposed(recipe, asked(None, answers=str(tmp_path / "none.json")), tmp_path)
+        asked_contexts(recipe, asked(None, answers=str(tmp_path / "none.json")), tmp_path)
     with chat_server(by_class) as server:
         for model in ("small", "large"):
-            proposed(recipe, asked(server.address, model=model), tmp_path)
+            asked_contexts(recipe, asked(server.address, model=model), tmp_path)
     with pytest.raises(UserError, match=r"are of 2 models \(large, small\), and no model is named"):
-        proposed(recipe, asked(None, model=None, answers=str(tmp_path / ANSWERS)), tmp_path / "out")
+        asked_contexts(recipe, asked(None, model=None, answers=str(tmp_path / ANSWERS)), tmp_path / "out")
 
 
 def test_hostile_text_is_bounded_kept_and_replayed(recipe: Recipe, tmp_path: Path) -> None:
     texts: Sequence[str] = ("x" * 300_000, "\ud800 \x00 \x1b[2J", GOOD)
     with chat_server(lambda body: said(texts[len(body["messages"]) // 2])) as server:
-        first = proposed(recipe, asked(server.address), tmp_path)
-        assert proposed(recipe, asked(server.address), tmp_path) == first
+        first = asked_contexts(recipe, asked(server.address), tmp_path)
+        assert asked_contexts(recipe, asked(server.address), tmp_path) == first
     assert len(server.requests) == 9 and {len(one["text"]) for one in recorded(tmp_path)} == {100_000, 8, len(GOOD)}
 
 

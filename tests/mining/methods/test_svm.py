@@ -1,24 +1,72 @@
-"""Directions against plain scikit-learn: the same C, strength and decisions; why a class has none."""
+"""Directions by SVM: as scikit-learn has them, their strength, its interval and its p."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from planted_points import plain, planted
+from sklearn.metrics import balanced_accuracy_score
 
 from counterfoil.errors import UserError
-from counterfoil.mining.directions.fitting import (
+from counterfoil.mining.methods.svm import (
     GRID,
     Direction,
+    Fold,
+    KernelSolver,
+    LinearSolver,
     NoDirection,
+    balanced_accuracy,
+    deal_folds,
     fit_direction,
     fit_directions,
+    permuted,
+    reaches,
+    strength_interval,
     whiten,
 )
-from counterfoil.mining.directions.folds import Fold, deal_folds
-from counterfoil.mining.directions.solvers import KernelSolver, LinearSolver
 from counterfoil.progress import Stage, listening
+
+Planted = tuple[NDArray[np.float64], NDArray[np.bool_]]
+
+
+def planted(
+    rows: int, *, seed: int, gap: float = 2.0, errors: float = 0.25, width: int = 32, decay: float = 0.3
+) -> Planted:
+    """Unit points (rows, width) and whether each is right; right and wrong ones lie 2 · gap apart along one axis.
+
+    `decay`: how much narrower the further axes are, as those of embeddings.
+    """
+    rng = np.random.default_rng(seed)
+    right = rng.permutation(rows) >= round(rows * errors)
+    points = rng.normal(size=(rows, width)) * np.arange(1, width + 1) ** -decay
+    points[:, 0] += np.where(right, gap, -gap)
+    return points / np.linalg.norm(points, axis=1, keepdims=True), right
+
+
+def plain(
+    points: NDArray[np.float64],
+    right: NDArray[np.bool_],
+    grid: Sequence[float],
+    seed: int,
+    units: NDArray[np.int64] | None = None,
+) -> tuple[float, float, Any]:
+    """C, cross-validated balanced accuracy and refitted model by scikit-learn alone, with nothing shared."""
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_score
+    from sklearn.svm import SVC
+
+    kind = StratifiedKFold if units is None else StratifiedGroupKFold
+    folds = kind(2, shuffle=True, random_state=seed)
+    models = [SVC(kernel="linear", class_weight="balanced", C=C) for C in grid]
+    scores = [
+        cross_val_score(model, points, right, groups=units, cv=folds, scoring="balanced_accuracy").mean()
+        for model in models
+    ]
+    best = int(np.argmax(np.round(scores, 9)))
+    return grid[best], scores[best], models[best].fit(points, right)
 
 
 def direction(found: Direction | NoDirection) -> Direction:
@@ -239,3 +287,146 @@ def test_both_solvers_know_how_high_small_c_can_score() -> None:
                 answer = solver.predicted(fold, right, float(C))
                 score = (answer[truth].mean() + (~answer[~truth]).mean()) / 2
                 assert score <= small.most + 1e-12
+
+
+def p_of(found: object) -> float:
+    assert isinstance(found, Direction), found
+    return found.p
+
+
+def dealt(right: np.ndarray, units: np.ndarray | None = None) -> tuple[Fold, ...]:
+    folds = deal_folds(right, units, 2, 0)
+    assert not isinstance(folds, str)
+    return folds
+
+
+def test_labels_are_permuted_within_folds() -> None:
+    _, right = planted(100, seed=0)
+    folds = dealt(right)
+    seen = list(islice(permuted(right, None, folds, 0), 50))
+    assert all(one[fold.test].sum() == right[fold.test].sum() for one in seen for fold in folds)
+    assert len({one.tobytes() for one in seen}) > 40
+    # Every row is wrong about as often as its fold is.
+    assert abs(np.mean(seen, axis=0)[~right].mean() - 0.75) < 0.05
+    again = list(islice(permuted(right, None, folds, 0), 50))
+    assert all((one == other).all() for one, other in zip(seen, again, strict=True))
+
+
+def test_labels_of_a_unit_move_together_between_units_of_its_size() -> None:
+    sizes = np.array([1] * 10 + [2] * 10 + [3] * 10 + [7])
+    units = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.random.default_rng(0).permutation(len(units))
+    units = units[order]
+    right = np.random.default_rng(1).random(len(units)) > 0.4
+    folds = dealt(right, units)
+
+    def vectors(labels: np.ndarray, fold: Fold) -> list[tuple[bool, ...]]:
+        rows = fold.test
+        return sorted(tuple(labels[rows[units[rows] == unit]].tolist()) for unit in np.unique(units[rows]))
+
+    alone = units == 30  # the only unit of seven rows
+    seen = list(islice(permuted(right, units, folds, 3), 20))
+    for labels in seen:
+        assert all(vectors(labels, fold) == vectors(right, fold) for fold in folds)
+        assert (labels[alone] == right[alone]).all()
+    assert len({one.tobytes() for one in seen}) == 20
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.5, 1.5])
+def test_shortcuts_leave_out_no_fit_that_matters(gap: float) -> None:
+    points, right = planted(80, seed=int(gap * 10), gap=gap)
+    folds = dealt(right)
+
+    def best(solver: KernelSolver | LinearSolver, labels: np.ndarray) -> float:
+        def score(fold: int, C: float) -> float:
+            return balanced_accuracy(labels[folds[fold].test], solver.predicted(fold, labels, C))
+
+        return max((score(0, C) + score(1, C)) / 2 for C in GRID)
+
+    for solver in (KernelSolver(points, folds), LinearSolver(points, folds, 0)):
+        for labels in (right, *islice(permuted(right, None, folds, 0), 3)):
+            score = best(solver, labels)
+            for asked in (0.5, 0.55, 0.6, 0.7, score - 0.01, score, score + 1e-6):
+                assert reaches(solver, labels, GRID, asked) is (score >= asked - 1e-9)
+
+
+def test_noise_is_called_a_direction_no_more_often_than_it_says() -> None:
+    found = []
+    for seed in range(50):
+        points, right = planted(60, seed=seed, gap=0.0, width=12)
+        found.append(p_of(fit_direction(points, right, seed=seed, grid=(0.01, 1.0), permutations=19)))
+    assert np.mean(np.array(found) <= 0.1) <= 0.1 + 3 * (0.09 / 50) ** 0.5
+    assert np.mean(np.array(found) <= 0.5) > 0.25
+
+
+def test_units_that_share_errors_are_no_evidence_of_a_direction() -> None:
+    by_unit, by_row = [], []
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        units = np.repeat(np.arange(24), 5)
+        points = (rng.normal(size=(24, 6)) + 0.1 * rng.normal(size=(5, 24, 6))).transpose(1, 0, 2).reshape(120, 6)
+        right = np.repeat(rng.permutation(24) >= 8, 5)
+        settings = {"seed": seed, "grid": (1.0,), "permutations": 19}
+        by_unit.append(p_of(fit_direction(points, right, units, **settings)))
+        by_row.append(p_of(fit_direction(points, right, **settings)))
+    assert np.mean(np.array(by_unit) <= 0.1) <= 0.1 + 3 * (0.09 / 25) ** 0.5
+    assert np.mean(np.array(by_row) <= 0.1) > 0.8  # what the units are for
+
+
+def test_a_planted_direction_has_the_smallest_p_there_is() -> None:
+    points, right = planted(120, seed=0)
+    units = np.arange(120) // 2
+    assert p_of(fit_direction(points, right, seed=0, permutations=99)) == 0.01
+    assert p_of(fit_direction(points, right, units, seed=0, permutations=60)) == 1 / 61
+    assert p_of(fit_direction(points, right, seed=0, permutations=20, most_kernel_rows=50)) == 1 / 21
+
+
+def test_balanced_accuracy_is_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        right, predicted = rng.random(31) > 0.3, rng.random(31) > 0.4
+        assert balanced_accuracy(right, predicted) == balanced_accuracy_score(right, predicted)
+
+
+@pytest.mark.parametrize(("errors", "recalls"), [(5, (0.9, 0.6)), (5, (0.97, 0.97)), (40, (0.7, 0.8))])
+def test_it_holds_the_truth_of_independent_rows(errors: int, recalls: tuple[float, float]) -> None:
+    rng = np.random.default_rng(1)
+    truth = np.arange(100) >= errors
+    held = width = 0.0
+    for _ in range(600):
+        said = [np.where(truth, rng.random(100) < recalls[0], rng.random(100) >= recalls[1]) for _ in range(2)]
+        low, high = strength_interval([truth, truth], said, None)
+        held += low <= np.mean(recalls) <= high
+        width += (high - low) / 600
+    assert held / 600 >= 0.93
+    # Not wider than the normal interval by much.
+    variance = sum(share * (1 - share) / n for share, n in zip(recalls, (100 - errors, errors), strict=True)) / 8
+    assert width < 2 * 1.96 * variance**0.5 + 0.1
+
+
+def test_it_is_wider_where_rows_are_one_units() -> None:
+    rng = np.random.default_rng(2)
+    truth = np.arange(120) >= 40
+    units = np.arange(120) // 5
+    held, plain_held = 0, 0
+    for _ in range(400):
+        # Rows of a unit are recalled together.
+        said = [np.where(np.repeat(rng.random(24) < 0.75, 5), truth, ~truth) for _ in range(2)]
+        low, high = strength_interval([truth, truth], said, [units, units])
+        held += low <= 0.75 <= high
+        low, high = strength_interval([truth, truth], said, None)
+        plain_held += low <= 0.75 <= high
+    assert held / 400 >= 0.92
+    assert plain_held / 400 < 0.8
+
+
+def test_it_stays_open_where_all_errors_are_seen_and_holds_its_value() -> None:
+    truth = np.arange(50) >= 5
+    low, high = strength_interval([truth, truth], [truth, truth], None)
+    assert high == 1
+    assert 0.7 < low < 0.95
+    units = np.arange(50) // 5
+    assert strength_interval([truth, truth], [truth, truth], [units, units])[0] < low
+    nothing = np.ones(50, np.bool_)
+    low, high = strength_interval([truth, truth], [nothing, nothing], None)
+    assert low < 0.5 < high

@@ -1,4 +1,4 @@
-"""Tiny datasets of wardrobe scenes, and answers that are wrong where the test says so, for whole runs of mining."""
+"""Small input datasets that tests mine: sneakers that fail in a corner, and scenes with several conditions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,27 @@ import datasets
 import numpy as np
 
 from counterfoil.lab.world import Scene, load_garments, render
+from counterfoil.mining.mine_recipe import MineResult, mine
 from support.images import encoded
+
+WORLD = "lab:planted/correlation-0"
+
+"""Planted: sneakers come with the road in training; a third of them are elsewhere in every other split."""
+OVERRIDES = (
+    f"source.dataset={WORLD}",
+    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '07', name: sneaker, source_label: 7}]",
+    "tokens=null",
+    "generator.adapter=lab:decoder",
+    "evaluate.models=[lab:resnet10t]",
+    "mine.train_rows=100",
+    "mine.settings.permutations=20",
+)
+
+
+def mine_sneakers(out: Path, *changes: str, **options: Any) -> MineResult:
+    given: dict[str, Any] = {"target": WORLD, "on": ["validation"], "device": "cpu", "workers": 1} | options
+    return mine("wardrobe-star", out, overrides=[*OVERRIDES, *changes], **given)
+
 
 T_SHIRT, SANDAL = 0, 5
 CLASSES = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"

@@ -1,16 +1,34 @@
-"""Captions in pieces, and prompts of them."""
+"""Descriptions: cut from captions, put together to prompts, made shorter, and their background."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from small_search import World, colour, place
 
 from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS
-from counterfoil.mining.bugs.descriptions import Description, Piece, pieces_of
+from counterfoil.mining.methods.bugs.descriptions import (
+    BackgroundCounts,
+    Description,
+    Piece,
+    background_of,
+    parts_of,
+    pieces_of,
+    shorter,
+    shortest_kept,
+    told_background,
+    tried_shorter,
+)
+from counterfoil.mining.methods.bugs.search import BugSearch, search_bugs
+from counterfoil.paired_stats import PairCount
 from counterfoil.recipe.prompts import template_problem
+from counterfoil.recipe.schema_mine import BugsSettings, Mine
 
 LAB = "a photo of a {class}"
 WILES = "a realistic photograph of a {class} (insect)."
@@ -185,6 +203,7 @@ there shows image surrounded by outside two sandal sandals photo oil painting cl
 , . ! ; : ( ) - { } {class} <s>
 [SEP] é ß İ Σ 火 " ' _ …
 """.split()  # noqa: SIM905
+
 VOCABULARY += ["\n", "\u0308", "\u200b", "\ud800"]
 CAPTIONS = st.one_of(
     st.lists(st.sampled_from(VOCABULARY), max_size=30).map(" ".join),
@@ -220,6 +239,7 @@ def test_a_captioner_that_does_not_end_is_cut(caption: str) -> None:
 
 
 SEVERAL = ["red", "black and white", "pair of", "in the snow", "blue sky", "between two walls", "and a dog"]
+
 SEVERAL += ["outside", "sitting on a floor", "at night"]
 
 
@@ -246,3 +266,241 @@ def test_articles_stay_as_the_lab_has_them_unless_they_are_mended() -> None:
     assert Description((Piece("red", "before"),)).prompt("An {class}") == "A red {class}"
     beside = Description((Piece("person and a", "before"), Piece("orange", "before")))
     assert beside.prompt(LAB, mended=True) == "a photo of a person and an orange {class}"
+
+
+@dataclass(frozen=True)
+class Counted:
+    pairs: int
+    rate: float
+
+
+def described(caption: str, base: str = LAB, class_name: str = "sandal") -> Description:
+    pieces = pieces_of(caption, base, class_name)
+    assert pieces is not None
+    return Description(pieces)
+
+
+def prompts(caption: str, base: str = LAB, class_name: str = "sandal") -> list[str]:
+    head = base.removesuffix(".").replace("{class}", class_name)
+    found = [one.prompt(base, class_name) for one in shorter(described(caption, base, class_name))]
+    return [prompt.removeprefix(head).removeprefix(".").strip() for prompt in found]
+
+
+def test_the_example_of_the_paper() -> None:
+    caption = "a realistic photograph of a fly (insect). the fly is in focus. it is on a yellow flower."
+    assert prompts(caption, WILES, "fly") == [
+        "the fly is in focus.",
+        "it is on a yellow flower.",
+        "the fly is in focus. it is on a flower.",
+    ]
+    alone = "a realistic photograph of a fly (insect). it is on a yellow flower."
+    assert prompts(alone, WILES, "fly") == ["it is on a flower."]
+
+
+def test_single_pieces_and_each_piece_dropped() -> None:
+    found = [one.prompt(LAB, "sandal") for one in shorter(described("a photo of a red sandal in the snow at night"))]
+    assert set(found) == {
+        "a photo of a red sandal", "a photo of a sandal in the snow", "a photo of a sandal at night",
+        "a photo of a red sandal in the snow", "a photo of a red sandal at night",
+        "a photo of a sandal in the snow at night",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "phrase, plainer",
+    [
+        ("on a wooden floor", ["on a floor"]),
+        ("by an old brick wall", ["by a wall", "by a brick wall", "by an old wall"]),
+        ("against a black and white wall", ["against a wall"]),
+        ("with a big dog and a small cat", []),  # two pieces
+        ("on the red side of the big road", ["on the side of the road", "on the side of the big road",
+                                             "on the red side of the road"]),
+        ("by a old wall", ["by a wall"]),
+        ("with a wall and fence", []),
+        ("in bright sunlight", []),
+        ("at night", []),
+    ],
+)  # fmt: skip
+def test_adjectives_stand_between_a_determiner_and_the_last_word_of_its_phrase(phrase, plainer) -> None:
+    pieces = pieces_of(f"a photo of a sandal {phrase}", LAB, "sandal")
+    assert pieces is not None
+    if len(pieces) == 1:
+        assert sorted(prompts(f"a photo of a sandal {phrase}")) == sorted(plainer)
+    else:
+        plain = [one.words("sandal") for one in shorter(Description(pieces))]
+        assert "sandal with a dog and a cat" in plain and "sandal with a dog and a small cat" in plain
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "an oil painting of a person and a red striped sandal on a wooden floor, blue sky at night. it is a red mat.",
+        "a red sandal on a red floor and a big dog on a floor",
+        "a photo of a sandal with the big, old, green dog",
+    ],
+)
+def test_what_is_shorter_is_a_description_that_is_read_again_shortest_first(caption: str) -> None:
+    whole = described(caption)
+    found = shorter(whole)
+    lengths = [one.length for one in found]
+    assert found and lengths == sorted(lengths) and len(set(found)) == len(found)
+    assert all(0 < one.length < whole.length for one in found)
+    assert all(pieces_of(one.prompt(LAB, "sandal"), LAB, "sandal") == one.pieces for one in found)
+    assert {Description((piece,)) for piece in whole.pieces} <= set(found)
+
+
+def test_the_base_and_a_single_word_have_nothing_shorter() -> None:
+    assert shorter(Description(())) == ()
+    assert shorter(Description((Piece("red", "before"),))) == ()
+
+
+def test_the_shortest_that_fails_no_less_often_is_kept() -> None:
+    long, middle, short = (described(f"a sandal {words}") for words in ("in the deep snow", "in the snow", "outside"))
+    # 20 of 40: Wilson's interval is .352 to .648
+    whole = Counted(40, 0.5)
+    assert (
+        shortest_kept([(long, Counted(40, 0.9)), (middle, Counted(40, 0.36)), (short, Counted(40, 0.35))], whole) == 1
+    )
+    assert shortest_kept([(long, Counted(40, 0.5)), (short, Counted(40, 0.4))], whole) == 1
+    assert shortest_kept([(short, Counted(40, 0.4)), (described("a red sandal"), Counted(40, 0.6))], whole) == 1
+    assert shortest_kept([(middle, Counted(40, 0.2))], whole) is None
+    assert shortest_kept([], whole) is None
+
+
+def test_nothing_is_kept_without_pairs() -> None:
+    one = described("a sandal outside")
+    assert shortest_kept([(one, Counted(0, float("nan")))], Counted(40, 0.5)) is None
+    assert shortest_kept([(one, Counted(40, 0.5))], Counted(0, float("nan"))) is None
+    # Of a whole description that never fails, the lower bound is 0.
+    assert shortest_kept([(one, Counted(40, 0.0))], Counted(40, 0.0)) == 0
+
+
+def background(caption: str, base: str = LAB, class_name: str = "sandal") -> list[str]:
+    return [piece.words for piece in background_of(described(caption, base, class_name))]
+
+
+@pytest.mark.parametrize("attribute", [name for name in ATTRIBUTES if name != "class"])
+def test_of_what_the_lab_tells_exactly_the_backgrounds_are(attribute: str) -> None:
+    whole = {"class": "sandal", "style": "photo"}
+    for value in ATTRIBUTES[attribute]:
+        if (attribute, value) in {("weather", "clear"), ("light", "day"), ("companion", "none"), ("style", "photo")}:
+            continue  # captions never tell these
+        description = described(caption_of(whole | {attribute: value}))
+        found = background_of(description)
+        assert found == (description.pieces if attribute == "background" else ()), value
+
+
+@pytest.mark.parametrize(
+    ("phrase", "words"),
+    [
+        ("lying on the red side of the road", ["lying on the red side of the road"]),
+        ("that is sitting on a floor at night", ["that is sitting on a floor"]),
+        ("in front of a wall, next to a fence", ["in front of a wall", "next to a fence"]),
+        ("surrounded by snow", ["surrounded by snow"]),
+        ("outdoors", ["outdoors"]),
+        ("outside", ["outside"]),
+        ("in a garden with a dog", ["in a garden"]),
+        ("in the style of a master", []),
+        ("in the early morning", []),
+        ("on a person", []),
+        ("with a dog and a cat", []),
+        ("looking at the camera", []),
+        ("sitting", []),
+        ("on", []),
+    ],
+)
+def test_a_phrase_is_where_a_preposition_of_place_has_a_noun(phrase: str, words: list[str]) -> None:
+    assert background(f"a photo of a sandal {phrase}") == words
+
+
+@pytest.mark.parametrize(
+    ("sentence", "place"),
+    [
+        ("the background is blurred.", True),
+        ("background is green.", True),
+        ("in the background there is a forest.", True),
+        ("it is on a yellow flower.", True),
+        ("it is walking in the snow.", True),
+        ("the fly is in focus on a leaf.", True),
+        ("the fly is in focus.", False),
+        ("it is night.", False),
+        ("the fly is facing the camera.", False),
+        ("there is a lemon on the side of the fly.", False),
+        ("it has two wings.", False),
+    ],
+)
+def test_sentences_as_the_paper_has_them(sentence: str, place: bool) -> None:
+    found = background(f"a realistic photograph of a fly (insect). {sentence}", WILES, "fly")
+    assert found == ([sentence] if place else [])
+
+
+def test_all_pieces_of_the_background_are_one_unit_and_are_tried_whatever_else_is() -> None:
+    whole = described("a photo of a red striped sandal on a big old wooden floor, in a garden at night")
+    parts = parts_of(whole)
+    assert parts is not None and [part.words("sandal") for part in parts] == [
+        "sandal on a big old wooden floor in a garden",
+        "red striped sandal at night",
+    ]
+    assert parts[0] not in shorter(whole) and parts[1] not in shorter(whole)
+    found = tried_shorter(whole, 6)
+    assert len(found) == 6 and set(parts) <= set(found)
+    assert [one.length for one in found] == sorted(one.length for one in found)
+    # What single pieces say is tried already: nothing is added to a description of two.
+    for caption in ("a photo of a red sandal in the snow", "a photo of a sandal at night", "a red sandal at night"):
+        assert tried_shorter(described(caption), 6) == shorter(described(caption))
+    assert parts_of(described("a sandal in a garden, on a floor")) is None is parts_of(described("a red sandal"))
+
+
+def counted(pairs: int, failing: int) -> PairCount:
+    return PairCount(pairs, 0, failing, 0)
+
+
+@pytest.mark.parametrize(
+    ("alone", "rest", "explains"),
+    [(25, 4, "background"), (4, 25, "rest"), (25, 25, "either"), (4, 4, "both"), (None, 4, None)],
+)
+def test_what_explains_a_failure(alone: int | None, rest: int, explains: str | None) -> None:
+    # 24 of 40: Wilson's interval begins at .446
+    drawn = None if alone is None else counted(40, alone)
+    counts = BackgroundCounts(counted(40, 24), drawn, counted(40, rest))
+    assert counts.explains == explains
+    told = told_background(described("a red sandal in the snow"), counts)["background"]
+    assert (told["words"], told["all"], told.get("explains")) == (["in the snow"], False, explains)
+    assert told["rest"] == {"pairs": 40, "rate": rest / 40, "base_rate": 0}
+
+
+def test_words_that_are_no_background_tell_nothing_and_those_that_all_are_say_so() -> None:
+    assert told_background(described("a red sandal at night")) == {}
+    assert told_background(described("a sandal in the snow")) == {"background": {"words": ["in the snow"], "all": True}}
+
+
+def found(world: World) -> BugSearch:
+    settings = BugsSettings(captioner="lab:captioner")
+    return search_bugs([0], ["sandal"], world.draw, world.look, world.describe, Mine(method="bugs"), settings)
+
+
+def failing_where(places: Mapping[str, float], colours: Mapping[str, float]) -> World:
+    """Failures of a place and a colour; the captioner always says both."""
+    said = Description((colour("red"), place("in the snow")))
+    return World(lambda _, where, which: places.get(where, 0.05) * colours.get(which, 1.0), say=lambda seen: said)
+
+
+@pytest.mark.parametrize(
+    ("world", "explains"),
+    [
+        (failing_where({"in the snow": 0.6}, {}), "background"),
+        (failing_where({}, {"red": 12}), "rest"),
+        (failing_where({"in the snow": 0.1}, {"red": 8}), "both"),
+    ],
+    ids=["place", "colour", "both"],
+)
+def test_a_search_says_whether_the_place_alone_makes_it_fail(world: World, explains: str) -> None:
+    search = found(world)
+    [whole] = [one for one in search.tested if len(one.hypothesis.description.pieces) == 2]
+    counts = search.backgrounds[whole.hypothesis.name]
+    assert counts.explains == explains
+    assert search.backgrounds.keys() == {whole.hypothesis.name}
+    # On new noise, all three: what was found in the test of the whole flatters it.
+    rounds = [one for one in search.rounds if one.asked.purpose == "shorten"]
+    assert counts.whole == search.drawn_again[whole.hypothesis.name]
+    assert counts.whole.pairs <= sum(one.asked.candidates for one in rounds)

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from small_search import RECIPE, TARGET, searched
-from synthetic_world import World
+from small_search import RECIPE, TARGET, World, searched
 
 from counterfoil import mine
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mining.bugs.rounds import RoundDrawer
-from counterfoil.mining.bugs.search import FailedImages, refuse_small_search, search_bugs
 from counterfoil.mining.findings_layer import _shared_settings
+from counterfoil.mining.methods.bugs.search import FailedImages, refuse_small_search, search_bugs
+from counterfoil.mining.methods.bugs.trials import RoundDrawer
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import load_recipe

@@ -1,22 +1,90 @@
-"""Rows of several conditions: each is a question of its own, tested on the confirm half's patients."""
+"""What is audited: contents, conditions as problems of two classes, and whole runs on chests with several findings."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from mined_scenes import PLACES, save_split
+from mined_examples import PLACES, answer, recipe_sets, save_split, scenes
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, load_garments
-from counterfoil.mining.audited import audit_target
+from counterfoil.mining.audited import ContentsSeen, ScoredConditions, audit_target, judged_conditions, row_labels
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.sources import LabelledImages
+
+SHOWN = scenes(0, 12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_image_under_two_units_is_in_one_half(seed: int, tmp_path: Path) -> None:
+    shown = [*SHOWN, SHOWN[0], SHOWN[1]]  # copies, filed under other names
+    units = [f"patient {row // 2}" for row in range(len(shown))]
+    save_split(tmp_path / "data", "validation", shown, label=[one.label for one in shown], patient=units)
+    target = answer(tmp_path / "answers.csv", shown, lambda one: False)
+    sets = [*recipe_sets(tmp_path / "data"), "source.unit_column=patient", f"mine.seed={seed}"]
+    recipe = load_recipe("wardrobe-mini", [*sets, f"mine.target={target}"])
+    assert recipe.mine is not None
+    (audited,), _, _ = audit_target(recipe, recipe.mine, "cpu")
+    discover = np.isin(np.arange(len(shown)), audited.halves.discover)
+    assert discover[0] == discover[1] == discover[12] == discover[13]
+    assert 0 < discover.sum() < len(shown)
+    assert audited.dealt_by == "unit"
+
+
+def test_rows_are_read_once_whoever_reads_them(tmp_path: Path) -> None:
+    read: list[str] = []
+
+    def reading(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        for row, key in enumerate(("a", "b", "c")):
+            if wanted is None or key in wanted:
+                read.append(key)
+                yield key, None if key == "c" else bytes([row // 2])
+
+    nothing = np.zeros(3, np.int64)
+    images = LabelledImages("three", "0" * 64, ("a", "b", "c"), nothing, nothing, ("all",), reading)
+    seen = ContentsSeen(images, tmp_path)
+    assert [key for key, _ in seen.images.images(frozenset("ac"))] == ["a", "c"]
+    contents = seen.known()
+    assert contents[0] == contents[1] != contents[2]
+    assert sorted(read) == ["a", "b", "c"]
+    assert ContentsSeen(images, tmp_path).known() == contents
+    assert sorted(read) == ["a", "b", "c"]
+    other = replace(images, content="1" * 64, keys=("a", "b"))
+    assert ContentsSeen(other, tmp_path).known() == contents[:2]
+
+
+def test_each_condition_is_a_question_of_two_classes() -> None:
+    rng = np.random.default_rng(0)
+    present, values = rng.random((60, 3)) < 0.4, rng.random((60, 3))
+    classifier: Any = None
+    scored = ScoredConditions(classifier, classifier, values)
+    judged = judged_conditions(scored, present, dict.fromkeys("abc", 0.5))
+    assert [one.classes for one in judged] == [(0, 1), (2, 3), (4, 5)]
+    for k, one in enumerate(judged):
+        has, lacks = one.classes
+        assert np.array_equal(one.labels == has, present[:, k])
+        assert np.array_equal(one.labels == lacks, ~present[:, k])
+        assert np.array_equal(one.failed, (values[:, k] >= 0.5) != present[:, k])
+        # What was answered is the label where the answer was right, and the other of the two where it was wrong.
+        assert np.array_equal(one.predictions.answers[:, 0] == one.labels, ~one.failed)
+        assert (np.sort(one.predictions.answers, axis=1) == one.classes).all()
+
+
+def test_a_row_has_a_label_of_every_condition() -> None:
+    rows, labels = row_labels(np.array([[True, False, True], [False, False, True]]))
+    assert rows.tolist() == [0, 0, 0, 1, 1, 1]
+    assert labels.tolist() == [0, 3, 4, 1, 3, 4]
+
 
 CONDITIONS = ("Striped", "Flower")
 CAPTIONS = """

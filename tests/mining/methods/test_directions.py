@@ -1,0 +1,361 @@
+"""The method `directions`: hypotheses of planted rows, scores of captions, vectors to draw."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from counterfoil.mining.collected import LabelledRows, confirm, count_hypothesis
+from counterfoil.mining.findings_layer import slugs
+from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Found
+from counterfoil.mining.methods import METHODS
+from counterfoil.mining.methods.directions import (
+    caption_scores,
+    decoded_vectors,
+    direction_in_raw_space,
+    extreme_captions,
+    find_directions,
+    slerp,
+)
+from counterfoil.recipe.names import group_name_problem
+from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine
+
+WIDTH, ROWS = 24, 240
+# What every caption of the class says, and three contexts that images and captions may have.
+AXES = np.eye(WIDTH)
+CONTEXTS = {"on the beach": 1, "in the snow": 2, "at night": 3}
+
+
+def made(fails_with: str | None, fails_without: str | None, categories: tuple[str | None, ...] = (None, None)) -> Found:
+    """Two classes; the first one's images fail with a context, or without one; the second one's at random."""
+    rng = np.random.default_rng(5)
+    labels = np.repeat([0, 1], ROWS)
+    has = rng.random((2 * ROWS, len(CONTEXTS))) < 0.4
+    features = 3 * AXES[0] + 0.3 * rng.normal(size=(2 * ROWS, WIDTH)) + 1.5 * has @ AXES[1 : 1 + len(CONTEXTS)]
+    features[labels == 1] += 2 * AXES[10]
+    names = list(CONTEXTS)
+    failed = rng.random(2 * ROWS) < 0.12
+    for context, wanted in ((fails_with, True), (fails_without, False)):
+        if context is not None:
+            failed |= (has[:, names.index(context)] == wanted) & (labels == 0) & (rng.random(2 * ROWS) < 0.7)
+    texts = ["a photo of a thing", *(f"a photo of a thing {name}" for name in names)]
+    vectors = np.stack([AXES[0], *(AXES[0] + AXES[place] for place in CONTEXTS.values())])
+    half = DiscoverHalf(
+        features=unit(features),
+        labels=labels,
+        failed=failed,
+        answers=np.zeros((2 * ROWS, 1), np.int32),
+        units=np.arange(2 * ROWS),
+        centre=unit(features).mean(axis=0),
+        spread=unit(features).std(axis=0, ddof=1),
+        captions=CandidateCaptions(
+            tuple(texts), unit(vectors).astype(np.float32), (0, 0), (np.arange(1, 4), np.arange(1, 4))
+        ),
+        class_names=("thing", "thing"),
+        categories=categories,
+    )
+    return find_directions(half, Mine(), DirectionsSettings(permutations=20), 1)
+
+
+def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]]:
+    """(role, caption) of what is confirmed where one context of a class makes it fail, 30 points more, or its absence.
+
+    An image has one context of the three: what is in the snow is not on the beach. In half of the images the first.
+    """
+    rng = np.random.default_rng(seed)
+    at = rng.choice(3, size=2 * ROWS, p=(0.5, 0.25, 0.25))
+    features = 3 * AXES[0] + 0.3 * rng.normal(size=(2 * ROWS, WIDTH)) + 1.5 * AXES[1 + at]
+    has = at == list(CONTEXTS).index(cause)
+    failed = rng.random(2 * ROWS) < 0.05 + 0.3 * (has != absent)
+    names = list(CONTEXTS)
+    texts = ("a photo of a thing", *(f"a photo of a thing {name}" for name in names))
+    vectors = unit(np.stack([AXES[0], *(AXES[0] + AXES[place] for place in CONTEXTS.values())])).astype(np.float32)
+    features, labels, units = unit(features), np.zeros(2 * ROWS, np.int64), np.arange(2 * ROWS)
+    half = DiscoverHalf(
+        features=features[:ROWS],
+        labels=labels[:ROWS],
+        failed=failed[:ROWS],
+        answers=np.zeros((ROWS, 1), np.int32),
+        units=units[:ROWS],
+        centre=features.mean(axis=0),
+        spread=features.std(axis=0, ddof=1),
+        captions=CandidateCaptions(texts, vectors, (0,), (np.arange(1, 4),)),
+        class_names=("thing",),
+        categories=(None,),
+    )
+    found = find_directions(half, Mine(), DirectionsSettings(permutations=0), 1).hypotheses
+    rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:])
+    tested = confirm([count_hypothesis(one, rows) for one in found], 0.05, 0.1)
+    return [(one.role, one.caption) for one, told in zip(found, tested, strict=True) if told.confirmed]
+
+
+def test_not_on_the_beach_is_no_finding_where_the_snow_is_the_cause() -> None:
+    told = [confirmed_words("in the snow", False, seed) for seed in range(12)]
+    assert sum(any(role == "hard" for role, _ in one) for one in told) >= 10
+    assert sum(any(role == "far_from" for role, _ in one) for one in told) <= 1
+
+
+def test_not_on_the_beach_is_found_where_the_beach_is_what_was_learned() -> None:
+    told = [confirmed_words("on the beach", True, seed) for seed in range(12)]
+    assert sum(("far_from", "a photo of a thing on the beach") in one for one in told) >= 9
+
+
+def test_what_is_far_from_a_caption_is_tested_outside_of_every_hard_set_of_its_classes() -> None:
+    found = made("in the snow", "on the beach", ("kind", "kind")).hypotheses
+    hard = {one.name: one for one in found if one.role == "hard"}
+    far = [one for one in found if one.role == "far_from"]
+    assert any(len(one.outside) > 1 for one in far), "its own hard set, and its category's"
+    features = unit(np.random.default_rng(1).normal(size=(400, WIDTH)) + 3 * AXES[0])
+    labels = np.repeat([0, 1], 200)
+    for one in far:
+        assert {other.name for other in one.outside} == {
+            name for name, other in hard.items() if set(other.labels) & set(one.labels)
+        }
+        rows = one.tested_on(features, labels)
+        for other in one.outside:
+            assert not (rows & other.members(features, labels)).any()
+        failed, units = np.zeros(400, bool), np.arange(400)
+        in_set, rest = count_hypothesis(one, LabelledRows(features, labels, failed, units))
+        assert in_set.rows + rest.rows == rows.sum() < np.isin(labels, one.labels).sum()
+    assert not any(one.outside for one in hard.values())
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_a_context_that_fails_is_the_hard_caption_and_its_set() -> None:
+    found = made("in the snow", None)
+    (one,) = [one for one in found.hypotheses if one.labels == (0,) and one.role == "hard"]
+    assert one.caption == "a photo of a thing in the snow"
+    assert found.notes[0].hard[0].caption == one.caption and found.notes[0].hard[0].score < 0
+
+
+def test_the_absence_of_a_context_is_far_from_the_easy_caption() -> None:
+    found = made(None, "on the beach")
+    (one,) = [one for one in found.hypotheses if one.labels == (0,) and one.role == "far_from"]
+    assert one.caption == "a photo of a thing on the beach" and one.words == "thing not on the beach"
+    assert found.notes[0].easy[0].caption == one.caption
+    # Along what the caption adds, not along the whole of it: the class itself is no part of the set.
+    assert abs(float(one.vector[0])) < 0.5 < float(one.vector[1])
+
+
+def test_classes_of_a_category_are_pooled_and_names_are_told_apart() -> None:
+    found = made("in the snow", None, ("kind", "kind"))
+    (pooled,) = [one for one in found.hypotheses if len(one.labels) == 2 and one.role == "hard"]
+    assert pooled.caption == "a photo of a thing in the snow" and pooled.name == "kind_hard"
+    assert len(pooled.cutoffs) == 2
+    names = [one.name for one in found.hypotheses]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "names", [["crane", "crane"], ["鶴", ""], ["A b-c", "a b c"], ["x" * 500, "x" * 501], ["a", "a", "a 0"]]
+)
+def test_names_that_are_alike_stay_apart(names: list[str]) -> None:
+    assert len(set(slugs(names))) == len(names)
+
+
+@given(st.lists(st.text(max_size=30), max_size=6))
+def test_every_name_of_a_class_makes_a_shift_that_a_recipe_takes(names: list[str]) -> None:
+    found = slugs(names)
+    assert [group_name_problem(f"{one}_hard", "shift") for one in found] == [None] * len(names)
+    assert len(set(found)) == len(names)
+
+
+def test_each_method_has_the_settings_that_recipes_are_checked_by() -> None:
+    assert {name: method.settings for name, method in METHODS.items()} == dict(METHOD_SETTINGS)
+
+
+@dataclass(frozen=True)
+class Plane:
+    weights: NDArray[np.float64]
+    intercept: float
+
+
+def case(seed: int = 0, captions: int = 7, width: int = 5):
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((captions + 1, width)) + 1.0
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    plane = Plane(rng.standard_normal(width), float(rng.standard_normal()))
+    return plane, vectors[0], vectors[1:], rng.standard_normal(width) / 10, rng.uniform(0.01, 0.1, width)
+
+
+def by_the_paper(plane: Plane, r, candidates, spread) -> list[float]:
+    """(c - r) / |c - r| along weights / spread, which is brought to the length of the weights."""
+    width = range(len(r))
+    mapped = [plane.weights[i] / spread[i] for i in width]
+    scale = math.sqrt(sum(w * w for w in plane.weights)) / math.sqrt(sum(w * w for w in mapped))
+    scores = []
+    for c in candidates:
+        length = math.sqrt(sum((c[i] - r[i]) ** 2 for i in width))
+        scores.append(sum((c[i] - r[i]) / length * mapped[i] * scale for i in width) + plane.intercept)
+    return scores
+
+
+def by_the_public_code(plane: Plane, r, candidates, centre, spread) -> list[float]:
+    """The difference goes through whatever an image goes through, then gets its decision value."""
+    width = range(len(r))
+    scores = []
+    for c in candidates:
+        whitened = [((c[i] - r[i]) - centre[i]) / spread[i] for i in width]
+        length = math.sqrt(sum(w * w for w in whitened))
+        scores.append(sum(whitened[i] / length * plane.weights[i] for i in width) + plane.intercept)
+    return scores
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_both_scores_are_those_of_plain_loops(seed: int) -> None:
+    plane, r, candidates, centre, spread = case(seed)
+    found = caption_scores(plane, r, candidates, centre, spread, "difference")
+    np.testing.assert_allclose(found, by_the_paper(plane, r, candidates, spread), rtol=1e-12)
+    found = caption_scores(plane, r, candidates, centre, spread, "shifted")
+    np.testing.assert_allclose(found, by_the_public_code(plane, r, candidates, centre, spread), rtol=1e-12)
+
+
+def test_the_two_scores_are_not_the_same_and_the_papers_is_the_default() -> None:
+    plane, r, candidates, centre, spread = case()
+    default = caption_scores(plane, r, candidates, centre, spread)
+    np.testing.assert_array_equal(default, caption_scores(plane, r, candidates, centre, spread, "difference"))
+    assert not np.allclose(default, caption_scores(plane, r, candidates, centre, spread, "shifted"))
+
+
+def test_the_caption_that_goes_the_directions_way_is_the_easiest_and_the_other_way_the_hardest() -> None:
+    # In embeddings' own space the direction is weights / spread: along it decision values rise the fastest.
+    plane, r, _, centre, spread = case(3)
+    along = plane.weights / spread
+    along /= np.linalg.norm(along)
+    rng = np.random.default_rng(0)
+    others = rng.standard_normal((20, len(r)))
+    candidates = r + 0.3 * np.stack([*(others / np.linalg.norm(others, axis=1, keepdims=True)), along, -along])
+    scores = caption_scores(plane, r, candidates, centre, spread)
+    hard, easy = extreme_captions(scores, 1)
+    assert (hard[0], easy[0]) == (21, 20) == (np.argmin(scores), np.argmax(scores))
+    assert scores[20] - plane.intercept == pytest.approx(np.linalg.norm(plane.weights))
+
+
+def test_how_far_a_caption_goes_is_no_matter_to_the_papers_score() -> None:
+    plane, r, candidates, centre, spread = case(4)
+    nearer = r + (candidates - r) / 10
+    far, near = (caption_scores(plane, r, c, centre, spread) for c in (candidates, nearer))
+    np.testing.assert_allclose(far, near)
+
+
+def test_a_dimension_that_never_varies_says_nothing_and_breaks_nothing() -> None:
+    plane, r, candidates, centre, spread = case(5, width=4)
+    flat = spread.copy()
+    flat[2] = 0.0
+    moved = candidates.copy()
+    moved[:, 2] += 5.0
+    scores = caption_scores(plane, r, candidates, centre, flat, "shifted")
+    np.testing.assert_array_equal(scores, caption_scores(plane, r, moved, centre, flat, "shifted"))
+    assert np.isfinite(caption_scores(plane, r, moved, centre, flat, "difference")).all()
+
+
+def test_a_caption_that_says_nothing_more_scores_the_intercept() -> None:
+    plane, r, _, centre, spread = case(6)
+    assert caption_scores(plane, r, r[None], centre, spread) == pytest.approx([plane.intercept])
+    assert np.isfinite(caption_scores(plane, r, r[None], centre, spread, "shifted")).all()
+
+
+def test_single_precision_gives_the_same_order() -> None:
+    plane, r, candidates, centre, spread = case(7, captions=50)
+    whole = caption_scores(plane, r, candidates, centre, spread)
+    single = caption_scores(plane, r.astype(np.float32), candidates.astype(np.float32), centre, spread)
+    assert single.dtype == np.float64
+    np.testing.assert_array_equal(extreme_captions(whole, 5)[0], extreme_captions(single, 5)[0])
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    plane, r, candidates, centre, spread = case()
+    with pytest.raises(ValueError, match="do not fit"):
+        caption_scores(plane, r, candidates[:, :-1], centre, spread)
+    with pytest.raises(ValueError, match="do not fit"):
+        caption_scores(plane, r, candidates, centre[:-1], spread)
+    with pytest.raises(ValueError, match="not finite"):
+        caption_scores(plane, np.full_like(r, np.nan), candidates, centre, spread)
+    with pytest.raises(ValueError, match="expected 'difference' or 'shifted'"):
+        caption_scores(plane, r, candidates, centre, spread, "cosine")  # pyrefly: ignore[bad-argument-type]
+
+
+def test_extremes_stand_in_order_and_the_earlier_of_equals_comes_first() -> None:
+    hard, easy = extreme_captions(np.asarray([0.5, -1.0, 2.0, -1.0, 2.0]), 3)
+    assert hard.tolist() == [1, 3, 0]
+    assert easy.tolist() == [2, 4, 0]
+    hard, easy = extreme_captions(np.asarray([1.0, 0.0]), 5)
+    assert (hard.tolist(), easy.tolist()) == ([1, 0], [0, 1])
+
+
+RNG = np.random.default_rng(12)
+
+REFERENCE, WEIGHTS, SPREAD = RNG.normal(size=64), RNG.normal(size=64), RNG.uniform(0.2, 3, 64)
+
+
+def angle(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.arccos(np.clip(a @ b / np.linalg.norm(a) / np.linalg.norm(b), -1, 1)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 1.0])
+def test_a_slerp_goes_its_share_of_the_angle_in_the_plane_of_both(share: float) -> None:
+    found = slerp(3 * REFERENCE, 0.1 * WEIGHTS, share)
+    whole = angle(REFERENCE, WEIGHTS)
+    assert np.linalg.norm(found) == pytest.approx(1)
+    assert angle(found, REFERENCE) == pytest.approx(share * whole, abs=1e-7)
+    assert angle(found, WEIGHTS) == pytest.approx((1 - share) * whole, abs=1e-7)
+
+
+def test_a_slerp_between_equal_and_nearly_equal_vectors_stays_there() -> None:
+    near = REFERENCE + 1e-9 * WEIGHTS
+    for other in (REFERENCE, 2 * REFERENCE, near):
+        np.testing.assert_allclose(slerp(REFERENCE, other, 0.3), REFERENCE / np.linalg.norm(REFERENCE), atol=1e-8)
+
+
+def test_a_normal_of_whitened_space_orders_raw_points_as_there() -> None:
+    centre, points = RNG.normal(size=64), RNG.normal(size=(200, 64))
+    there = (points - centre) / SPREAD @ WEIGHTS
+    here = points @ direction_in_raw_space(WEIGHTS, SPREAD)
+    np.testing.assert_array_equal(np.argsort(there), np.argsort(here))
+
+
+def test_a_dimension_without_spread_says_nothing() -> None:
+    spread = SPREAD.copy()
+    spread[[3, 9]] = 0
+    found = direction_in_raw_space(WEIGHTS, spread)
+    assert found[3] == found[9] == 0
+    assert np.isfinite(found).all() and np.linalg.norm(found) == pytest.approx(1)
+
+
+def test_hard_lies_against_the_direction_and_easy_along_it_at_the_encoders_length() -> None:
+    hard, easy = decoded_vectors(REFERENCE, WEIGHTS, 0.2, 11.5, SPREAD)
+    normal = WEIGHTS / SPREAD
+    assert hard @ normal < 11.5 * REFERENCE / np.linalg.norm(REFERENCE) @ normal < easy @ normal
+    for vector in (hard, easy):
+        assert vector.dtype == np.float32 and vector.shape == (64,)
+        assert np.linalg.norm(vector) == pytest.approx(11.5, rel=1e-6)
+    hard, easy = decoded_vectors(REFERENCE, WEIGHTS, 0.0, 1.0)
+    np.testing.assert_array_equal(hard, easy)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: slerp(REFERENCE, -REFERENCE, 0.5), "opposite"),
+        (lambda: slerp(REFERENCE, np.zeros(64), 0.5), "not all 0"),
+        (lambda: slerp(REFERENCE, np.full(64, np.nan), 0.5), "finite"),
+        (lambda: slerp(REFERENCE, WEIGHTS[:63], 0.5), "widths 64 and 63"),
+        (lambda: slerp(REFERENCE, WEIGHTS, 1.5), "share is 1.5"),
+        (lambda: decoded_vectors(REFERENCE, WEIGHTS, 0.4, 1.0), "alpha is 0.4"),
+        (lambda: decoded_vectors(REFERENCE, WEIGHTS, 0.1, 0.0), "norm is 0"),
+        (lambda: direction_in_raw_space(WEIGHTS, SPREAD[:3]), "spread"),
+        (lambda: direction_in_raw_space(WEIGHTS, -SPREAD), "spread"),
+    ],
+)
+def test_what_has_no_direction_is_refused(call, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        call()
