@@ -139,7 +139,7 @@ def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(tw
     assert "6 is begun again by another" in lost
 
 
-@pytest.mark.whole  # `lost_workers.py` decides, as for workers of this machine
+@pytest.mark.whole  # `executor.py` decides, as for workers of this machine
 def test_an_item_that_kills_every_actor_ends_the_run(two_nodes: Any, tmp_path: Path) -> None:
     with pytest.raises(RunFailure) as failed:
         told_by(two_nodes, Tens(tmp_path, deadly=(2,)), [2], 1)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
 
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation import tables
+from counterfoil.evaluation import result_files
 from counterfoil.hub import with_retries
 from counterfoil.publishing.files import (
     Addition,
@@ -107,8 +107,8 @@ def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[s
 
 
 def test_what_dataset_commands_store_is_owned() -> None:
-    """Old tables of results and of answers go when new ones lack them: those that `evaluation/tables.py` can write."""
-    written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(tables)).read_text()))
+    """Old tables of results and of answers go when new ones lack them: all that can be written."""
+    written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(result_files)).read_text()))
     written.remove("compare.csv")  # no dataset tells of a comparison
     assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= written
     paths = [f"{EVALUATED.name}/{name}" for name in (*written, EVALUATED.document)]

@@ -1,4 +1,4 @@
-"""Floor 5: whole builds: a recipe becomes a dataset directory, shard by shard, on one or many workers."""
+"""Whole builds: a recipe becomes a dataset directory, shard by shard, on one or many workers."""
 
 from counterfoil.building.build_dataset import BuildProgress, BuildResult, PartResult, build
 

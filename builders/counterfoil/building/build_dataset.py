@@ -1,4 +1,8 @@
-"""What a process leaves that made one part of a plan's shards: how much of the whole is done, and no closed dataset."""
+"""`build`: a recipe becomes a dataset directory: inputs resolved, spans of shards handed out, the dataset closed.
+
+`build` and `regenerate` share `make_dataset`. A process that makes one part of the plan's shards (`--shards K/N`)
+closes nothing: it says how much of the whole is done.
+"""
 
 from __future__ import annotations
 

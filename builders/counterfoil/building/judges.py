@@ -1,6 +1,11 @@
 """The classifiers that keep rules and the screen ask: pinned before the first image, loaded by workers, and asked.
 
 A judge sees an image as it is stored, so what it is said to answer is what an evaluation of the dataset finds.
+
+A second judge (`screen.judge`) decides nothing. It is asked about every image, the base's too; what it answers to the
+source's validation images stands in its pin in the lock and is never measured again, so that nobody who makes, cuts
+or reads a dataset needs the source for it. An estimate of false labels assumes that it errs under a shift as it does
+there; where its own failures chose the images there is none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""Shards that come back to whoever builds, from workers that share no folder: made there, written here.
+"""What the workers of a build do: load the models once, make spans, and write each whole shard, or send it.
 
-A worker writes each shard into a temporary folder of its own, as any worker writes, and sends what lies there. Here it
-is written again in the same way: whole files, the receipt last. What another folder of the dataset's name holds on the
-worker's machine is never looked at.
+Where workers share no folder with whoever builds, shards are made there and written here. A worker writes each shard
+into a temporary folder of its own, as any worker writes, and sends what lies there. Here it is written again in the
+same way: whole files, the receipt last. What another folder of the dataset's name holds on the worker's machine is
+never looked at.
+
+What bytes still depend on is the *stack*: it is measured by the worker that makes a shard and stored in its receipt.
+A worker whose stack is not the lock's is refused before it renders, unless `--allow-mixed`; so is a GPU of another
+kind in the same machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Floor 5: what people see of a dataset: its card, with the metadata that the Hub reads, and contact sheets."""
+"""What people see of a dataset: its card, with the metadata that the Hub reads, and contact sheets."""
 
 from counterfoil.card.card import Card, make_card
 

@@ -1,1 +1,1 @@
-"""Floor 7: the command line. One file a command; it parses, prints and exits, and holds no logic."""
+"""The command line. One file a command; it parses, prints and exits, and holds no logic."""

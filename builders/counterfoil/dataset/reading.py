@@ -1,4 +1,8 @@
-"""Read a dataset directory: recipe, lock, manifest, and on demand thresholds, class tokens and receipts, compared."""
+"""Read a dataset directory: recipe, lock, manifest, and on demand thresholds, class tokens and receipts, compared.
+
+Recipe, lock, thresholds and tokens are enough to make a dataset again, and each is proved before anything is made
+from it. Workers load the commits that are pinned, never a branch.
+"""
 
 from __future__ import annotations
 

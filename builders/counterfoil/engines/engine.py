@@ -2,6 +2,11 @@
 
 Work is plain data that pickles, so that an engine may carry it to other processes and machines. An engine decides
 where items are done, and nothing else.
+
+An engine's `run` carries work, which pickles, to wherever it likes, has each worker get `ready` once on a device of
+its own, and tells as items go. A worker that dies is replaced and its item done again up to a limit; what was counted
+once is not counted again. It raises what an item raised once those in flight are done, and closed early it ends its
+workers.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 What such a rule keeps are failures, so the rate of a finding is over every candidate that the rules before it let
 through. Where no rule asks a classifier, these are the accepted images, and nothing more is read.
+
+Over what such a rule kept no rate is ever given: it is for transfer alone.
 """
 
 from __future__ import annotations

@@ -9,6 +9,10 @@ leave open is added to it from their counts (`stats.distances_of_share`).
 
 Who is right by chance can lose nothing: such a model looks robust, such a class looks safe, and both pull every average
 towards 0. So what is near chance on the base is found first, and is in no average.
+
+A model whose class-averaged base accuracy, or a class whose base accuracy over the other models, begins (Wilson's
+lower end) under a tenth of the way up from chance is *near chance*: in every table, marked, and in no average, impact
+or slope. It is decided on the base once, for all groups.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Floor 6: rendering samples with a diffusion pipeline; rows of a pool instead, corrupted rows, or edits of rows."""
+"""Rendering samples with a diffusion pipeline; rows of a pool instead, corrupted rows, or edits of rows."""
 
 from counterfoil.generate.pictures import encode_image, encoding_threads
 from counterfoil.generate.render import Renderer

@@ -1,4 +1,13 @@
-"""Render fixed batches of samples: each prompt encoded once, each sample with its own noise and image embedding."""
+"""Render fixed batches of samples: each prompt encoded once, each sample with its own noise and image embedding.
+
+In a batch each kind of sample, by prompt alone or by a vector, fills a batch of its own, and an adapter is taken out
+for the first, bit for bit.
+
+Each image has a CPU generator of its own and is drawn in a batch of one size, which is padded where it is short, so
+neighbours and place change no bit. Batches may therefore run across shards: how shards are dealt is in no hash and
+may change even amid a build. A quota's full batches are of its cell alone. Prompts that a pipeline would pad by each
+other share no batch.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
 """What happens within the steps of a call that diffusers has no setting for.
 
 Guidance in a part of the steps, a picture of a pair that attends to its base, and the part of it that stays its base's.
+
+Half of a call are bases, half their shifted images, which for some steps also have the part of the base that they
+change least. The base that is stored is drawn by itself, as it always was. Samples by prompt and in pairs never share
+a call, and none of a pair is drawn from an embedding. In spans and estimates such a sample is two images.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Floor 0: what is kept of a cell: verdicts, keep rules, quotas and tables. Pure functions on numbers."""
+"""What is kept of a cell: verdicts, keep rules, quotas and tables. Pure functions on numbers."""
 
 from counterfoil.keep.cells import (
     ACCEPTED,

@@ -1,1 +1,1 @@
-"""Floor 12: mending a classifier: its head fitted again with drawn images, and judged beside what any refit gains."""
+"""Mending a classifier: its head fitted again with drawn images, and judged beside what any refit gains."""

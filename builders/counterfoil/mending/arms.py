@@ -2,6 +2,13 @@
 
 Images are a group of a built dataset with what its shifts say in words. What is drawn of a class depends on the seed,
 the class and its own rows alone.
+
+The head at λ = 0 is always an arm; images of class names and of random contexts are where the dataset has them, cut
+to equal numbers a class together with what they control. A control's λ is chosen by the contexts of what it controls,
+and it is compared at that arm's λ too: where its own is 0 it is the retrained head again. What is not shown to gain
+more than a control at both λ, and than the retrained head, does not help in part either; what loses on all confirm
+rows does not simply help. Where retraining alone loses more than the bound, λ is chosen against λ = 0, and the
+document says so. A bound, and what learned from the rows that choose, is never `best`.
 """
 
 from __future__ import annotations

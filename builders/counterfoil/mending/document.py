@@ -1,6 +1,9 @@
 """What a run of mending tells: `mend.json`, which is a strict document, and `mend.csv` of the same values.
 
 No clock, no host: the same run gives the same bytes.
+
+Nothing is called mended that is not shown to help: an arm's outcome is decided with its verdict, and only `helps`
+leaves a model unasked. Who is near chance on a dataset's base learns nothing of its failures from it, and is refused.
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 Accuracies before and after are of the same rows, their differences paired; rows of one unit (a garment, a patient) are
 drawn together. All but the rows themselves are pure functions on arrays.
+
+An arm stands alone: its λ is chosen with the discover rows dealt among its own contexts, so that it is the same
+whatever else is mended with. Tables deal confirm rows among the contexts of all arms, for heads side by side need the
+same rows; so do `dfr:clip`, weights of training rows, and `best`.
+
+One head is said to gain more than another where the interval and an exact sign test of units both say so: a bootstrap
+of three units that agree excludes 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""One model mended: its features once, a head for each arm and λ, and what each is worth."""
+"""One model mended: its features once, a head for each arm and λ, and what each is worth.
+
+Each head is kept under a hash of everything it was fitted from, so that a run which asks for one arm more fits the
+others no second time and ends with the same bytes.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,12 @@
 Images to learn from and images to judge by share no picture, unit or noise. Nor may what is judged here have told the
 words of what is learned from: contexts are named on the discover half alone. Confirmed findings were chosen by the
 confirm half, so images of these are judged by the test.
+
+Images of both sides are compared by their pixels, however they are encoded, by the source's units and by the noise
+that drawn ones began with; what is audited with the test alike. Images and weights that were mined on the test, or on
+other rows than this run's discover half, are refused, and what cannot be compared is a note. Without a test, an arm
+that learns from confirmed findings is refused. A new kind of arm brings its images or rows through the same
+comparison.
 """
 
 from __future__ import annotations

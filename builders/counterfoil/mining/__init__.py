@@ -1,1 +1,1 @@
-"""Floor 11: finding where a classifier fails: named on one half of the images, tested on the other, made a recipe."""
+"""Finding where a classifier fails: named on one half of the images, tested on the other, made a recipe."""

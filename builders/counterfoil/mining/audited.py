@@ -3,6 +3,9 @@
 Everything heavy is found again in the user's cache by its content, so a run that was killed goes on where it stood.
 Images that may have several conditions are audited once for each of them, on the same halves: condition k of K is a
 question of two classes, label 2k for rows that have it and 2k + 1 for rows that do not, over one array of features.
+
+A method sees the discover half alone, cut-offs included; halves go by unit where the source names one, and by
+content.
 """
 
 from __future__ import annotations

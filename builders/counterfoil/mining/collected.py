@@ -1,6 +1,11 @@
 """Hypotheses, their tests and everything beside them, gathered into the findings document.
 
 Each set's failure rate is compared with the rest's on the confirm half, with its test, interval and q-value.
+
+A set far from a caption is tested on rows outside of its classes' hard sets, as the discover half fixed these, and
+counts in the family whatever becomes of them. Tests are one-sided against the rest of the class, with a margin, on
+counts divided by the design effect of units. q-values are over all hypotheses that were carried to the test, and the
+document lists them all.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 So they are built, resumed and verified as any dataset, and what was drawn is never picked by what a classifier answers
 to it: every candidate is drawn, and no rule but the screen's thresholds. `rounds/01` tests the hypotheses of a method,
 where `mine.confirm` says so: a shift a hypothesis, the base of the same classes beside it, with noise of its own.
+
+What `mine.confirm` tests on is a layer over the mined recipe in `rounds/01/recipe.yaml` and its build beside it. Its
+`samples.seed` is its own, no rule but the screen's thresholds picks, and of a pooled hypothesis only whole pairs are
+compared with the base. Another layer there is refused. Where rows and rendered images both test, p is the larger.
 """
 
 from __future__ import annotations

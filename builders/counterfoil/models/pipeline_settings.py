@@ -1,6 +1,6 @@
 """What is wrong with a recipe's generator for the pipeline that it names, by configurations alone, before weights load.
 
-A build reads it first (`building/generator_settings.py`), and `check` where the configurations are on this machine.
+A build reads it first (`building/inputs.py`), and `check` where the configurations are on this machine.
 Options of a call are read from its own signature: names with the nearest one, and evident types. Only what a recipe can
 say gets through: numbers, true, false, null and lists of these. A parameter for pictures, tensors, mappings or
 functions is none of a recipe's, whatever its name: libraries open a text there as a file. Text itself passes under the

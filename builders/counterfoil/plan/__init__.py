@@ -1,4 +1,4 @@
-"""Floor 1: the plan of a recipe (cells, samples, seeds, keys, shards) and what it will cost."""
+"""The plan of a recipe (cells, samples, seeds, keys, shards) and what it will cost."""
 
 from counterfoil.plan.estimate import (
     Cost,

@@ -1,1 +1,1 @@
-"""Floor 4: what classifiers answer to labelled images, cached by content and resumed where a run stopped."""
+"""What classifiers answer to labelled images, cached by content and resumed where a run stopped."""

@@ -4,6 +4,9 @@ A pass decodes each image once for all its models, and transforms it once an inp
 parts while the pass runs, so that a killed run goes on where each model stood, and a model once finished is never
 scored again on the same data. With an engine, workers load the models and take stretches; batches are cut where a pass
 in this process would cut them, so that what a batch holds is the same.
+
+Predictions are keyed by content. Parts hold whole batches, so a resumed run with the same batch size ends with the
+same bytes.
 """
 
 from __future__ import annotations

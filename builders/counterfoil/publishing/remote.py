@@ -1,6 +1,9 @@
 """A repository of the Hub: what it holds, and every change to it, each safe to repeat and tried again.
 
 A request whose answer was lost may have been carried out: whatever changes something looks first what is there.
+
+Contents are sent first, which commits nothing; the branch then gets one commit. What one commit cannot carry is
+gathered in a pull request and merged. So a repository is the old version or the new one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Floor 0: what a recipe says: its schema, loading, overrides, prompts and canonical hashes."""
+"""What a recipe says: its schema, loading, overrides, prompts and canonical hashes."""
 
 from counterfoil.recipe.layering import bundled_recipes, find_recipe
 from counterfoil.recipe.loader import dump_recipe, layer_text, load_own_recipe, load_recipe, load_recipe_text

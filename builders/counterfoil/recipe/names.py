@@ -181,7 +181,7 @@ HUB_LICENSES = frozenset(
 _CLOSE = 0.7
 _MOST_SHOWN = 80
 
-# How people read them; those of Creative Commons are spelled in `card/licenses.py`.
+# How people read them; those of Creative Commons are spelled in `card/metadata.py`.
 # fmt: off
 LICENSE_NAMES = {
     "afl-3.0": "Academic Free License 3.0", "agpl-3.0": "GNU AGPL 3.0", "apache-2.0": "Apache License 2.0",

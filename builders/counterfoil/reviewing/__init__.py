@@ -1,4 +1,4 @@
-"""Floor 10: people look at a dataset's labels: the page that asks them, and what their answers say of the images."""
+"""People look at a dataset's labels: the page that asks them, and what their answers say of the images."""
 
 from counterfoil.reviewing.review_answers import Review, review_answers
 from counterfoil.reviewing.review_dataset import ReviewPage, review

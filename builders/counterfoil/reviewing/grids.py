@@ -26,7 +26,7 @@ CONTROLS = 8  # of them: real images of the class and images without the label, 
 
 # A shift's images fill one grid beside the controls.
 IMAGES_A_SHIFT = 40
-# Images of a page. With its controls it has at most 1,050 pictures of at most 8 kB (`thumbnails.py`), which base64
+# Images of a page. With its controls it has at most 1,050 pictures of at most 8 kB (`review_dataset.py`), which base64
 # makes a third more: 11 MB.
 MOST_IMAGES = 850
 # A class is asked about where so many images can be; of a dataset with more classes, some are taken.

@@ -2,6 +2,10 @@
 
 It is one HTML file with no outside resource. Real images of the classes are mixed in, from the validation split of the
 source as the dataset pins it: who looks should know them.
+
+A page names images by hashes of content and key, and controls by class and number, so that answers need no page, no
+seed and no input dataset to be counted; what of a grid is a control follows from the dataset. Answers are a
+stranger's: one file a page, people told apart by a token that no dataset holds; people are rater-1 and so on.
 """
 
 from __future__ import annotations

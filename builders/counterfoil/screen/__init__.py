@@ -1,4 +1,4 @@
-"""Floor 4: CLIP scores, and the thresholds that they must reach, as numbers."""
+"""CLIP scores, and the thresholds that they must reach, as numbers."""
 
 from counterfoil.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.screen.scores import Captions, Scorer, shift_scores

@@ -1,4 +1,4 @@
-"""Floor 3: input datasets, pinned and loaded by that pin, and labelled images of any origin.
+"""Input datasets, pinned and loaded by that pin, and labelled images of any origin.
 
 What is named here loads when it is first used: a recipe's classes are asked for without an array or an image.
 """

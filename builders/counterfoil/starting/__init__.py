@@ -1,1 +1,1 @@
-"""Floor 7: the way in: a recipe proposed for one's own images, and what a recipe lacks on this machine."""
+"""The way in: a recipe proposed for one's own images, and what a recipe lacks on this machine."""

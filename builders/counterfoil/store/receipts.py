@@ -2,6 +2,9 @@
 
 A receipt holds what the shard's bytes come from (hashes, stack) and what they are (rows, counts, sha256),
 and no clock, host or path outside the dataset directory.
+
+The manifest proves receipts, receipts prove files. A repair removes the receipts of damaged shards before the
+manifest, and both before it writes a file, so a repair that is killed at any instant resumes.
 """
 
 from __future__ import annotations

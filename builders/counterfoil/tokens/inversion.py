@@ -2,6 +2,9 @@
 
 Each class has its own rows, its own random numbers and its own part of the loss, and groups are padded to a
 constant number of classes: a class's token is the same to the bit whoever shares its batch.
+
+A token depends on its class and the settings alone: its random numbers come from seed and class id, its loss is a
+sum's own term, and groups are padded to `classes_in_flight`, so whoever shares its batch changes no bit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Floor 5: whether a dataset is whole: every file, receipt, row and image; and whether its images come out again."""
+"""Whether a dataset is whole: every file, receipt, row and image; and whether its images come out again."""
 
 from counterfoil.verification.problems import Problem, Rerendered, Verification
 from counterfoil.verification.verify_dataset import verify

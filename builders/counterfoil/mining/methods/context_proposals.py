@@ -2,6 +2,9 @@
 
 A model's answer is taken where it is the JSON that was asked for and nothing else; any other is told to the model with
 what is wrong with it. Every question and its answer is kept in a file and replayed: a run repeats without the model.
+
+Each answer is on the disk before the next question and is found again by the hash of all that decides it: model,
+talk, schema, seed, temperature, tokens. `chat.answers` repeats a run without the model.
 """
 
 from __future__ import annotations

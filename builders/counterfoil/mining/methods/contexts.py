@@ -10,6 +10,9 @@ has a shift a class and context with the paper's prompt; `class_name` draws each
 *random debugging*), and `random_contexts` as many other contexts of the class. Samples of one class and index begin
 with the same noise in all of them. What the confirm half says decides nothing here: it is there to judge what is
 learned.
+
+What is drawn is chosen on the discover half alone, confirmed or not: what learns from it is judged on the confirm
+half.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 Nothing here asks transformers' `generate`: its settings come with the model, its chance from one generator for all.
 A kind of captioner shows its model an image once (`_seen`) and goes on from there (`_went_on`); both captions and
 likelihoods are made of these two steps, so that they cannot disagree.
+
+Pixels, prefix, number, seed, settings and examples decide what is written about an image, whatever came before;
+nobody else's chance is drawn from. Likelihoods are sums of logarithms with the end counted, scored in batches of one
+size and width, so that the other captions change no bit.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Keys are read from where they are kept, go into a request's header and nowhere else. The login to the Hub goes to the
 Hub alone: another address is given OPENAI_API_KEY of the environment, or nothing.
+
+No key stands in a recipe, a record or a message (one that an answer repeats is cut out of it), and the address of a
+chat model in a dataset's own recipe is asked nothing. Answers have bounds in bytes and time, headers included.
 """
 
 from __future__ import annotations
