@@ -1,7 +1,7 @@
 """Simulation: what is told of a confirmed finding's rates, by the pairs that tested it and by fresh ones.
 
 A run has hypotheses of several differences on one base. Each is tested as `sequential` tests it, e-BH confirms, and a
-confirmed one gets as many fresh pairs as `bugs/estimating.py` would draw for it. *By the test* are differences and
+confirmed one gets as many fresh pairs as `mine` would draw for it. *By the test* are differences and
 intervals of the test's own pairs.
 """
 

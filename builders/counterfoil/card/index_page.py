@@ -163,11 +163,11 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
         right = {
             one.name: results.rows.value("top1", model=one.name, group=results.base or "") for one in results.models
         }
-        best = max(right, key=lambda name: right[name] or 0.0)
+        best = max(right, key=lambda name: right[name] or 0.0, default="")
         if results.by_impact and (impact := results.rows.estimate("impact", group=results.by_impact[0].name)):
             most = spoken(results.by_impact[0].name)
             line += f"accuracy falls most under “{most}”, by {points(impact.value)} points ({between(impact)})."
-        else:
+        elif best:
             line += f"{best} is right about {percent(right[best])} of images."
     yield IndexEntry(f"{below}report.html", "Evaluation", _said(line))
     yield IndexEntry(f"{below}failures.html", "Failures", "The images that models get wrong, by model and shift.")

@@ -138,7 +138,8 @@ def hand_out(
             return failure
         for worker, heard in crew.heard():
             if isinstance(heard, Lost):
-                yield heard
+                if failure is None:  # else none takes its place
+                    yield heard
             elif isinstance(heard, Failed):
                 failure = failure or heard.error
                 held.pop(worker, None)

@@ -16,7 +16,7 @@ from typing import Any
 from counterfoil.engines.engine import EngineChoice, Event, Finished, Item, Result, Work
 from counterfoil.engines.executor import Deaths, DeviceFailed, Done, Ended, Failed, Heard, NoMemory, hand_out, told_of
 from counterfoil.engines.processes import WorkerProcess, begin_server, deaf_to_interrupts, worker_context
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import holds_context, one_thread
 from counterfoil.models.loading_errors import memory_error
 
@@ -113,19 +113,28 @@ class _Processes:
         self._work = work
         self._free = list(devices[:at_once])  # places without a process
         self._spare = list(devices[at_once:])
+        self._unstarted: RunFailure | None = None  # why a process could not start
+        self._told_unstarted = False
         self._workers: dict[WorkerProcess, bool] = {}  # whether it has an item
 
     def idle(self, wanted: int) -> list[WorkerProcess]:
         """Processes are started before any item is read, so that all get ready while the first ones are sent."""
         idle = [worker for worker, busy in self._workers.items() if not busy][:wanted]
-        while self._free and len(idle) < wanted:
+        while self._free and len(idle) < wanted and self._unstarted is None:
             device = self._free[0]
             context = worker_context(device)
-            with deaf_to_interrupts():  # a worker is known as soon as it is there, and so ended with the others
-                worker = WorkerProcess(self._work.on(device), device, context)
-                self._workers[worker] = False
+            try:
+                with deaf_to_interrupts():  # a worker is known as soon as it is there, and so ended with the others
+                    worker = WorkerProcess(self._work.on(device), device, context)
+                    self._workers[worker] = False
+            except RunFailure as error:
+                self._unstarted = error
+                break
             self._free.pop(0)
             idle.append(worker)
+        if self._unstarted is not None and (not idle or self._told_unstarted):
+            raise self._unstarted
+        self._told_unstarted = self._unstarted is not None  # those that are there do what they are given first
         self._workers |= dict.fromkeys(idle, True)
         return idle
 

@@ -78,7 +78,10 @@ def expected(words: str, before: str = "expected ") -> WrapValidator:
     def told(value: Any, handler: Any) -> Any:
         try:
             return handler(value)
-        except ValueError:  # a ValidationError is one
+        except ValueError as error:
+            inside = error.errors(include_url=False) if isinstance(error, ValidationError) else []
+            if inside and all(one["loc"] and one["type"] == "expected" for one in inside):
+                raise  # which part of it, and what is expected there
             raise PydanticCustomError("expected", "{words}", {"words": before + words}) from None
 
     return WrapValidator(told)

@@ -235,14 +235,22 @@ class Remote:
             if one.title == title and found is None:
                 found = one.num
             else:
-                self.set_status(one.num, "closed")
+                self._set_status(one.num, "closed")
         if found is None:
             found = self.api.create_pull_request(self.repo, title, repo_type=self.kind).num
         return found
 
-    @_tried("making pull request {number} {status}")
-    def set_status(self, number: int, status: Literal["open", "closed"]) -> None:
-        """Open a pull request out of the draft that the client makes, which nobody can merge, or close it."""
+    @_tried("opening pull request {number}")
+    def open(self, number: int) -> None:
+        """Open a pull request out of the draft that the client makes, which nobody can merge."""
+        self._set_status(number, "open")
+
+    @_tried("closing pull request {number}")
+    def close(self, number: int) -> None:
+        self._set_status(number, "closed")
+
+    def _set_status(self, number: int, status: Literal["open", "closed"]) -> None:
+        """Not tried again by itself: a lost answer is looked into by whoever asks."""
         self.api.change_discussion_status(self.repo, number, status, repo_type=self.kind)
 
     @_tried("looking at pull request {number}")
@@ -260,7 +268,7 @@ class Remote:
         if status == "merged":
             return True
         if status == "draft":
-            self.set_status(number, "open")
+            self._set_status(number, "open")
         try:
             self.api.merge_pull_request(self.repo, number, comment=message, repo_type=self.kind)
         except HfHubHTTPError as error:

@@ -172,13 +172,13 @@ class Sender:
             if self.remote.is_based_on(number, base.head):
                 gathered = self._fill(f"refs/pr/{number}")
                 if self.ahead.stays_open:
-                    self.remote.set_status(number, "open")
+                    self.remote.open(number)
                     return gathered, number
                 self._tell("merging", self.ahead.changes.sent)
                 # Merged on another base, files of both could end up side by side.
                 if self.remote.branch(MAIN).head == base.head and self.remote.merge(number, self.message):
                     return self.remote.branch(MAIN), number
-            self.remote.set_status(number, "closed")  # the branch went on: gather on what it is now
+            self.remote.close(number)  # the branch went on: gather on what it is now
         raise RunFailure(
             f"{self.remote.repo}: others committed to {MAIN} while this was published, {_MERGES} times",
             "Run the same command again when they have finished.",

@@ -1,6 +1,7 @@
-"""A dataset as it tells itself: recipe, lock, thresholds and tokens, each proved before anything is made from them.
+"""`build --from`: a dataset made again from what it tells of itself, compared with what stands, or repaired in place.
 
-The input dataset takes no part: thresholds stand as numbers in the directory, and tokens as vectors.
+Recipe, lock, thresholds and tokens are each proved before anything is made from them. The input dataset takes no
+part: thresholds stand as numbers in the directory, and tokens as vectors.
 """
 
 from __future__ import annotations

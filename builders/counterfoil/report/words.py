@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from counterfoil.stats import Estimate
-
 if TYPE_CHECKING:
     from counterfoil.report.results import MeasureFacts, Results
+    from counterfoil.stats import Estimate
 
 # What stands where a number could not be measured.
 NOTHING = "–"
@@ -211,6 +210,8 @@ def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: b
     """A fraction in percent or points without its unit, its interval below; a dash for None."""
     if value is None:
         return TableCell(NOTHING)
+    from counterfoil.stats import Estimate
+
     estimate = value if isinstance(value, Estimate) else Estimate(value)
     heat = -estimate.value if tint else None
     return TableCell(points(estimate.value, signed=signed), between(estimate), estimate.value, heat)

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import computing
 
 if TYPE_CHECKING:
+    import torch
     from PIL.Image import Image
 
 # Captions that are scored together. Batches are always of this many rows, and captions share one with those of their
@@ -309,6 +309,8 @@ TOP_P = 0.9
 
 def chosen_token(scores: torch.Tensor, chance: torch.Generator | None) -> int:
     """A token by its scores [vocabulary] on the CPU: the likeliest, or with a generator a drawn one."""
+    import torch
+
     if chance is None:
         return int(scores.argmax())
     shares, tokens = torch.softmax(scores.double(), dim=-1).sort(descending=True, stable=True)

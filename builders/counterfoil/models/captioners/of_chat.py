@@ -105,7 +105,7 @@ class _Read:
 
 
 def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
-    """The captioner on `device`. Raises as `loading.loaded`, and where it cannot be asked about an image."""
+    """The captioner on `device`. Raises as `loaded`, and where it cannot be asked about an image."""
     parts = loaded(name, files, config, device)
     processor = _processor(name, config)
     settings = parts.module.config.get_text_config()

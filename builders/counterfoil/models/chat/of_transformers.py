@@ -68,7 +68,7 @@ class TextChat:
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> TextChat:
-    """The model on `device`. UserError where an address is named beside it; raises as `captioners.loading.loaded`."""
+    """The model on `device`. UserError where an address is named beside it; raises as `text_models.loaded`."""
     if base_url is not None:
         raise UserError(f"chat model '{name}' answers in this process, and not at {base_url[:80]}")
     place = found_files(name, name.removeprefix(PREFIX), CAPTIONER_FILES)

@@ -301,7 +301,8 @@ CropMode = Literal["center", "squash", "border"]
 INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 _Size = Annotated[
-    Annotated[tuple[Literal[3], _Side, _Side], Strict(False)] | None,  # the tuple alone: JSON has lists
+    # Not strict is the tuple alone: JSON has lists. A literal 3 would take 3.0.
+    Annotated[tuple[Annotated[int, Field(ge=3, le=3)], _Side, _Side], Strict(False)] | None,
     expected(f"[3, height, width] with sides from 1 to {LARGEST_SIDE:,}"),
 ]
 _Shift = Annotated[float, Field(ge=-_MOST_SHIFT, le=_MOST_SHIFT)]
@@ -339,7 +340,8 @@ class TimmDocument(Foreign):
         expected(f"a whole number from 1 to {MOST_CLASSES:,}: it has no classification head"),
     ]
     label_names: Annotated[
-        Annotated[tuple[Label, ...], Strict(False)] | None, expected("a list of printable texts")
+        Annotated[tuple[Annotated[Label, expected("printable text")], ...], Strict(False)] | None,
+        expected("a list of printable texts"),
     ] = None
     pretrained_cfg: Annotated[dict[str, Any] | None, expected("a mapping")] = None
     model_args: Annotated[dict[str, Any] | None, expected("a mapping")] = None

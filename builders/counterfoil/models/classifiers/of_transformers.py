@@ -79,7 +79,8 @@ class TransformersDocument(Foreign):
         str, AfterValidator(_known), expected("transformers has no image classifier of that kind", "and ")
     ]
     id2label: Annotated[
-        Annotated[dict[str, Label], Field(min_length=1, max_length=MOST_CLASSES)] | None,
+        Annotated[dict[str, Annotated[Label, expected("printable text")]], Field(min_length=1, max_length=MOST_CLASSES)]
+        | None,
         expected("printable text for each output: it has no classification head"),
     ] = None
     num_labels: Annotated[int | None, Field(ge=1, le=MOST_CLASSES), expected("a number of outputs")] = None
