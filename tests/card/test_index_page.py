@@ -65,6 +65,18 @@ def test_an_evaluations_index(tmp_path: Path) -> None:
     assert folder_content(photographs).sha256 == before
 
 
+def test_an_evaluation_of_no_model_has_a_page(tmp_path: Path) -> None:
+    dataset = build_colours(tmp_path / "colours")
+    evaluate(dataset, [save_colour_models(tmp_path)["sharp"]], device="cpu")
+    results = dataset / ".counterfoil" / "evaluation" / "results.json"
+    document = json.loads(results.read_text())
+    for name, value in document.items():
+        document[name] = [] if isinstance(value, list) else value
+    results.write_text(json.dumps(document))
+    write_index(dataset)
+    assert ".counterfoil/evaluation/report.html" in links(dataset)
+
+
 def test_a_report_is_what_its_document_says(tmp_path: Path) -> None:
     (tmp_path / "report.html").touch()
     write_index(tmp_path)

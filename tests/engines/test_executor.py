@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from trivial_work import Tens
 
+from counterfoil.engines import local
+from counterfoil.engines.engine import Finished
 from counterfoil.engines.executor import (
     MOST_DEATHS_A_WORKER,
     MOST_DEATHS_OF_AN_ITEM,
     MOST_UNREADY,
     Deaths,
+    Done,
     Unready,
     ending_of,
+    hand_out,
     named,
 )
 from counterfoil.errors import RunFailure
@@ -108,3 +114,33 @@ def test_items_are_named_shortly() -> None:
     assert named(shards) == "base-00000, base-00001, base-00002 and 2 more"
     assert named(["03", "05"]) == "03, 05"
     assert len(named("long" * 1000)) < 100
+
+
+@dataclass(eq=False)
+class Hand:
+    """A worker that finishes whatever it is given at once."""
+
+    device: str
+    item: int | None = None
+
+    def give(self, item: int) -> None:
+        self.item = item
+
+
+def test_who_is_there_works_where_another_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hands: list[Hand] = []
+
+    def start(work: object, device: str, context: object) -> Hand:
+        if hands:
+            raise RunFailure("no process can start")
+        hands.append(Hand(device))
+        return hands[0]
+
+    monkeypatch.setattr(local, "WorkerProcess", start)
+    crew = local._Processes(Tens(tmp_path), ["one", "two"], 2)
+    monkeypatch.setattr(crew, "heard", lambda: [(hand, Done(hand.item)) for hand in hands])
+    told = hand_out(crew, [1, 2, 3], Deaths(None, 2, 2))
+    assert next(told) == Finished(1, 1)
+    with pytest.raises(StopIteration) as end:
+        next(told)
+    assert isinstance(end.value.value, RunFailure)

@@ -428,7 +428,7 @@ def whole(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture
-def dataset(whole: Path, tmp_path: Path) -> Path:
+def stranger(whole: Path, tmp_path: Path) -> Path:
     return shutil.copytree(whole, tmp_path / "stranger")
 
 
@@ -464,14 +464,14 @@ def twice(table: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize("what", ["candidates", "rejected"])
 def test_tables_that_are_not_their_receipts_are_refused(
-    what: str, dataset: Path, models: dict[str, str], tmp_path: Path
+    what: str, stranger: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    rewrite(dataset, what, lambda table: table.slice(1), restated=False)
+    rewrite(stranger, what, lambda table: table.slice(1), restated=False)
     with pytest.raises(RunFailure, match=rf"{what}/swap/.* is not as its receipt says"):
-        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
-    min((dataset / what / "swap").iterdir()).unlink()
+        evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    min((stranger / what / "swap").iterdir()).unlink()
     with pytest.raises(RunFailure, match=rf"{what}/swap/.* is missing"):
-        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
 # Row 1 is accepted, row 5 answered right, row 0 dropped by the screen.
@@ -493,12 +493,12 @@ FORGED: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
 
 @pytest.mark.parametrize("case", FORGED)
 def test_forged_rows_are_told_and_never_counted(
-    case: str, dataset: Path, models: dict[str, str], tmp_path: Path
+    case: str, stranger: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     what, change, told = FORGED[case]
-    rewrite(dataset, what, change)
+    rewrite(stranger, what, change)
     with pytest.raises(RunFailure, match=told):
-        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
 def test_an_image_that_candidates_do_not_accept_is_told(models: dict[str, str], tmp_path: Path) -> None:
@@ -508,7 +508,7 @@ def test_an_image_that_candidates_do_not_accept_is_told(models: dict[str, str], 
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
-def test_an_image_that_cannot_be_decoded_is_left_out(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_decoded_is_left_out(stranger: Path, models: dict[str, str], tmp_path: Path) -> None:
     def broken(table: pa.Table) -> pa.Table:
         rows = table["image"].to_pylist()
         place = table["reason"].to_pylist().index("answered_right")
@@ -516,8 +516,8 @@ def test_an_image_that_cannot_be_decoded_is_left_out(dataset: Path, models: dict
         at = table.schema.get_field_index("image")
         return table.set_column(at, table.schema.field("image"), pa.array(rows, table.schema.field("image").type))
 
-    rewrite(dataset, "rejected", broken)
-    found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    rewrite(stranger, "rejected", broken)
+    found = evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
     [finding] = found.findings
     [rate] = found.results.rows.where("failure_rate")
     assert (finding.screened, rate.n, finding.models[0].failures) == (30, 29, 9)

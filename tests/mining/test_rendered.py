@@ -31,7 +31,7 @@ from counterfoil.mining.rounds import PURPOSE, ROUND, compared_rows
 from counterfoil.plan import rendered_budget, sample_seed
 from counterfoil.progress import Stage, report
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.schema_mine import MethodSettings, Mine
+from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine
 from counterfoil.stats import count_failures, score_test
 from counterfoil.store.reading import read_rows
 from counterfoil.verification import verify
@@ -55,7 +55,7 @@ def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any
     return Hypothesis(name, labels, role, name, WRONG, vector, cutoffs, rows, np.zeros(len(rows)))
 
 
-def told(half: DiscoverHalf, mine: Mine, settings: MethodSettings, workers: int | None) -> Found:
+def told(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
     """The same hypotheses whatever the rows: a class and a category that are bags, and a class far from a bag."""
     report("told", 1, 1)
     hypotheses = (
@@ -110,7 +110,8 @@ def mined(folder: Path, out: Path, *more: str, confirm: str = "rendered") -> Min
 @pytest.fixture(scope="module", autouse=True)
 def methods() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "told", Method(MethodSettings, told, captions=grammar_captions))
+        patch.setitem(METHOD_SETTINGS, "told", DirectionsSettings)
+        patch.setitem(METHODS, "told", Method(DirectionsSettings, told, captions=grammar_captions))
         yield
 
 

@@ -438,7 +438,7 @@ WRONG_JUDGES = "prompts.shifts.red.keep=[thresholds, {{misclassified: {{models: 
 
 
 def judged_mini(*changes: str) -> Recipe:
-    return load_recipe("wardrobe-judged_mini", ["screen.keep=thresholds", "screen.judge=null", *changes])
+    return load_recipe("wardrobe-mini", ["screen.keep=thresholds", "screen.judge=null", *changes])
 
 
 def asked(recipe: Recipe, judge: str) -> dict[str, str | None]:

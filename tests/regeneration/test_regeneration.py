@@ -344,6 +344,18 @@ def test_a_receipt_that_lies_is_found(copy_of: Path, screened: Path, manifest: b
     assert published(copy_of) == published(screened)
 
 
+@pytest.mark.parametrize("manifest", [True, False], ids=["with manifest", "without"])
+@pytest.mark.parametrize("odd", ["NaN", '"\\ud800"', "[" * 700 + "]" * 700], ids=["not a number", "half", "nested"])
+def test_a_receipt_of_what_none_holds_is_damaged(copy_of: Path, screened: Path, odd: str, manifest: bool) -> None:
+    receipt = copy_of / "receipts" / "base-00000.json"
+    edit(receipt, lambda document: document["stack"].update(threads="here"))
+    receipt.write_text(receipt.read_text().replace('"here"', odd))
+    if not manifest:
+        (copy_of / "manifest.json").unlink()
+    assert repair(copy_of).shards_made == 1
+    assert published(copy_of) == published(screened)
+
+
 def test_another_stack_in_one_receipt_is_found_by_the_manifest(copy_of: Path, screened: Path) -> None:
     edit(copy_of / "receipts" / "base-00000.json", lambda document: document["stack"].update(threads=8))
     assert repair(copy_of).shards_made == 1

@@ -200,10 +200,12 @@ def test_a_folder_of_another_machine_is_not_looked_for(tmp_path: Path, monkeypat
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_an_image_of_too_many_pixels_is_refused_by_its_header(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
     large = {"bytes": encoded(Image.new("1", (12_000, 8_000))), "path": None}
-    datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(str(tmp_path / "train.parquet"))
+    datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(str(folder / "train.parquet"))
     with pytest.raises(UserError, match=r"it has 12000×8000 pixels"):
-        open_source(_source(tmp_path)).split("train").image(0)
+        open_source(_source(folder)).split("train").image(0)
 
 
 def edit(file: Path, **changes: Any) -> None:
@@ -491,7 +493,7 @@ NOISY = "lab:planted/noisy-1"
 
 @pytest.mark.parametrize("name", ["noisy-1", "rare-100", "null-0"])
 def test_a_world_is_read_as_any_input_dataset(name: str) -> None:
-    source, world = _source(f"lab:planted/{name}"), named_world(name)
+    source, world = _source(f"lab:planted/{name}", unit_column="garment"), named_world(name)
     assert world is not None
     pin = open_source(source).pin
     assert pin == SourcePin(f"lab:planted/{name}", VERSION, "mit")

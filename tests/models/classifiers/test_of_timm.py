@@ -233,7 +233,7 @@ def change(configured: Path, **values: Any) -> str:
 
 NO_SIZES = (
     [3, 100_000, 100_000], [3, 0, 0], [1, 32, 32], [3, 32], [3, 32.0, 32], [3, 4097, 1], [3, True, 32], [3, -5, 32],
-    [3, HUGE, 1], "3,32,32", {"h": 3}, 32, [[3], 3, 3],
+    [3, HUGE, 1], [3.0, 32, 32], "3,32,32", {"h": 3}, 32, [[3], 3, 3],
 )  # fmt: skip
 NO_CROPS = (1e-9, 0, -1, 100, float("nan"), float("inf"), "0.9", True, [0.9], HUGE)
 NO_STDS = (
@@ -248,6 +248,7 @@ NO_MEANS = ([0, 0], 0.5, [float("nan"), 0, 0], [float("inf"), 0, 0], ["0"] * 3, 
     [
         *(("input_size", value) for value in NO_SIZES),
         ("test_input_size", [3, 0, 32]),
+        ("test_input_size", [3.0, 48, 48]),
         *(("crop_pct", value) for value in NO_CROPS),
         ("test_crop_pct", 1e-9),
         *(("std", value) for value in NO_STDS),
@@ -292,9 +293,14 @@ def test_an_architecture_that_timm_does_not_know_is_refused(mine: Path, value: A
     ["abcd", [1, 2, 3, 4], ["a", None], {"a": 1}, 7, ["a\ud800"], ["a\x1b[31m"], ["a\nb"], ["a" * 10_000], [["a"]]],
 )
 def test_names_of_outputs_that_are_no_text_are_refused(mine: Path, value: Any) -> None:
-    with pytest.raises(UserError, match="label_names: found") as refused:
+    with pytest.raises(UserError, match=r"label_names(\.\d)?: found") as refused:
         describe_classifier(change(mine, label_names=value))
     refused.value.problems[0].encode()
+
+
+def test_one_name_among_many_that_is_no_text_is_told_by_its_place(mine: Path) -> None:
+    with pytest.raises(UserError, match=r"label_names\.2: found 'a\\tb', expected printable text"):
+        describe_classifier(change(mine, label_names=["a", "b", "a\tb", "d"]))
 
 
 @pytest.mark.parametrize("key", ["pretrained_cfg", "model_args"])

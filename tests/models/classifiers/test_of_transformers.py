@@ -315,6 +315,7 @@ ODD_MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "no labels": ({"id2label": None}, "no classification head"),
     "labels of nobody": ({"id2label": {"1": "a", "2": "b"}}, "none for output 0"),
     "labels": ({"id2label": {"0": "a\u001b[31m"}}, "expected printable text"),
+    "label": ({"id2label": {"0": "a", "1": "b", "2": "a\tb"}}, "id2label.2: found 'a\\tb', expected printable text"),
     "number": ({"num_labels": 7}, "num_labels is 7, and id2label has 3 names"),
 }
 
