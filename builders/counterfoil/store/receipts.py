@@ -241,7 +241,7 @@ def receipt_faults(
     """
     receipt, shard = stands.receipt, stands.shard
     assert receipt is not None
-    lines = differences(dict(receipt.hashes), hashes, "hashes") if hashes else []
+    lines = differences({name: receipt.hashes.get(name) for name in hashes}, hashes, "hashes")
     if lines:
         yield f"is of another dataset (it there, {LOCK} here): {'; '.join(lines[:_MOST_DIFFERENCES])}"
     if receipt.path != stands.path:
