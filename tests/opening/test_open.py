@@ -10,6 +10,8 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -272,6 +274,13 @@ def test_a_mined_folder_and_one_that_nothing_renders(tmp_path: Path) -> None:
         assert "Open the file: <code>report.html</code>" in ask(server, "").text
         assert [*server.pages.pages] == [""]
     assert not (folder / ".counterfoil").exists(), "nothing is written where nothing is saved"
+
+
+def test_torch_is_not_loaded_for_pages() -> None:
+    code = "import sys, counterfoil.opening; print(sorted({'torch', 'transformers', 'diffusers'} & set(sys.modules)))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_what_is_refused(dataset: Path, tmp_path: Path) -> None:

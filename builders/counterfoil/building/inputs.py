@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from counterfoil.building.chosen_rows import (
     shared_with_source,
 )
 from counterfoil.building.judges import Pins, pin_judges, validation_answers
-from counterfoil.dataset.measured import MeasuredBefore, measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import Engine
 from counterfoil.engines.called_on import called_on
@@ -44,6 +43,7 @@ from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.sources.open_source import open_source
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.pool import pin_pool
+from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.tokens.class_tokens import ClassTokens
@@ -351,3 +351,26 @@ def check_generator(recipe: Recipe, device: str | None = None) -> None:
             raise UserError([*problems, *error.problems], error.hint) from error
     if problems:
         raise UserError(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBefore:
+    """What a directory has measured of validation images, and nothing where nothing is known.
+
+    entries: thresholds by caption, class and percentile. known: what CLIP made of the classes.
+    """
+
+    entries: Mapping[Measured, ThresholdEntry] = field(default_factory=dict)
+    known: KnownClasses | None = None
+
+
+def measured_thresholds(directory: Path, lock: Lock) -> MeasuredBefore:
+    """What is there; nothing where thresholds.json is absent, of another form or not as the lock pins it."""
+    try:
+        thresholds = Thresholds.read(read_inside(directory, THRESHOLDS))
+        if thresholds.pin() != lock.inputs.get("thresholds"):
+            return MeasuredBefore()
+        captions = {shift["shift"]: shift["object_caption"] for shift in lock.screen["shifts"]}
+        return MeasuredBefore(thresholds.measured(captions), thresholds.known)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return MeasuredBefore()

@@ -114,13 +114,14 @@ class _Processes:
         self._free = list(devices[:at_once])  # places without a process
         self._spare = list(devices[at_once:])
         self._unstarted: RunFailure | None = None  # why a process could not start
-        self._told_unstarted = False
         self._workers: dict[WorkerProcess, bool] = {}  # whether it has an item
 
     def idle(self, wanted: int) -> list[WorkerProcess]:
         """Processes are started before any item is read, so that all get ready while the first ones are sent."""
+        if self._unstarted is not None:  # told now that those which were there had something to do first
+            raise self._unstarted
         idle = [worker for worker, busy in self._workers.items() if not busy][:wanted]
-        while self._free and len(idle) < wanted and self._unstarted is None:
+        while self._free and len(idle) < wanted:
             device = self._free[0]
             context = worker_context(device)
             try:
@@ -132,9 +133,8 @@ class _Processes:
                 break
             self._free.pop(0)
             idle.append(worker)
-        if self._unstarted is not None and (not idle or self._told_unstarted):
+        if self._unstarted is not None and not idle:
             raise self._unstarted
-        self._told_unstarted = self._unstarted is not None  # those that are there do what they are given first
         self._workers |= dict.fromkeys(idle, True)
         return idle
 

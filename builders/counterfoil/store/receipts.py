@@ -31,6 +31,7 @@ from counterfoil.store.layout import (
     receipt_path,
     shard_paths,
 )
+from counterfoil.store.lock import HASHES
 
 if TYPE_CHECKING:
     from counterfoil.plan import Shard
@@ -241,7 +242,8 @@ def receipt_faults(
     """
     receipt, shard = stands.receipt, stands.shard
     assert receipt is not None
-    lines = differences({name: receipt.hashes.get(name) for name in hashes}, hashes, "hashes")
+    compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # of a changed lock, its other hashes say nothing
+    lines = differences({name: receipt.hashes.get(name) for name in compared}, hashes, "hashes") if hashes else []
     if lines:
         yield f"is of another dataset (it there, {LOCK} here): {'; '.join(lines[:_MOST_DIFFERENCES])}"
     if receipt.path != stands.path:
