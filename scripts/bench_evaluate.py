@@ -40,8 +40,8 @@ def save_pictures(folder: Path, images: int, side: int, suffix: str) -> None:
     """The lab's own photographs, so large, in folders that are called after their classes."""
     from PIL import Image
 
+    from counterfoil.data.labelled_sources import labelled_split
     from counterfoil.recipe import load_recipe
-    from counterfoil.sources.labelled_sources import labelled_split
 
     recipe = load_recipe("wardrobe-mini")
     source = labelled_split(recipe.source, "audit", recipe.classes, None, units=False)

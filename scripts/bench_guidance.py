@@ -27,14 +27,14 @@ from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.engines import LocalEngine
 from counterfoil.generate import Renderer
 from counterfoil.generate.pictures import DrawnAhead
-from counterfoil.keep import ACCEPTED
+from counterfoil.generate.screen import Scorer
 from counterfoil.lab.world import Oracle
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.screen import Scorer
+from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.stats import wilson_interval
 from interface_proof.looks import shows
 

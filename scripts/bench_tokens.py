@@ -25,12 +25,12 @@ import torch
 from torch.nn import functional as F
 
 import results_page
+from counterfoil.generate.tokens.inversion import ClassToLearn, Inversion, TrainingImages, centred_square, plan_steps
 from counterfoil.lab.scenes import pretraining_scene
 from counterfoil.lab.vocabulary import CLASSES, PATTERNS
 from counterfoil.lab.world import render
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.recipe import LearnSettings
-from counterfoil.tokens.inversion import ClassToLearn, Inversion, TrainingImages, centred_square, plan_steps
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

@@ -35,5 +35,5 @@ bin=$venv/bin
 # Hostile weights, the Hub's client, published datasets read back in every way by the libraries that cards name, and the
 # wheel, built and installed.
 tests=("$bin/python" -m pytest --numprocesses logical --dist loadfile "$@")
-"${tests[@]}" tests/models tests/test_hub.py tests/downstream tests/test_wheel.py
-"${tests[@]}" tests/card/test_croissant.py  # alone, since the tests of cards keep the Hub's client offline
+"${tests[@]}" tests/models tests/data/test_hub.py tests/downstream tests/test_wheel.py
+"${tests[@]}" tests/dataset/card/test_croissant.py  # alone, since the tests of cards keep the Hub's client offline

@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from colour_world import CANDIDATES, COLOURS, RECIPE, painted, png_of
-from counterfoil.keep import ACCEPTED, CLIP_SCORES, Verdict, decide_cell
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, sha256_json
+from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict, decide_cell
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import Candidate, DatasetStore
 

@@ -1,9 +1,10 @@
-"""The house stands as CONTRIBUTING.md describes it: floors, small files, plain names, no remote code, no pickles."""
+"""The package stands as CONTRIBUTING.md describes it: layers, small files, plain names, no remote code, no pickles."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,52 +14,20 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "builders" / "counterfoil"
 
-# The rooms of each floor. A room imports itself and rooms of lower floors.
-FLOORS: dict[str, int] = {
-    "errors": 0,
-    "notebook": 0,
-    "stats": 0,
-    "paired_stats": 1,
-    "section": 0,
-    "progress": 0,
-    "user_cache": 0,
-    "csv_text": 1,
-    "keep": 1,
-    "regular_files": 1,
-    "documents": 2,
-    "report": 3,
-    "recipe": 2,
-    "plan": 3,
-    "hub": 3,
-    "models": 3,
-    "store": 4,
-    "engines": 5,
-    "sources": 5,
-    "generate": 6,
-    "label_checks": 6,
-    "screen": 6,
-    "prediction": 6,
-    "embedding": 6,
-    "captioning": 6,
-    "tokens": 7,
-    "card": 7,
-    "starting": 7,
-    "dataset": 8,
-    "building": 9,
-    "verification": 9,
-    "evaluation": 10,
-    "calibration": 10,
-    "regeneration": 10,
-    "reviewing": 10,
-    "mining": 11,
-    "publishing": 11,
-    "mending": 12,
-    "opening": 13,
-    "cli": 14,
-}
-# Aside: reached by a model's or a dataset's name, through two rooms only, and knowing none of the floors.
+# The packages of each layer, in order: a package imports itself, what stands before it in its layer, and lower layers.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "progress", "stats", "paired_stats", "regular_files", "documents"),
+    ("recipe", "report", "plan"),
+    ("models", "store", "data", "engines"),
+    ("generate", "prediction", "dataset", "starting"),
+    ("building", "reviewing", "evaluation"),
+    ("mining", "mending", "publishing"),
+    ("opening", "cli"),
+)
+ORDER = [package for layer in LAYERS for package in layer]
+# Aside: reached by a model's or a dataset's name, through two packages only, and knowing none of the layers.
 ASIDE = "lab"
-DOORS_TO_ASIDE = {"models", "sources"}
+DOORS_TO_ASIDE = {"models", "data"}
 
 LONGEST_FILE = 800
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
@@ -84,7 +53,7 @@ def trees_go() -> Iterator[None]:
     tree_of.cache_clear()
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -99,8 +68,8 @@ def imported_names(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[in
             yield from ((node.lineno, f"{source}.{alias.name}") for alias in node.names)
 
 
-def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and room of each import from this package; `__version__` belongs to the house, not to a room."""
+def packages_imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and package of each import from Counterfoil; `__version__` belongs to the whole."""
     package = ("counterfoil", *path.relative_to(PACKAGE).parts[:-1])
     for line, name in imported_names(tree_of(path), package):
         first, *rest = name.split(".")
@@ -108,28 +77,59 @@ def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
             yield line, rest[0] if rest else "counterfoil"
 
 
-def may_import(room: str, other: str) -> bool:
-    if room == other:
+def may_import(package: str, other: str) -> bool:
+    if package == other:
         return True
-    if ASIDE in (room, other):
-        return (room, other) in {(ASIDE, "errors"), *((door, ASIDE) for door in DOORS_TO_ASIDE)}
-    return FLOORS[other] < FLOORS[room]
+    if ASIDE in (package, other):
+        return (package, other) in {(ASIDE, "errors"), *((door, ASIDE) for door in DOORS_TO_ASIDE)}
+    return ORDER.index(other) < ORDER.index(package)
 
 
-def test_every_room_is_on_a_floor() -> None:
-    found = {room_of(path) for path in modules()} - {"__init__"}
-    assert found == set(FLOORS) | {ASIDE}
+def test_every_package_is_in_a_layer() -> None:
+    found = {package_of(path) for path in modules()} - {"__init__"}
+    assert found == {*ORDER, ASIDE}
 
 
-def test_a_room_imports_only_rooms_on_lower_floors() -> None:
+def test_a_package_imports_only_what_stands_before_it() -> None:
     wrong = [
-        f"{shown(path)}:{line}: {room_of(path)} imports {other}"
+        f"{shown(path)}:{line}: {package_of(path)} imports {other}"
         for path in modules()
-        if path.parent != PACKAGE or path.name != "__init__.py"  # the house's own face leads to all
-        for line, other in rooms_imported(path)
-        if not may_import(room_of(path), other)
+        if path.parent != PACKAGE or path.name != "__init__.py"  # the public face leads to all
+        for line, other in packages_imported(path)
+        if not may_import(package_of(path), other)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def imported_when_it_runs(path: Path) -> Iterator[str]:
+    """The modules that one imports, at the top or in a function; those that only name types are left out."""
+
+    found: list[str] = []
+
+    class Imports(ast.NodeVisitor):
+        def visit_If(self, node: ast.If) -> None:
+            if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+                self.generic_visit(node)
+
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+            found.extend(f"{node.module}.{alias.name}" for alias in node.names)
+
+    Imports().visit(tree_of(path))
+    for name in found:
+        for place in (name, name.rpartition(".")[0]):
+            if (PACKAGE.parent / place.replace(".", "/")).with_suffix(".py").is_file():
+                yield place
+                break
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules_of = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in modules()
+        if path.name != "__init__.py"
+    }
+    order = graphlib.TopologicalSorter({name: set(imported_when_it_runs(path)) for name, path in modules_of.items()})
+    order.prepare()  # says which modules do
 
 
 def test_files_are_short() -> None:
@@ -241,7 +241,7 @@ def types_named(tree: ast.Module) -> Iterator[str]:
 def test_the_name_of_a_class_has_one_meaning() -> None:
     homes: dict[str, list[str]] = {}
     for path in modules():
-        if room_of(path) != "cli":  # options have one name in many commands, and each its own words of help
+        if package_of(path) != "cli":  # options have one name in many commands, and each its own words of help
             for name in types_named(tree_of(path)):
                 homes.setdefault(name, []).append(shown(path))
     assert not {name: where for name, where in homes.items() if len(where) > 1}
@@ -285,7 +285,7 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
 
 # What one new file and one new line add: where the table stands, its name, and the files beside it that are no entry.
 TABLES = {
-    "keep": ("KEEP_RULES", {"rule", "cells"}),
+    "recipe/keep": ("KEEP_RULES", {"rule", "cells"}),
     # Callables have no name in a recipe: they are given in Python.
     "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "head"}),
     "models/generators": ("FAMILIES", {"family"}),
@@ -334,9 +334,10 @@ def test_the_guide_names_the_file_and_the_line(folder: str) -> None:
     assert [entry for entry in entries if f"`{folder}/" in entry and f"`{name}`" in entry], folder
 
 
-def test_the_guide_draws_the_floors_as_they_are() -> None:
+def test_the_guide_draws_the_layers_as_they_are() -> None:
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    drawn = {}
-    for floor, rooms in re.findall(r"^\| (\d+) \| ([^|]+) \|", guide, re.MULTILINE):
-        drawn |= {room.strip("`/").removesuffix(".py"): int(floor) for room in rooms.strip().split(" · ")}
-    assert drawn == FLOORS
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", guide, re.MULTILINE)
+    drawn: dict[int, list[str]] = {}
+    for layer, packages in rows:
+        drawn.setdefault(int(layer), []).extend(name.strip("`/ ").removesuffix(".py") for name in packages.split(" · "))
+    assert [tuple(drawn[layer]) for layer in sorted(drawn)] == list(LAYERS)

@@ -37,7 +37,7 @@ HEAVY = (
     "open_clip", "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "timm", "pandas",
     "diffusers.models.controlnets", "diffusers.loaders.lora_base", "transformers.models.clip.modeling_clip",
     "datasets", "scipy.stats", "counterfoil.building.workers", "counterfoil.prediction.passes",
-    "counterfoil.embedding",
+    "counterfoil.prediction.embedding",
 )  # fmt: skip
 PRIVATE = {".counterfoil", "index.html"}
 

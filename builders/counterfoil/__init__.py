@@ -31,9 +31,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from counterfoil.building import build
-    from counterfoil.calibration import calibrate
-    from counterfoil.calibration.recut_dataset import recut
+    from counterfoil.building.regenerate_dataset import regenerate
+    from counterfoil.data.resolved_classes import resolve_classes
+    from counterfoil.dataset.verification import verify
     from counterfoil.evaluation import evaluate
+    from counterfoil.generate.tokens.import_tokens import import_tokens
+    from counterfoil.generate.tokens.learn_tokens import learn_tokens
     from counterfoil.mending.mend_models import mend
     from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
     from counterfoil.mining.mine_recipe import mine
@@ -41,23 +44,20 @@ if TYPE_CHECKING:
     from counterfoil.progress import disable_progress_bars, enable_progress_bars
     from counterfoil.publishing import publish, publish_model
     from counterfoil.recipe import load_recipe
-    from counterfoil.regeneration.regenerate_dataset import regenerate
     from counterfoil.reviewing import review, review_answers
-    from counterfoil.sources.resolved_classes import resolve_classes
+    from counterfoil.reviewing.calibrate_dataset import calibrate
+    from counterfoil.reviewing.recut_dataset import recut
     from counterfoil.starting.init_recipe import init
-    from counterfoil.tokens.import_tokens import import_tokens
-    from counterfoil.tokens.learn_tokens import learn_tokens
-    from counterfoil.verification import verify
 
 _HOMES = {
     "build": "counterfoil.building",
-    "calibrate": "counterfoil.calibration",
+    "calibrate": "counterfoil.reviewing.calibrate_dataset",
     "disable_progress_bars": "counterfoil.progress",
     "enable_progress_bars": "counterfoil.progress",
     "evaluate": "counterfoil.evaluation",
-    "import_tokens": "counterfoil.tokens.import_tokens",
+    "import_tokens": "counterfoil.generate.tokens.import_tokens",
     "init": "counterfoil.starting.init_recipe",
-    "learn_tokens": "counterfoil.tokens.learn_tokens",
+    "learn_tokens": "counterfoil.generate.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
     "mend": "counterfoil.mending.mend_models",
@@ -65,13 +65,13 @@ _HOMES = {
     "mine_again": "counterfoil.mining.methods.bugs.trying",
     "publish": "counterfoil.publishing",
     "publish_model": "counterfoil.publishing",
-    "recut": "counterfoil.calibration.recut_dataset",
+    "recut": "counterfoil.reviewing.recut_dataset",
     "review": "counterfoil.reviewing.review_dataset",
     "review_answers": "counterfoil.reviewing.review_answers",
     "try_descriptions": "counterfoil.mining.methods.bugs.trying",
-    "regenerate": "counterfoil.regeneration.regenerate_dataset",
-    "resolve_classes": "counterfoil.sources.resolved_classes",
-    "verify": "counterfoil.verification",
+    "regenerate": "counterfoil.building.regenerate_dataset",
+    "resolve_classes": "counterfoil.data.resolved_classes",
+    "verify": "counterfoil.dataset.verification",
 }
 
 __all__ = [

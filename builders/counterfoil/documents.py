@@ -1,14 +1,21 @@
-"""Documents that are written and read by one class: strict, finite, bounded, and how JSON has them.
+"""Files of text: documents that one class writes and reads (strict, finite, bounded JSON), and tables as CSV.
 
 A document is a dataclass that is `Strict`, or whose `__pydantic_config__` is `STRICT`. `document_text` writes it and
 proves that it can be read again; `parse_document` reads what anybody may have written, or says everything that is
 wrong with it.
+
+A table opens in a spreadsheet as data, whatever a stranger's model, class, caption or group is called. A text that
+begins with one of `= + - @`, a tab or a line break would be a formula there: it gets a `'` before it, which
+spreadsheets do not show. Numbers, also negative ones, stand as they are. Whoever reads such a table by program takes
+the `'` off again where one of these characters follows it.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -32,6 +39,7 @@ class Strict:
 MOST_BYTES = 64_000_000
 _LONGEST_LIST = 100_000
 _LONGEST_TEXT = 200
+_BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\n")
 _MOST_TOLD = 10
 _LONGEST_TOLD = 160
 _WORDS = {"missing": "is missing", "unexpected_keyword_argument": "is no key of this form"}
@@ -179,3 +187,30 @@ def without_titles(schema: Any, *, of_properties: bool = False) -> Any:
 @cache
 def _adapter(kind: type[Document]) -> TypeAdapter[Document]:
     return TypeAdapter(kind)
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
+    """A header and a line a row; None is an empty cell. Without `columns` those of the first row; no row, no text."""
+    rows = list(rows)
+    if columns is None and not rows:
+        return ""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]) if columns is None else columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({column: as_cell(value) for column, value in row.items()} for row in rows)
+    return file.getvalue()
+
+
+def as_cell(value: Any) -> Any:
+    """A value as it stands in such a table."""
+    if not isinstance(value, str):
+        return value
+    # Before Python 3.13 the writer leaves a lone carriage return bare, which readers take for the end of a line.
+    value = value.replace("\r\n", "\n").replace("\r", "\n")
+    if not value.startswith(_BEGIN_FORMULAS):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -32,9 +32,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from counterfoil.calibration import calibrate
-from counterfoil.card.index_page import ANSWER, CALIBRATE, FINDINGS, MENDED, index_entries, index_html
 from counterfoil.dataset import SoundDataset, read_dataset
+from counterfoil.dataset.card.index_page import ANSWER, CALIBRATE, FINDINGS, MENDED, index_entries, index_html
 from counterfoil.documents import read_document
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mending.document import Mended
@@ -47,6 +46,7 @@ from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted
 from counterfoil.reviewing import review
 from counterfoil.reviewing.answers import read_answers
+from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.review_answers import asked_of
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import UnreadableImage, rgb_image

@@ -25,7 +25,6 @@ from bugs_proof.drawing import ProofDrawer
 from bugs_proof.plan import Arm
 from bugs_proof.runs import Run, carried_of, kept_run
 from bugs_proof.words import contexts
-from counterfoil.captioning import caption_images
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber, FailureCluster, pieces_said
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece
 from counterfoil.mining.methods.bugs.search import class_baseline, confirmed_names, name_of, search_bugs
@@ -39,8 +38,9 @@ from counterfoil.mining.methods.bugs.trials import (
     spoken_base,
 )
 from counterfoil.models.captioners import Captioner
+from counterfoil.prediction.captioning import caption_images
 from counterfoil.progress import Stage, listening
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import user_cache
 from directions_proof.domino import DominoSettings, fit_domino
 
 _A_PHOTO = "a photo of a {}"

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Shown
-from counterfoil.embedding import clip_embedder, embed
+from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.recipe import Recipe
-from counterfoil.sources.labelled_sources import labelled_split
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import user_cache
 
 _FEWEST = 20
 

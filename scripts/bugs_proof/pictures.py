@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from counterfoil.generate import Renderer
+from counterfoil.generate.tokens.class_tokens import ClassTokens, read_class_tokens
 from counterfoil.models.clip import ClipModel, load_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.plan import Sample
 from counterfoil.recipe import Recipe
-from counterfoil.tokens.class_tokens import ClassTokens, read_class_tokens
 
 _NAME = 16
 

@@ -16,11 +16,11 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data.labelled_images import deal_halves
 from counterfoil.mining.collected import Confirmation, LabelledRows, confirm, count_hypothesis
 from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Hypothesis, Role
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
-from counterfoil.sources.labelled_images import deal_halves
 from directions_proof.captioned import captions_of, claims_of, holding, says_context
 from directions_proof.intervals import share_of
 from directions_proof.plan import kind_of

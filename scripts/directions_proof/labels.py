@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.generate.screen.known_classes import known_classes
 from counterfoil.mining.label_check import SeenLabels
-from counterfoil.screen.known_classes import known_classes
 from directions_proof.captioned import captions_of, vector_of
 from directions_proof.honesty import mined_rows
 from directions_proof.plan import kind_of

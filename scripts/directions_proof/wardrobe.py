@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.models.names import LAB_WEIGHTS
-from counterfoil.sources import LabelledImages
-from counterfoil.sources.labelled_sources import labelled_source
 from directions_proof.worlds import AuditedWorld
 
 CLASSIFIERS: tuple[str, ...] = (

@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from counterfoil.embedding import clip_embedder, embed
+from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.lab.planted import ROWS, PlantedWorld, named_world
 from counterfoil.mining.methods.svm import whiten
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import map_classes
+from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.prompts import RecipeClass
-from counterfoil.sources import LabelledImages
-from counterfoil.sources.labelled_sources import labelled_source
 
 CLIP = "lab:clip"
 BATCH = 64

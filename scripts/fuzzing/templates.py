@@ -41,8 +41,8 @@ ALL = PARQUET, TAR, TOKENS, EDITS = "parquet", "tar", "tokens", "edits"
 def build_templates(folder: Path) -> dict[str, Path]:
     """Build them in `folder`; by name. Without a network, on one core."""
     from counterfoil.building import build
-    from counterfoil.calibration import calibrate
     from counterfoil.evaluation import evaluate
+    from counterfoil.reviewing.calibrate_dataset import calibrate
 
     vectors = _vectors(folder / "vectors")
     changes = {
@@ -152,8 +152,8 @@ def sealed(directory: Path) -> None:
 def _relocked(directory: Path) -> dict[str, str] | None:
     """Write the lock anew for recipe, thresholds and tokens as they are; its hashes, or None where it cannot be."""
     from counterfoil.errors import CounterfoilError
+    from counterfoil.generate.screen import Thresholds
     from counterfoil.recipe import load_own_recipe, sha256_json
-    from counterfoil.screen import Thresholds
 
     lock = _document(directory / "lock.json")
     recipe = directory / "recipe.yaml"

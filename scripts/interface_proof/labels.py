@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from counterfoil.dataset.label_checks import JudgedClass, label_error_of_shift
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import render
-from counterfoil.label_checks import JudgedClass, label_error_of_shift
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, guesses
 
 if TYPE_CHECKING:

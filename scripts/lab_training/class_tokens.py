@@ -14,13 +14,13 @@ import numpy as np
 import yaml
 
 from counterfoil.building import build
+from counterfoil.generate.tokens.class_tokens import TOKENS_MANIFEST, token_file_name, token_folder
+from counterfoil.generate.tokens.learn_tokens import learn_tokens
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.models.names import LAB_TOKENS
 from counterfoil.recipe import load_recipe
-from counterfoil.tokens.class_tokens import TOKENS_MANIFEST, token_file_name, token_folder
-from counterfoil.tokens.learn_tokens import learn_tokens
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, dataset_images
 from lab_training.state import update_metrics, write_json
 

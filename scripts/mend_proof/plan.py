@@ -98,7 +98,7 @@ _HERE = Path(__file__).parent
 _PACKAGE = _HERE.parents[1] / "builders" / "counterfoil"
 _BENEATH = (
     "mending/fitting.py", "mending/judging.py", "mending/arms.py",
-    "mining/methods/contexts.py", "mining/methods/svm.py", "mining/methods/directions.py", "sources/labelled_images.py",
+    "mining/methods/contexts.py", "mining/methods/svm.py", "mining/methods/directions.py", "data/labelled_images.py",
     "lab/planted.py", "lab/scenes.py",
 )  # fmt: skip
 _IMPORT = re.compile(r"^(?:from mend_proof\.(\w+) import|from mend_proof import (.+))", re.MULTILINE)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data.labelled_images import Halves, deal_halves
 from counterfoil.mending.arms import train_rows
 from counterfoil.mending.fitting import FittedHead, Lesson, fit_head
 from counterfoil.mending.judging import choose_lambda
@@ -27,7 +28,6 @@ from counterfoil.mining.methods.contexts import (
 )
 from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.recipe import load_recipe
-from counterfoil.sources.labelled_images import Halves, deal_halves
 from mend_proof.pictures import Context, Pictures, contexts_of, plain_prompt, without_class
 from mend_proof.plan import Rank, Settings
 from mend_proof.targets import Rows, Target, text_vectors

@@ -25,12 +25,12 @@ from counterfoil.building.spans import Span, spans
 from counterfoil.building.workers import Job
 from counterfoil.cli.progress import BuildDisplay
 from counterfoil.engines import Doing, Finished, LocalEngine
-from counterfoil.keep import ACCEPTED, CLIP_SCORES, Verdict
+from counterfoil.generate.screen import resolve_thresholds
 from counterfoil.models.devices import stack_of
 from counterfoil.plan import Sample, make_plan
 from counterfoil.progress import listening
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.screen import resolve_thresholds
+from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.lock import read_lock
 from counterfoil.store.replacement import settle_directory

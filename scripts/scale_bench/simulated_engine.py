@@ -21,8 +21,8 @@ from typing import Any
 from counterfoil.building.workers import Job
 from counterfoil.engines import Advanced, EngineChoice, Finished, LocalEngine
 from counterfoil.engines.engine import Event, Item, Result, Work
-from counterfoil.keep import ACCEPTED
 from counterfoil.plan import Shard
+from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.store import Receipt, ShardWriter, StoredFile
 from counterfoil.store.layout import What, shard_path
 

@@ -14,6 +14,9 @@ from PIL import Image
 
 import warm
 from counterfoil.building import BuildResult, build
+from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.data.open_source import lab_dataset
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -21,11 +24,8 @@ from counterfoil.evaluation.trained_on import edits_of
 from counterfoil.generate.corruptions import CORRUPTIONS, corrupt
 from counterfoil.plan.layout import sample_seed
 from counterfoil.recipe import load_recipe
-from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.sources.open_source import lab_dataset
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
-from counterfoil.verification import verify
 from drawn_folders import draw_folder
 from loopback_hub import LoopbackHub, Reader, client_environment
 from tiny_builds import CLASSES, command, killed, published

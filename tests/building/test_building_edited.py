@@ -22,9 +22,10 @@ from PIL import Image
 import counterfoil.building.chosen_rows as rows_to_edit
 import warm
 from counterfoil.building import BuildResult, build
-from counterfoil.calibration.recut_dataset import recut
-from counterfoil.calibration.scores import scores_of
-from counterfoil.csv_text import csv_text
+from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.data.labelled_sources import row_key
+from counterfoil.dataset.verification import verify
+from counterfoil.documents import csv_text
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -38,12 +39,11 @@ from counterfoil.models.clip import load_clip
 from counterfoil.models.mended import EditsOf, MendedModelName, MendedNote, MendedWith
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.recipe.rows_table import read_edited_table
-from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.sources.labelled_sources import row_key
+from counterfoil.reviewing.recut_dataset import recut
+from counterfoil.reviewing.screen_scores import scores_of
 from counterfoil.store.lock import read_lock, write_lock
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
-from counterfoil.verification import verify
 from fuzzing.templates import sealed
 from loopback_hub import LoopbackHub, Reader, client_environment
 from support.images import encoded
@@ -167,7 +167,7 @@ def chosen_rows(source: Path, *changes: str) -> dict[str, list[int]]:
 
 
 def rows_to_edit_pin(recipe: Any) -> Any:
-    from counterfoil.sources.pool import pin_pool
+    from counterfoil.data.pool import pin_pool
 
     return pin_pool(recipe, None)
 

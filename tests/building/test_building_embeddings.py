@@ -11,18 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from counterfoil.building import BuildProgress
+from counterfoil.building import BuildProgress, regenerate_dataset
 from counterfoil.building.inputs import image_embeddings
 from counterfoil.dataset import read_dataset
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
 from counterfoil.generate.image_embeddings import embeddings_file
 from counterfoil.models.clip import load_clip
 from counterfoil.plan import Sample
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.regeneration import regenerate_dataset
 from counterfoil.store import read_rows
-from counterfoil.verification import verify
 from driven import given_up
 from miniature_pipelines import EMBEDDING, kandinsky, stable_diffusion_1, stable_unclip
 from tiny_builds import images, published, tiny

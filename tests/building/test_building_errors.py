@@ -11,10 +11,10 @@ import pytest
 from test_building_resume import PATIENCE, running_build, shards_done, wait_for, workers_of
 
 import warm
+from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
-from counterfoil.regeneration.regenerate_dataset import regenerate
 from tiny_builds import build_arguments, command, published, run_command, tiny
 
 PERCENTILE = "screen.object_threshold={percentile: 5}"

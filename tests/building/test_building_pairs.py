@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from counterfoil.building import BuildProgress
-from counterfoil.calibration.recut_dataset import recut
+from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_output import PAIRED_BY
-from counterfoil.regeneration.regenerate_dataset import regenerate
+from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
-from counterfoil.verification import verify
 from driven import given_up
 from tiny_builds import SHARDS, images, published, tiny
 

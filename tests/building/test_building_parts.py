@@ -12,11 +12,11 @@ from garments import GARMENT_CLASSES, garment_folder
 
 import warm
 from counterfoil.building import PartResult, build, build_dataset, inputs, workers
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
-from counterfoil.screen.thresholds import Thresholds
+from counterfoil.generate.screen.thresholds import Thresholds
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts
-from counterfoil.verification import verify
 from tiny_builds import SHARDS, TINY, build_arguments, command, killed, published, run_command, tiny
 
 # Two classes of a folder of one's own: thresholds are taken of four images each.

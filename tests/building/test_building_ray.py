@@ -24,9 +24,9 @@ from counterfoil import __version__
 from counterfoil.building import BuildProgress
 from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError
+from counterfoil.generate.tokens.learn_tokens import learn_tokens
 from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_receipts
-from counterfoil.tokens.learn_tokens import learn_tokens
 from ray_clusters import actors, running_cluster
 from tiny_builds import SHARDS, build_arguments, command, published, tiny
 

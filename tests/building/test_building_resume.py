@@ -29,15 +29,15 @@ from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.errors import UserError
 from counterfoil.generate import encode_image, encoding_threads
 from counterfoil.generate.pictures import DrawnAhead
+from counterfoil.generate.screen import Scorer, ScreenDoubts, Thresholds
+from counterfoil.generate.tokens.learn_tokens import TokenProgress
 from counterfoil.models.clip import load_clip
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
-from counterfoil.screen import Scorer, ScreenDoubts, Thresholds
 from counterfoil.store import Candidate
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.reading import read_receipts, read_rows
-from counterfoil.tokens.learn_tokens import TokenProgress
 from tiny_builds import SHARDS, SHIFTS, TINY, build_arguments, command, images, published, tiny
 
 

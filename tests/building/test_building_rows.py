@@ -15,7 +15,9 @@ import counterfoil.building.chosen_rows as retrieved_rows
 import warm
 from counterfoil.building import BuildResult, build
 from counterfoil.building.chosen_rows import rows_of_pool
-from counterfoil.calibration.recut_dataset import recut
+from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.data.pool import pin_pool
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.generate import PoolRows
@@ -25,12 +27,10 @@ from counterfoil.models.clip import load_clip
 from counterfoil.plan import Retrieved
 from counterfoil.recipe import load_recipe, prompt_for
 from counterfoil.recipe.rows_table import RetrievedRow
-from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.sources.pool import pin_pool
+from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
-from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment
 from support.images import encoded
 from tiny_builds import CLASSES, command, killed, published, run_command

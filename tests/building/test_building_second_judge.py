@@ -20,29 +20,28 @@ from typer.testing import CliRunner
 
 from counterfoil.building import BuildProgress, BuildResult, judges
 from counterfoil.building.judges import pin_judges
-from counterfoil.calibration import calibrate
-from counterfoil.calibration.recut_dataset import recut
+from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.cli.main import app
+from counterfoil.data.open_source import open_source
 from counterfoil.dataset import read_dataset
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.keep.visible import visibility
+from counterfoil.generate.screen import ScreenDoubts
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction.inference import logits_of
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe, sha256_json
-from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.screen import ScreenDoubts
-from counterfoil.sources.open_source import open_source
+from counterfoil.recipe.keep.visible import visibility
+from counterfoil.reviewing.calibrate_dataset import calibrate
+from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.documents import document_bytes
-from counterfoil.store.layout import What
+from counterfoil.store.layout import What, user_cache
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
-from counterfoil.user_cache import user_cache
-from counterfoil.verification import verify
 from drawn_folders import draw_folder
 from tiny_builds import TINY, images, published, run_command, tiny
 

@@ -28,9 +28,9 @@ from counterfoil.models.devices import stack_of
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store import DatasetStore, ShardWriter
+from counterfoil.store.layout import user_cache
 from counterfoil.store.lock import read_lock, refuse_other_stack
 from counterfoil.store.reading import read_receipts
-from counterfoil.user_cache import user_cache
 from tiny_builds import HEAVY, TINY, published
 
 # Two shards of one image each, so that two workers have something to do.

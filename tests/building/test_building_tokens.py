@@ -17,20 +17,20 @@ import counterfoil
 import warm
 from counterfoil.building import build
 from counterfoil.building.inputs import pins_of
-from counterfoil.calibration.recut_dataset import recut
+from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.data.open_source import open_source
+from counterfoil.dataset.verification import verify
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import UserError
+from counterfoil.generate.tokens.class_tokens import token_folder
+from counterfoil.generate.tokens.learn_tokens import class_tokens, learn_tokens
 from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
 from counterfoil.lab.world import Oracle
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe, sha256_json
-from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.sources.open_source import open_source
+from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store import read_rows
 from counterfoil.store.lock import read_lock
-from counterfoil.tokens.class_tokens import token_folder
-from counterfoil.tokens.learn_tokens import class_tokens, learn_tokens
-from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment
 from miniature_pipelines import stable_diffusion_1
 from tiny_builds import command, images, published, tiny
@@ -303,7 +303,7 @@ def test_a_cut_measures_on_the_content_that_the_lock_names(tmp_path: Path) -> No
 
 
 def test_tokens_are_of_a_content_and_those_that_tell_none_go_on(tmp_path: Path) -> None:
-    from counterfoil.tokens.class_tokens import read_token_file, token_bytes
+    from counterfoil.generate.tokens.class_tokens import read_token_file, token_bytes
 
     source, folder = garment_folder(tmp_path / "garments", ("train",)), tmp_path / "tokens"
     settings = [GARMENT_CLASSES, f"source.dataset={source}", "generator={model: lab:sd, dtype: float32}",

@@ -11,10 +11,10 @@ import pytest
 
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.reading import Part
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
-from counterfoil.verification import verify
 
 PARTS = ("thresholds", "tokens", "receipts")
 RECEIPT = "receipts/red-00000.json"

@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from colour_world import build_colours
+from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.measures.comparison import compare_models
@@ -26,7 +27,6 @@ from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_table, verdict
 from counterfoil.report.results import ResultRow, ResultRows, Results
-from counterfoil.sources import LabelledImages
 from counterfoil.stats import Estimate
 from tiny_builds import run_command
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from colour_world import COLOURS, EACH, FIRST, NAMES, build_colours
 from counterfoil.cli.main import app
-from counterfoil.csv_text import csv_text
+from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.result_files import write_keys

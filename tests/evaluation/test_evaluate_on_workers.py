@@ -15,17 +15,16 @@ import psutil
 import pytest
 
 from colour_world import save_colour_model
-from counterfoil import embedding
-from counterfoil.embedding import clip_embedder, embed
+from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.engines import engine_for
 from counterfoil.engines.processes import begin_server, worker_context
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.prediction import passes
+from counterfoil.prediction import embedding, passes
+from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
-from counterfoil.sources.labelled_sources import labelled_split
 
 
 def answers(folder: Path) -> bytes:

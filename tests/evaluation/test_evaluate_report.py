@@ -16,10 +16,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from colour_world import SWAPPED, build_colours
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figures import KINDS, _with_tips, new_figure, place_labels
+from counterfoil.evaluation.measures.labels import label_rows
 from counterfoil.evaluation.report import between, heat, points, report_html, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe import Recipe
-from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks, label_rows
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.report.results import ClassFacts, ResultRows, Results, classes_of, row
 from counterfoil.report.templates import templates_folder
 from counterfoil.stats import Estimate

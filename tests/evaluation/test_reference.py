@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from colour_world import NAMES, build_colours
 from counterfoil.cli.main import app
+from counterfoil.data import labelled_split
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.measures.reference import IMAGES_A_CLASS, prepared_reference
 from counterfoil.evaluation.results import Evaluation
@@ -23,10 +24,9 @@ from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.progress import Stage, listening
 from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings
 from counterfoil.report.results import ResultRow, ResultRows
-from counterfoil.sources import labelled_split
 from counterfoil.stats import Estimate
+from counterfoil.store.layout import user_cache
 from counterfoil.store.manifest import write_manifest
-from counterfoil.user_cache import user_cache
 
 MODEL = "lab:resnet10t"
 

@@ -20,12 +20,12 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer, image_embeddings
 from counterfoil.generate.image_embeddings import ImageEmbeddings, embeddings_file, read_image_embeddings
 from counterfoil.generate.render import own_randomness
+from counterfoil.generate.tokens.inversion import TextSide
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.diffusion import load_pipeline, pipeline_family
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.tokens.inversion import TextSide
 from miniature_pipelines import (
     EMBEDDING,
     ip_adapter,

@@ -15,9 +15,11 @@ import torch
 from PIL import Image
 from safetensors import safe_open
 
+from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
 from counterfoil.generate import Renderer
 from counterfoil.generate.image_embeddings import ImageEmbeddings
+from counterfoil.generate.tokens.class_tokens import read_class_tokens, read_token_file, token_folder
 from counterfoil.lab.scenes import caption_of, pretraining_scene, tellable, unbiased_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS
 from counterfoil.lab.world import Oracle, Scene, render
@@ -27,8 +29,6 @@ from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
-from counterfoil.sources.open_source import open_source
-from counterfoil.tokens.class_tokens import read_class_tokens, read_token_file, token_folder
 from lab_training.caption_claims import claims_of
 from lab_training.captioner_measure import Captioner, changed_claims, marks_told
 from lab_training.class_tokens import MEASURED, RECIPE, SETTINGS, learning

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
+from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.mending.arms import CLASS_NAME, RANDOM, RETRAINED, Arm, Context, DebugImages
 from counterfoil.mending.document import (
@@ -49,7 +50,6 @@ from counterfoil.mending.judging import (
 )
 from counterfoil.mending.one_model import ContextRows, _best, _fit, _Fitted
 from counterfoil.models.classifiers.head import LinearHead
-from counterfoil.sources import LabelledImages
 from counterfoil.stats import Estimate, sign_test
 
 VALUES = (0.0, 0.5, 1.0, 2.0)

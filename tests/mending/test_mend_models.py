@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.cli.mend import _print
+from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -29,8 +31,6 @@ from counterfoil.models.classifiers.head import head_of
 from counterfoil.models.mended import read_mended
 from counterfoil.models.names import local_folder
 from counterfoil.recipe import load_recipe
-from counterfoil.sources import LabelledImages
-from counterfoil.sources.labelled_sources import labelled_split
 from driven import given_up
 from mending.scenes_to_mend import (
     IMAGES,

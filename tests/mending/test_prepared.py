@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.arms import Context
 from counterfoil.mending.one_model import context_rows, refuse_infinite
@@ -21,7 +22,6 @@ from counterfoil.mending.prepared import (
     refuse_told_by_judges,
 )
 from counterfoil.recipe import load_recipe
-from counterfoil.sources import LabelledImages
 from support.images import encoded
 
 OURS = Known("ours", ("a", "b"), ("1", None), ("u", "v"), "photos", frozenset({5}))

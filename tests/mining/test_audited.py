@@ -15,12 +15,12 @@ from mined_examples import PLACES, answer, recipe_sets, save_split, scenes
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
+from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, load_garments
 from counterfoil.mining.audited import ContentsSeen, ScoredConditions, audit_target, judged_conditions, row_labels
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.sources import LabelledImages
 
 SHOWN = scenes(0, 12)
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from mined_examples import WORLD
 
 from counterfoil.cli.mine import _print as print_result
-from counterfoil.csv_text import csv_text
+from counterfoil.data.labelled_sources import labelled_split
+from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import opened_parts, refuse_unknown_rows
 from counterfoil.mining.findings import Finding, Findings, LabelCheck
@@ -22,7 +23,6 @@ from counterfoil.mining.label_check import FEWEST, SeenLabels
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import load_recipe
-from counterfoil.sources.labelled_sources import labelled_split
 
 CLASSES, EACH, WIDTH = 3, 80, 12
 

@@ -16,6 +16,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from counterfoil.cli.mine import _print as print_mined
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.planted import named_world
 from counterfoil.mining.audited import opened_parts
@@ -26,7 +27,6 @@ from counterfoil.mining.report import MOST_PICTURE_BYTES, thumbnails
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, layer_text, load_recipe
 from counterfoil.recipe.schema_mine import method_settings
-from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.decoding import readable_image
 from driven import given_up
 from shared_datasets import Once

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 
 from counterfoil.building import build
 from counterfoil.cli.main import app
+from counterfoil.data.labelled_sources import Reference, every_row
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import answers_of, audit_target, class_map_of
 from counterfoil.mining.hypotheses import Found
@@ -42,8 +44,6 @@ from counterfoil.mining.pools import (
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.sources.labelled_sources import Reference, every_row
-from counterfoil.verification import verify
 
 NAN = np.nan
 # Classes 0 and 2 of the recipe have a direction; rows 3 and 8 cannot be decoded, and row 9 is of no such class.

@@ -17,6 +17,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.findings import Finding
@@ -34,7 +35,6 @@ from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine
 from counterfoil.stats import count_failures, score_test
 from counterfoil.store.reading import read_rows
-from counterfoil.verification import verify
 from driven import given_up
 
 T_SHIRT, PULLOVER = 0, 1

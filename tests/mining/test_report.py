@@ -17,6 +17,7 @@ from findings_examples import example, example_pictures, nothing_confirmed
 from PIL import Image
 
 from counterfoil.cli.mine import _print
+from counterfoil.generate.screen.doubts import DoubtedClass, ScreenDoubts
 from counterfoil.mining.findings import Findings, Rate, findings_csv, findings_json
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.mining.report import (
@@ -29,7 +30,6 @@ from counterfoil.mining.report import (
     report_html,
     thumbnail,
 )
-from counterfoil.screen.doubts import DoubtedClass, ScreenDoubts
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}&lt;https://example.org/\x07"

@@ -21,6 +21,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import warm
+from counterfoil.data import Reference
+from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.planted import PlantedWorld, named_world
 from counterfoil.models import LAB_WEIGHTS, lab_models, local_folder, pin_model, resolve_name
@@ -30,8 +32,6 @@ from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.models.loading_errors import known_cause, skipped_reason, told_in_words
 from counterfoil.models.names import folder_sha256
-from counterfoil.sources import Reference
-from counterfoil.sources.open_source import open_source
 
 
 def test_lab_names_are_folders_of_weights() -> None:
@@ -253,7 +253,7 @@ client.time = types.SimpleNamespace(sleep=lambda seconds: None)  # between tries
 import warm
 from counterfoil.errors import CounterfoilError
 from counterfoil.evaluation.subject import open_subject
-from counterfoil.hub import locate_dataset
+from counterfoil.data.hub import locate_dataset
 from counterfoil.models.adapters import load_adapter, pin_adapter
 from counterfoil.models.captioners import describe_captioner, load_captioner
 from counterfoil.models.classifiers import describe_classifier, load_classifier
@@ -262,9 +262,9 @@ from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipelin
 from counterfoil.models.mended import mended_of
 from counterfoil.models.names import pin_model
 from counterfoil.recipe import load_recipe
-from counterfoil.sources import labelled_source
-from counterfoil.sources.open_source import open_source
-from counterfoil.tokens.class_tokens import token_folder
+from counterfoil.data import labelled_source
+from counterfoil.data.open_source import open_source
+from counterfoil.generate.tokens.class_tokens import token_folder
 
 classes = load_recipe("wardrobe-mini").classes
 photos = load_recipe("wardrobe-mini", ["source={dataset: someone/photos}"]).source
@@ -404,8 +404,8 @@ def test_what_is_not_known_is_no_cause() -> None:
     ids=["damaged", "a script", "nothing"],
 )
 def test_a_folder_that_is_no_dataset_is_told_in_words(content: dict[str, bytes], said: str, tmp_path: Path) -> None:
+    from counterfoil.data.open_source import open_source
     from counterfoil.recipe import load_recipe
-    from counterfoil.sources.open_source import open_source
 
     place = tmp_path / "things"
     place.mkdir()

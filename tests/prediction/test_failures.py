@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from colour_world import COLOURS
+from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.prediction.failures import (
@@ -23,7 +24,6 @@ from counterfoil.prediction.failures import (
     map_conditions,
 )
 from counterfoil.recipe.prompts import RecipeClass
-from counterfoil.sources import LabelledImages
 from support.images import encoded
 
 CONDITIONS = ("Effusion", "Mass", "Pleural Thickening")

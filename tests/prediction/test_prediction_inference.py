@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from colour_world import save_colour_model
+from counterfoil.data import LabelledImages
 from counterfoil.engines import LocalEngine
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
@@ -21,7 +22,6 @@ from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, logits_of, predict, prepared_batches
 from counterfoil.prediction.passes import Spread, score_models
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import readable_image
 from support import images
 

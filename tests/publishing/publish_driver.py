@@ -18,8 +18,8 @@ import datasets  # noqa: F401
 import huggingface_hub.hf_api  # noqa: F401
 
 from counterfoil.cli.publish import preview_lines
+from counterfoil.data.hub import Patience
 from counterfoil.errors import CounterfoilError
-from counterfoil.hub import Patience
 from counterfoil.progress import listening
 from counterfoil.publishing import publish, publish_model
 from counterfoil.publishing.publish_dataset import Sending

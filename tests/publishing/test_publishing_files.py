@@ -20,9 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
 
+from counterfoil.data.hub import with_retries
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import result_files
-from counterfoil.hub import with_retries
 from counterfoil.publishing.files import (
     Addition,
     Changes,
@@ -40,7 +41,6 @@ from counterfoil.reviewing.review_answers import TABLE
 from counterfoil.store import layout
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.sealed_folder import EVALUATED, REVIEWED
-from counterfoil.verification import verify
 from loopback_hub import Fault, Faults, LoopbackHub, Reader, client
 from support.files import flip
 

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from counterfoil.card.tables import threshold_rows
 from counterfoil.cli.main import app
+from counterfoil.dataset.card.tables import threshold_rows
 from counterfoil.errors import UserError
-from counterfoil.keep import ThresholdsRule, TopRule
+from counterfoil.generate.screen import Thresholds, resolve_thresholds
+from counterfoil.generate.screen.thresholds import needs_validation
 from counterfoil.plan import make_plan
 from counterfoil.recipe import (
     Recipe,
@@ -27,9 +28,8 @@ from counterfoil.recipe import (
     object_caption_for,
     prompt_for,
 )
+from counterfoil.recipe.keep import ThresholdsRule, TopRule
 from counterfoil.recipe.loader import load_cut
-from counterfoil.screen import Thresholds, resolve_thresholds
-from counterfoil.screen.thresholds import needs_validation
 from support.recipes import mini
 
 TEXT = """

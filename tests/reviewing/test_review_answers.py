@@ -22,9 +22,10 @@ from typer.testing import CliRunner
 from colour_world import build_colours, png_of, save_colour_model
 from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
+from counterfoil.dataset.label_checks import Task, TaskResult, read_people
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.label_checks import Task, TaskResult, read_people
 from counterfoil.plan import Sample
 from counterfoil.publishing.files import is_owned
 from counterfoil.report.labels import spoken_labels
@@ -35,7 +36,6 @@ from counterfoil.stats import fleiss_kappa
 from counterfoil.store import read_receipts, sealed_folder, verify_files
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.sealed_folder import REVIEWED
-from counterfoil.verification import verify
 from support.files import copy_of, published
 
 Z = 1.959963984540054

@@ -20,11 +20,11 @@ from page_answers import data_of, is_own, known_of
 from PIL import Image
 
 from colour_world import build_colours
-from counterfoil.calibration.calibrate_dataset import calibrate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import load_own_recipe, load_recipe
 from counterfoil.reviewing import ReviewPage, review
+from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.grids import (
     MOST_IMAGES,
     AcceptedImage,

@@ -15,10 +15,10 @@ from PIL import Image
 
 import counterfoil
 import warm
+from counterfoil.data import Reference
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.sources import Reference
-from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.starting.found_data import FoundClass, FoundData, class_entries, spoken_names
 from counterfoil.starting.init_recipe import KINDS, LARGE_GENERATOR, InitResult, extent_of, init, proposed_models
 from drawn_folders import draw_folder

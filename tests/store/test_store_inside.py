@@ -310,7 +310,7 @@ def test_a_large_image_costs_no_memory() -> None:
     large = png_that_says(13_300, 13_300, whole=True)
     code = (
         "import resource, sys, warnings\nwarnings.simplefilter('ignore')\n"
-        "from counterfoil.verification.shards import look_at\n"
+        "from counterfoil.dataset.verification.shards import look_at\n"
         "large = sys.stdin.buffer.read()\nlook_at(large[:2000])\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nprint(look_at(large).fault)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"

@@ -32,7 +32,8 @@ ANYWHERE = (
     "httpx2", "requests", "ftfy", "regex", "tokenizers", "safetensors.torch", "psutil", "jinja2.sandbox", "tqdm.auto",
     "torch.distributed.checkpoint", "torch.distributed._composable.fsdp", "torch.distributed.elastic.multiprocessing",
     "torchvision.transforms.v2", "fsspec.implementations.local", "sklearn.svm",
-    "counterfoil.verification", "counterfoil.card.card", "counterfoil.recipe", "counterfoil.cli.progress",
+    "counterfoil.dataset.verification", "counterfoil.dataset.card.card", "counterfoil.recipe",
+    "counterfoil.cli.progress",
 )  # fmt: skip
 # These read the Hub's variables where they are imported, so they are warm for the environment without network only.
 _OFFLINE = (
@@ -40,7 +41,7 @@ _OFFLINE = (
     "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "transformers",
     "transformers.models.clip.modeling_clip", "open_clip", "timm", "datasets", "counterfoil.building",
     "counterfoil.building.workers", "counterfoil.evaluation", "counterfoil.prediction.passes",
-    "counterfoil.embedding",
+    "counterfoil.prediction.embedding",
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")
 # The number of the process that began the run: told to those that are forked themselves (`pytest_worker.py`).

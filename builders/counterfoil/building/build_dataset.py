@@ -18,19 +18,20 @@ from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.called_on import stack_where_done
 from counterfoil.errors import UserError
-from counterfoil.keep import ACCEPTED
+from counterfoil.generate.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts
+from counterfoil.generate.tokens.learn_tokens import learned_before, learning_folder
 from counterfoil.models.devices import libraries_of
 from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan import PlanPart, make_plan
 from counterfoil.progress import tell
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.regular_files import named_path
-from counterfoil.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts
-from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import refuse_foreign
@@ -39,7 +40,6 @@ from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
 from counterfoil.store.replacement import settle_directory
-from counterfoil.tokens.learn_tokens import learned_before, learning_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from counterfoil.captioning import caption_images
-from counterfoil.embedding import clip_embedder, contents_of, embed, first_of_content
+from counterfoil.data.labelled_sources import Reference, every_row
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.pool import Pool, licences_of_rows, partners, pool_rows, rows_of_classes
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.generate import PoolRows
 from counterfoil.generate.corruptions import SMALLEST_SIDE
@@ -19,25 +20,23 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import prompt_length
 from counterfoil.models.names import Pin
 from counterfoil.plan import Edited, Retrieved, captions_asked, make_plan, rows_wanted
+from counterfoil.prediction.captioning import caption_images
+from counterfoil.prediction.embedding import clip_embedder, contents_of, embed, first_of_content
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import asks_caption, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow, RetrievedRow, rows_csv
-from counterfoil.sources.labelled_sources import Reference, every_row
-from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import Pool, licences_of_rows, partners, pool_rows, rows_of_classes
 from counterfoil.store.inside import read_inside
-from counterfoil.store.layout import ROWS
+from counterfoil.store.layout import ROWS, user_cache
 from counterfoil.store.lock import Lock
-from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from counterfoil.data.tables import Rows
     from counterfoil.recipe import Recipe
-    from counterfoil.sources.tables import Rows
 
 
 _MOST_PROBLEMS = 20

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from counterfoil.card.card import make_card
-from counterfoil.card.index_page import write_index
 from counterfoil.dataset import read_dataset
+from counterfoil.dataset.card.card import make_card
+from counterfoil.dataset.card.index_page import write_index
 from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe

@@ -19,12 +19,26 @@ from counterfoil.building.chosen_rows import (
     shared_with_source,
 )
 from counterfoil.building.judges import Pins, pin_judges, validation_answers
-from counterfoil.embedding import clip_embedder, embed
+from counterfoil.data.labelled_sources import labelled_split
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.pool import pin_pool
+from counterfoil.dataset.label_checks import VALIDATION, without_validation
 from counterfoil.engines import Engine
 from counterfoil.engines.called_on import called_on
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
-from counterfoil.label_checks import VALIDATION, without_validation
+from counterfoil.generate.screen.known_classes import KnownClasses
+from counterfoil.generate.screen.scores import ValidationScores
+from counterfoil.generate.screen.thresholds import (
+    Measured,
+    ThresholdEntry,
+    Thresholds,
+    needs_validation,
+    resolve_thresholds,
+)
+from counterfoil.generate.tokens.class_tokens import ClassTokens
+from counterfoil.generate.tokens.learn_tokens import class_tokens
 from counterfoil.models import pin_model
 from counterfoil.models.adapters import adapter_width, pin_adapter
 from counterfoil.models.clip import load_clip, pin_clip
@@ -34,29 +48,20 @@ from counterfoil.models.diffusion import INDEX, configurations, pipeline_family
 from counterfoil.models.names import Pin
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan import Edited
+from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import without_folders
-from counterfoil.screen.known_classes import KnownClasses
-from counterfoil.screen.scores import ValidationScores
-from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds
-from counterfoil.sources.labelled_sources import labelled_split
-from counterfoil.sources.open_source import open_source
-from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import pin_pool
 from counterfoil.store.inside import read_inside
-from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
+from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS, user_cache
 from counterfoil.store.lock import Lock, read_lock
-from counterfoil.tokens.class_tokens import ClassTokens
-from counterfoil.tokens.learn_tokens import class_tokens
-from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from counterfoil.data import LabelledImages
     from counterfoil.models.generators import Family
     from counterfoil.recipe import Recipe
-    from counterfoil.sources import LabelledImages
 
 
 _MOST_SHOWN = 20

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from counterfoil.data.labelled_images import first_of_classes, rows_of
+from counterfoil.data.labelled_sources import labelled_split
+from counterfoil.dataset.label_checks import MOST_A_CLASS, OTHER, counted, without_validation
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.keep import SOURCE_SIMILARITY, similarity
-from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1, judge_column
-from counterfoil.label_checks import MOST_A_CLASS, OTHER, counted, without_validation
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import PREFIX, pin_zero_shot
 from counterfoil.models.clip import pin_clip
@@ -30,20 +30,20 @@ from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.prediction.inference import answer_columns, logits_of
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions
+from counterfoil.recipe.keep import SOURCE_SIMILARITY, similarity
+from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1, judge_column
 from counterfoil.recipe.layering import without_folders
-from counterfoil.sources.labelled_images import first_of_classes, rows_of
-from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.store.decoding import rgb_image
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import user_cache
 
 if TYPE_CHECKING:
     from PIL import Image
 
+    from counterfoil.data.pins import SourcePin
+    from counterfoil.generate.screen import Scorer
     from counterfoil.models.classifiers import Classifier
     from counterfoil.plan import Plan, Sample
     from counterfoil.recipe import Recipe
-    from counterfoil.screen import Scorer
-    from counterfoil.sources.pins import SourcePin
 
 
 Pins = Mapping[str, Mapping[str, Any]]

@@ -13,8 +13,8 @@ import numpy as np
 from counterfoil.building.judges import Judges, asks_similarity, measured, similarities
 from counterfoil.building.spans import Way, way_of
 from counterfoil.generate import EditRenderer, PoolRows, Renderer, encode_image
-from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
-from counterfoil.screen import Scorer, Thresholds
+from counterfoil.generate.screen import Scorer, Thresholds
+from counterfoil.recipe.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.store import Candidate
 
 if TYPE_CHECKING:

@@ -24,19 +24,19 @@ from counterfoil.building.chosen_rows import rows_of_pool
 from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.building.spans import Span
+from counterfoil.data.pins import SourcePin
 from counterfoil.engines import Delivered, Doing
 from counterfoil.engines.executor import named
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import EditRenderer, PoolRows, Renderer, encoding_threads
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.rows import corrupted_rows, edit_renderer
+from counterfoil.generate.screen import Scorer, Thresholds
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import Edited, Plan, Retrieved, Shard, make_plan
-from counterfoil.screen import Scorer, Thresholds
-from counterfoil.sources.pins import SourcePin
 from counterfoil.store import Receipt, ShardWriter
 from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.directory_lock import FolderMark

@@ -28,9 +28,9 @@ from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
-    from counterfoil.regeneration.regenerate_dataset import Comparison, RowDifferences
-    from counterfoil.screen import FewImages, ScreenDoubts
-    from counterfoil.tokens.learn_tokens import TokenResult
+    from counterfoil.building.regenerate_dataset import Comparison, RowDifferences
+    from counterfoil.generate.screen import FewImages, ScreenDoubts
+    from counterfoil.generate.tokens.learn_tokens import TokenResult
 
 _WIDTH = 120
 MOST_LISTED = 10
@@ -67,12 +67,12 @@ def tokens(
                 "--device, --workers, --engine, --address and --collect go with learning, not with --import:"
                 " nothing is computed"
             )
-        from counterfoil.tokens.import_tokens import import_tokens
+        from counterfoil.generate.tokens.import_tokens import import_tokens
 
         result = import_tokens(loaded, import_from, folder)
     else:
         from counterfoil.engines import EngineChoice
-        from counterfoil.tokens.learn_tokens import learn_tokens
+        from counterfoil.generate.tokens.learn_tokens import learn_tokens
 
         choice = EngineChoice(engine, address, collect)
         with listening(TokenLines().draw):
@@ -167,7 +167,7 @@ def build(
             note(told)
         note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
     from counterfoil.building import PartResult, build
-    from counterfoil.regeneration.regenerate_dataset import Regeneration, regenerate
+    from counterfoil.building.regenerate_dataset import Regeneration, regenerate
 
     result: BuildResult | PartResult
     with BuildDisplay():
@@ -283,7 +283,7 @@ def print_warnings(
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     """A table of candidates, accepted, yield and reasons, a row a shift; "waits" where nothing is decided."""
-    from counterfoil.keep import ACCEPTED, OPEN
+    from counterfoil.recipe.keep import ACCEPTED, OPEN
 
     reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
     rows = []

@@ -22,8 +22,8 @@ from counterfoil.cli.terminal import fields_of, next_command, note, open_page, p
 from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
-    from counterfoil.calibration import Calibration
-    from counterfoil.calibration.recut_dataset import CutLosses, RecutResult
+    from counterfoil.reviewing.calibrate_dataset import Calibration
+    from counterfoil.reviewing.recut_dataset import CutLosses, RecutResult
 
 app = typer.Typer()
 
@@ -76,7 +76,7 @@ def calibrate(
             raise UserError("--source and --device go with --apply: the page needs no model and no input dataset")
         if in_place or yes:
             raise UserError("--in-place and --yes go with --apply: the page changes nothing")
-        from counterfoil.calibration import calibrate as run
+        from counterfoil.reviewing.calibrate_dataset import calibrate as run
 
         made = run(dataset, out, shifts or None)
         _show(made, json)
@@ -92,7 +92,7 @@ def calibrate(
             f" changes {dataset} itself; found {'both' if in_place else 'neither'}"
         )
     note(f"{dataset}: cutting again by {apply}")
-    from counterfoil.calibration.recut_dataset import recut
+    from counterfoil.reviewing.recut_dataset import recut
 
     ask = partial(_ask, dataset, yes)
     _show_cut(recut(dataset, apply, out, in_place=in_place, source=source, device=device, before=ask), json)

@@ -213,6 +213,7 @@ def _print_table(evaluation: Evaluation) -> None:
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
+    from counterfoil.data.labelled_images import on_a_line
     from counterfoil.report.reference import (
         near_chance_sentences,
         reference_note,
@@ -221,7 +222,6 @@ def _print_table(evaluation: Evaluation) -> None:
         spoken_ties,
     )
     from counterfoil.report.words import measure_tables
-    from counterfoil.sources.labelled_images import on_a_line
 
     results = evaluation.results
     shown = results.models[:MOST_MODELS]

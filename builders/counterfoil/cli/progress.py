@@ -13,7 +13,7 @@ from counterfoil.progress import Stage, listening
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildProgress
-    from counterfoil.tokens.learn_tokens import TokenProgress
+    from counterfoil.generate.tokens.learn_tokens import TokenProgress
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
 # A stage's line on a terminal: its name, a bar, "5,500/5,500" and the time left, none of them cut.
@@ -64,7 +64,7 @@ class BuildDisplay(Display):
     def draw(self, told: Any) -> None:
         """What comes before the images, and the images; what it does not know it leaves."""
         from counterfoil.building import BuildProgress
-        from counterfoil.screen import ScreenDoubts
+        from counterfoil.generate.screen import ScreenDoubts
 
         match told:
             case BuildProgress():
@@ -128,7 +128,7 @@ class TokenLines:
         self.lost = 0
 
     def draw(self, told: Any) -> None:
-        from counterfoil.tokens.learn_tokens import TokenProgress
+        from counterfoil.generate.tokens.learn_tokens import TokenProgress
 
         if isinstance(told, TokenProgress):
             self._update(told)
@@ -206,7 +206,7 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
     from rich.table import Table
     from rich.text import Text
 
-    from counterfoil.keep import OPEN
+    from counterfoil.recipe.keep import OPEN
 
     table = Table.grid(padding=(0, 2))
     for shift, counts in list(progress.counts.items())[-24:]:
@@ -219,7 +219,7 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
 
 
 def _accepted(counts: Mapping[str, int]) -> int:
-    from counterfoil.keep import ACCEPTED  # here, for the command line answers before a recipe's schema loads
+    from counterfoil.recipe.keep import ACCEPTED  # here, for the command line answers before a recipe's schema loads
 
     return counts.get(ACCEPTED, 0)
 

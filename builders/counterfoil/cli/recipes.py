@@ -212,7 +212,7 @@ def _with_labels(recipe: Recipe) -> Recipe:
         return recipe
     if (lack := lacking_classes(recipe)) is not None:
         raise UserError(f"{lack.key}: {lack.text}", _CANNOT)
-    from counterfoil.sources.resolved_classes import resolve_classes
+    from counterfoil.data.resolved_classes import resolve_classes
 
     return resolve_classes(recipe, fetch=False)
 

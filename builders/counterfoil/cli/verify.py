@@ -12,7 +12,7 @@ from counterfoil.cli.terminal import fit, note, print_json, say
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
-    from counterfoil.verification import Problem, Rerendered, Verification
+    from counterfoil.dataset.verification import Problem, Rerendered, Verification
 
 app = typer.Typer()
 
@@ -36,7 +36,7 @@ def verify(
 
     --set generator.model=local-dir:PATH tells --rerender where a generator lies that is a folder.
     """
-    from counterfoil.verification import verify
+    from counterfoil.dataset.verification import verify
 
     with StageProgress():
         verification = verify(dataset, rerender=rerender, seed=seed, device=device, overrides=overrides or ())

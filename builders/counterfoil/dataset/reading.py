@@ -14,9 +14,12 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from counterfoil.dataset.label_checks import validation_of
 from counterfoil.dataset.standing import RESTORE, Fault, StandingDataset
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.label_checks import validation_of
+from counterfoil.generate.screen import Thresholds, resolve_thresholds
+from counterfoil.generate.screen.thresholds import Measured, ThresholdEntry, needs_validation
+from counterfoil.generate.tokens.class_tokens import ClassTokens, read_token_folder, token_file_name
 from counterfoil.models import local_folder
 from counterfoil.models.names import COMMIT, LOCAL, folder_sha256
 from counterfoil.plan import Edited, Plan, Retrieved, make_plan
@@ -24,8 +27,6 @@ from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES
 from counterfoil.regular_files import open_regular
-from counterfoil.screen import Thresholds, resolve_thresholds
-from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.store import Receipt
 from counterfoil.store.documents import differences, told
 from counterfoil.store.inside import list_files, read_inside, refuse_unfit
@@ -44,7 +45,6 @@ from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.manifest import read_manifest
 from counterfoil.store.receipts import receipt_faults, repair_hint, standing_shards
 from counterfoil.store.replacement import settle_directory
-from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder, token_file_name
 
 if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.screen import Thresholds
+from counterfoil.generate.screen.thresholds import Measured, ThresholdEntry
+from counterfoil.generate.tokens.class_tokens import ClassTokens
 from counterfoil.plan import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import text_of
-from counterfoil.screen import Thresholds
-from counterfoil.screen.thresholds import Measured, ThresholdEntry
 from counterfoil.store import Receipt
 from counterfoil.store.documents import in_one_line
 from counterfoil.store.layout import LOCK, MANIFEST, RECIPE
 from counterfoil.store.lock import Lock
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.reading import no_dataset
-from counterfoil.tokens.class_tokens import ClassTokens
 
 if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings

@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages
+from counterfoil.data.hub import DatasetReference, locate_dataset
 from counterfoil.dataset.standing import SoundDataset
 from counterfoil.errors import RunFailure
-from counterfoil.hub import DatasetReference, locate_dataset
-from counterfoil.keep import ACCEPTED, before_judges
-from counterfoil.keep.misclassified import RIGHT, judge_column
+from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe import Recipe, Shift, sha256_json
+from counterfoil.recipe.keep import ACCEPTED, before_judges
+from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
-from counterfoil.screen import open_shifts
-from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.layout import What

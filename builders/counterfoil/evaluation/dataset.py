@@ -18,23 +18,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages
+from counterfoil.data.hub import DatasetReference, locate_dataset
 from counterfoil.dataset import read_dataset
+from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
-from counterfoil.hub import DatasetReference, locate_dataset
-from counterfoil.keep.misclassified import FAILED, RIGHT, TOP1, MisclassifiedRule, judge_column
-from counterfoil.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, TOP1, MisclassifiedRule, judge_column
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.labels import LabelChecks
-from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
-from counterfoil.store.layout import LOCK
+from counterfoil.store.layout import LOCK, user_cache
 from counterfoil.store.manifest import changed_data, content_of_receipts
 from counterfoil.store.reading import shard_batches
 from counterfoil.store.rows import TableForm
-from counterfoil.user_cache import user_cache
 
 
 @dataclass(frozen=True)

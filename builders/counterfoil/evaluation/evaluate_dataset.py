@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.card.index_page import write_index
+from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import CounterfoilError, UserError, raise_together

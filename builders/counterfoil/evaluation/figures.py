@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, get_args
 
-from counterfoil.keep.misclassified import TOP1
+from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.schema_prompts import Kind
 from counterfoil.report.reference import averaged
 from counterfoil.report.results import GroupFacts, Results

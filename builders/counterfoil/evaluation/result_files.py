@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_again
-from counterfoil.csv_text import csv_text
+from counterfoil.data.hub import DatasetReference
 from counterfoil.dataset import read_dataset
+from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.scores import answer_names
 from counterfoil.evaluation.subject import open_subject
-from counterfoil.hub import DatasetReference
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path, read_regular

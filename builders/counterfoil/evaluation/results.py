@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.documents import plain
-from counterfoil.notebook import shown_table
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
@@ -17,7 +16,7 @@ from counterfoil.report.labels import LabelChecks
 from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.results import GroupFacts, LeftOut, ModelFacts, ResultRow, Results
 from counterfoil.report.transfer import Transfer
-from counterfoil.report.words import NOTHING, counted, points
+from counterfoil.report.words import NOTHING, counted, points, shown_table
 from counterfoil.stats import Estimate
 
 # Fractions without an interval of their own: a column each, where the others are three.

@@ -27,8 +27,8 @@ from counterfoil.report.labels import MEASURES as CHECKED
 from counterfoil.report.results import ResultRows, Results
 
 if TYPE_CHECKING:
+    from counterfoil.data import LabelledImages
     from counterfoil.recipe import RecipeClass
-    from counterfoil.sources import LabelledImages
 
 # A list of every model there is takes about 50 kB; larger files are weights named by mistake.
 LARGEST_LIST = 1_000_000

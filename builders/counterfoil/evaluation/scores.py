@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.statistics import Averages, BaseFloor, ClassUnits, Drops, find_floor
@@ -23,7 +24,6 @@ from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Scored, Spread, score_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
-from counterfoil.sources import LabelledImages
 
 Made = TypeVar("Made")
 

@@ -15,21 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages, thinned
+from counterfoil.data.hub import DatasetReference
+from counterfoil.data.labelled_sources import Reference, labelled_source
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
 from counterfoil.evaluation.candidates import MinedCandidates
 from counterfoil.evaluation.dataset import JudgedImages, OpenDataset, open_dataset
-from counterfoil.hub import DatasetReference
 from counterfoil.models.names import LAB
 from counterfoil.recipe import Recipe, RecipeClass, drawn_from, sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import LabelChecks
-from counterfoil.sources import LabelledImages, thinned
-from counterfoil.sources.labelled_sources import Reference, labelled_source
-from counterfoil.sources.resolved_classes import resolve_classes
-from counterfoil.store.layout import LOCK, RECIPE
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import LOCK, RECIPE, user_cache
 
 
 @dataclass(frozen=True)

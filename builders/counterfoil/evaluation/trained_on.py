@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.pool import Pool
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.mended import EditsOf, MendedNote, mended_of
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.schema_inputs import ROW
-from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import Pool
 from counterfoil.store.decoding import pixels_sha256
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm

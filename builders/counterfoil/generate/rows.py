@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.corruptions import apply_gain, contrast_match, corrupt
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
@@ -18,16 +20,14 @@ from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import joined
 from counterfoil.recipe.names import ROWS
 from counterfoil.recipe.prompts import SEVERITY
-from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import licences_of_rows, partners, pool_rows, rows_of_classes
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
+    from counterfoil.data.tables import Rows
     from counterfoil.plan import Edited, Sample
     from counterfoil.recipe import Recipe
-    from counterfoil.sources.tables import Rows
 
 
 class PoolRows:

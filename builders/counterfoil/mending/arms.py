@@ -20,6 +20,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages, rows_of
+from counterfoil.data.labelled_sources import labelled_split, row_key
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.pool import Pool
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.evaluation.trained_on import edits_of, rows_in_pool
@@ -29,11 +34,6 @@ from counterfoil.plan.layout import sample_seed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, prompt_for
-from counterfoil.sources import LabelledImages, rows_of
-from counterfoil.sources.labelled_sources import labelled_split, row_key
-from counterfoil.sources.open_source import open_source
-from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import Pool
 
 # Chegini 2023, section 5.1: 30 training images a class of ImageNet, 30,000 in all.
 _FEWEST_PER_CLASS, _IN_ALL = 30, 30_000

@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from counterfoil.csv_text import csv_text
-from counterfoil.documents import STRICT, Count, Sha256, Share, parse_document, plain
+from counterfoil.documents import STRICT, Count, Sha256, Share, csv_text, parse_document, plain
 
 MEND_VERSION = 1
 

@@ -19,6 +19,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages
+from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
 from counterfoil.mining.pools import ORIGIN
 from counterfoil.models.classifiers.of_predictions import longest_text
@@ -26,8 +28,6 @@ from counterfoil.models.loading_errors import one_line
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_inputs import Source
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
-from counterfoil.sources import LabelledImages
-from counterfoil.sources.open_source import open_source
 
 IMAGES, WEIGHTS, BALANCED = "images", "weights", "balanced"
 BY_CLIP = "clip"

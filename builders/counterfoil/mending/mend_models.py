@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.card.index_page import write_index
+from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.measures.transfer import family_of

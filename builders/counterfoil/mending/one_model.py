@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.embedding import Embedder, classifier_embedder, embed
+from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.mending.arms import RETRAINED, Arm, Context, role_of, rows_within
 from counterfoil.mending.document import (
@@ -58,11 +58,11 @@ from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.models.clip import ClipModel
 from counterfoil.models.mended import mended_of
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.embedding import Embedder, classifier_embedder, embed
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
-from counterfoil.sources import LabelledImages
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import user_cache
 
 # Answers that differ between the model and its head on kept features, by no more than rounding explains.
 _TIE = 1e-3

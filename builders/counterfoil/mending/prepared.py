@@ -22,6 +22,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages, rows_of
+from counterfoil.data.labelled_sources import labelled_split
+from counterfoil.data.open_source import open_source
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.statistics import find_floor
@@ -52,13 +56,9 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.report.words import counted
-from counterfoil.sources import LabelledImages, rows_of
-from counterfoil.sources.labelled_sources import labelled_split
-from counterfoil.sources.open_source import open_source
-from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import pixels_sha256
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import user_cache
 
 # What a test split is called, in the order in which one is looked for.
 _TESTS = ("test", "validation", "val")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil import __version__
-from counterfoil.card.markdown import code, code_cell, inline
+from counterfoil.dataset.card.markdown import code, code_cell, inline
 from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
 from counterfoil.mending.document import (
     BALANCED_ROLES,

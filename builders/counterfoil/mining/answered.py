@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.csv_text import csv_text
+from counterfoil.documents import csv_text
 from counterfoil.mining.audited import Audited, WithoutClip, unreadable_note
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import (

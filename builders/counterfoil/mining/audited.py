@@ -20,31 +20,31 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.csv_text import as_cell
-from counterfoil.embedding import Embedder, clip_embedder, embed
+from counterfoil.data import LabelledImages, thinned
+from counterfoil.data.labelled_images import Halves, deal_halves, on_a_line
+from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
+from counterfoil.data.labels import ConditionLabels
+from counterfoil.data.open_source import open_source
+from counterfoil.documents import as_cell
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.subject import is_built
+from counterfoil.generate.screen.doubts import ScreenDoubts, doubts_of
+from counterfoil.generate.screen.known_classes import KnownClasses
+from counterfoil.generate.screen.scores import ValidationScores
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import ROW, RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.embedding import Embedder, clip_embedder, embed
 from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores, failures, map_conditions
 from counterfoil.prediction.passes import Spread, score_models
 from counterfoil.prediction.predictions import Predictions, joined
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.screen.doubts import ScreenDoubts, doubts_of
-from counterfoil.screen.known_classes import KnownClasses
-from counterfoil.screen.scores import ValidationScores
-from counterfoil.sources import LabelledImages, thinned
-from counterfoil.sources.labelled_images import Halves, deal_halves, on_a_line
-from counterfoil.sources.labelled_sources import labelled_conditions, labelled_split
-from counterfoil.sources.labels import ConditionLabels
-from counterfoil.sources.open_source import open_source
 from counterfoil.store.atomic import make_folder, write_atomically
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import user_cache
 
 
 def opened_parts(recipe: Recipe, on: Sequence[str], key: str = "mine.on") -> tuple[LabelledImages, ...]:

@@ -21,9 +21,9 @@ from counterfoil.recipe.layering import bundled_folder, text_of
 from counterfoil.recipe.names import did_you_mean, is_local
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.prompts import ABOUT_CLASS, RecipeClass
+from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path
-from counterfoil.section import Section, refuse
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 

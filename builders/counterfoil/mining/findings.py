@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from counterfoil.csv_text import csv_text
 from counterfoil.documents import (
     Count,
     File,
     Interval,
     Share,
     Strict,
+    csv_text,
     document_text,
     parse_document,
     plain,
     schema_text,
 )
-from counterfoil.notebook import shown_table
 from counterfoil.recipe.schema_mine import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
+from counterfoil.report.words import shown_table
 
 if TYPE_CHECKING:
-    from counterfoil.screen import ScreenDoubts
+    from counterfoil.generate.screen import ScreenDoubts
 
 FINDINGS_VERSION = 1
 # What a finding says in `about` where a shorter description stands for it: that one's name.

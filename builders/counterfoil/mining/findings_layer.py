@@ -10,6 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import ClassAudit, CountedPairs, Finding, Findings, Rate
 from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
@@ -19,7 +20,6 @@ from counterfoil.recipe.loader import layer_text, merged_deeply, with_classes
 from counterfoil.recipe.names import derived_name, without_folders
 from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.strict_yaml import LocatedMapping
-from counterfoil.sources.resolved_classes import resolve_classes
 
 _LONGEST_SLUG = 60
 

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.csv_text import csv_text
+from counterfoil.documents import csv_text
+from counterfoil.generate.screen import ScreenDoubts
+from counterfoil.generate.screen.scores import own_captions
 from counterfoil.mining.answered import class_of_output
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.collected import place_of
@@ -25,8 +27,6 @@ from counterfoil.mining.findings import Findings, LabelCheck
 from counterfoil.mining.hypotheses import Hypothesis
 from counterfoil.models.clip import ClipModel
 from counterfoil.recipe import Recipe
-from counterfoil.screen import ScreenDoubts
-from counterfoil.screen.scores import own_captions
 
 # Chosen on planted worlds of seeds 0 to 3, and on half of the lab's classifiers (`scripts/prove_directions.py`).
 NEIGHBOURS = 10

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import engine_for
 from counterfoil.errors import UserError
 from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv, find_without_words
@@ -54,7 +55,6 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine, unknown_method, validated
 from counterfoil.regular_files import named_path
-from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.card.index_page import write_index
+from counterfoil.data import LabelledImages
+from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import Findings, findings_csv, findings_json
@@ -16,7 +17,6 @@ from counterfoil.mining.pools import POOL_LAYER, POOL_TABLE, FilteredPool
 from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.sources import LabelledImages
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.decoding import readable_image
 

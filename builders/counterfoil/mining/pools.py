@@ -19,7 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.embedding import Embedder
+from counterfoil.data import LabelledImages, Reference
+from counterfoil.data.labelled_sources import every_row
+from counterfoil.data.labels import conditions_of, labels_of
+from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import (
     Audited,
@@ -35,16 +38,13 @@ from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import origin_of
 from counterfoil.mining.hypotheses import Found
 from counterfoil.models.classifiers.of_predictions import PREFIX
+from counterfoil.prediction.embedding import Embedder
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe, layer_text
 from counterfoil.recipe.loader import merged_deeply
 from counterfoil.recipe.names import derived_name, did_you_mean
 from counterfoil.recipe.rows_table import MOST_BYTES, rows_csv
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.sources import LabelledImages, Reference
-from counterfoil.sources.labelled_sources import every_row
-from counterfoil.sources.labels import conditions_of, labels_of
-from counterfoil.sources.open_source import open_source
 
 POOL_LAYER, POOL_TABLE = "pool.yaml", "pool.csv"
 POOL_SHIFT = "hard"

@@ -10,8 +10,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil import __version__
-from counterfoil.keep.misclassified import ANSWERED
-from counterfoil.mining.findings import AnswersTold, ClassAudit, Evidence, Finding, Findings, NearestImage
+from counterfoil.recipe.keep.misclassified import ANSWERED
 from counterfoil.recipe.prompts import BASE
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
@@ -31,6 +30,8 @@ from counterfoil.stats import Estimate
 if TYPE_CHECKING:
     from markupsafe import Markup
     from PIL.Image import Image
+
+    from counterfoil.mining.findings import AnswersTold, ClassAudit, Evidence, Finding, Findings, NearestImage
 
 TEMPLATE = "mining-report.html.j2"
 OF_SETS = "A q is of a set of images, not of the words for it."

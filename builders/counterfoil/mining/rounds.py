@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from counterfoil.building import BuildProgress
 from counterfoil.building.build_dataset import build
+from counterfoil.data import LabelledImages
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
-from counterfoil.keep import ACCEPTED
+from counterfoil.generate.screen import ScreenDoubts, screen_doubts
+from counterfoil.generate.tokens.learn_tokens import TokenProgress
 from counterfoil.mining.audited import answers_of
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
 from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
@@ -34,15 +36,13 @@ from counterfoil.prediction.failures import failures
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.progress import Stage, renamed
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.names import derived_name, without_folders
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.screen import ScreenDoubts, screen_doubts
-from counterfoil.sources import LabelledImages
 from counterfoil.stats import FailureCount, count_failures
 from counterfoil.store import read_batches
 from counterfoil.store.atomic import make_folder, write_atomically
-from counterfoil.tokens.learn_tokens import TokenProgress
 
 LAYER, DATASET = "recipe.yaml", "dataset"
 

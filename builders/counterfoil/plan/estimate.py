@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from counterfoil.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, method_settings, mined_facts
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, overload
 
 from counterfoil.errors import UserError
-from counterfoil.notebook import shown_table
 from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
 from counterfoil.recipe.prompts import BASE, asks_caption
 from counterfoil.recipe.rows_table import (
@@ -34,6 +33,7 @@ from counterfoil.recipe.rows_table import (
     retrieved_csv,
 )
 from counterfoil.recipe.schema_inputs import RANK, ROW, SCORE
+from counterfoil.report.words import shown_table
 
 
 @dataclass(frozen=True, slots=True)

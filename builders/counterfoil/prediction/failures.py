@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.keep.misclassified import ANSWERED
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
@@ -24,8 +24,8 @@ from counterfoil.prediction.inference import each_once
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import RANKED, Predictions
 from counterfoil.recipe import RecipeClass
+from counterfoil.recipe.keep.misclassified import ANSWERED
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.sources import LabelledImages
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import ClassifierFacts

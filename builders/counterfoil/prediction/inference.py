@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions, ranked_of
-from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import decoded_batches, readable_image
 
 if TYPE_CHECKING:

@@ -17,6 +17,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from counterfoil.data import LabelledImages
+from counterfoil.data.labelled_images import Chunk, Chunks
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
@@ -37,8 +39,6 @@ from counterfoil.prediction.predictions import (
 )
 from counterfoil.progress import report
 from counterfoil.recipe.prompts import RecipeClass
-from counterfoil.sources import LabelledImages
-from counterfoil.sources.labelled_images import Chunk, Chunks
 from counterfoil.store.decoding import readable_image
 
 # Share of the free memory that the weights and inputs of one pass may take; the rest is for activations and images.

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import progress
+from counterfoil.data.hub import PATIENCE, Patience, attentive_client, with_retries
 from counterfoil.dataset import read_dataset
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.hub import PATIENCE, Patience, attentive_client, with_retries
 from counterfoil.publishing.files import CONFIG, local_files, whole_content
 from counterfoil.publishing.remote import MAIN, Remote
 from counterfoil.publishing.sending import (
@@ -28,7 +29,6 @@ from counterfoil.regular_files import named_path
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import CARD, LOCK
 from counterfoil.store.replacement import settle_directory
-from counterfoil.verification import verify
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import progress
-from counterfoil.card.metadata import license_metadata
+from counterfoil.data.hub import PATIENCE, Patience, attentive_client
+from counterfoil.dataset.card.metadata import license_metadata
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.hub import PATIENCE, Patience, attentive_client
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.config_files import is_text, read_config, shown
 from counterfoil.models.mended import MENDED, MendedNote, read_mended

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
+from counterfoil.data.hub import PATIENCE, Patience, with_retries
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.hub import PATIENCE, Patience, with_retries
 from counterfoil.publishing.files import Addition, Changes, LocalFile, RemoteFile, RepositoryKind, changes_between
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from counterfoil.keep import KEEP_RULES
-from counterfoil.keep.misclassified import PARENT, answered_class, judge_column
+from counterfoil.recipe.keep import KEEP_RULES
+from counterfoil.recipe.keep.misclassified import PARENT, answered_class, judge_column
 from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, embedding_specs, texts_at
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem, without_folders
 from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, MATCH, asks_caption, template_problem, uses

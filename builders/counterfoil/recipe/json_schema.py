@@ -10,7 +10,7 @@ import copy
 import json
 from typing import Any
 
-from counterfoil.keep import KEEP_RULES
+from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, LONGEST_NAME, REPOSITORY, RESERVED_GROUPS
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_output import ADDRESS, DOI

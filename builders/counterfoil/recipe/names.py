@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import UserError
-from counterfoil.keep.misclassified import judge_column
+from counterfoil.recipe.keep.misclassified import judge_column
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass

@@ -15,8 +15,8 @@ from pydantic_core import ErrorDetails
 
 from counterfoil.recipe.checks import RecipePath, RecipeProblem, cross_section_problems
 from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
+from counterfoil.recipe.section import Section
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
-from counterfoil.section import Section
 
 # More are not looked at one by one: a recipe of nonsense has tens of thousands.
 MOST_PROBLEMS = 300

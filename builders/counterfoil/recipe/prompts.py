@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.keep import SHIFT, KeepRule
+from counterfoil.recipe.keep import SHIFT, KeepRule
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from counterfoil.errors import UserError
-from counterfoil.keep import Column, MisclassifiedRule
-from counterfoil.keep.misclassified import PARENT, TOP1, failure_of, judge_columns
 from counterfoil.recipe.checks import cross_section_problems
+from counterfoil.recipe.keep import Column, MisclassifiedRule
+from counterfoil.recipe.keep.misclassified import PARENT, TOP1, failure_of, judge_columns
 from counterfoil.recipe.layering import (
     KEEP_JUDGES,
     OWN_EMBEDDINGS,
@@ -49,8 +49,8 @@ from counterfoil.recipe.schema_inputs import ClassEntry, Generator, RetrievalCli
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.recipe.schema_output import PAIRED_BY, Evaluate, Output, Publish, Samples, pair_columns
 from counterfoil.recipe.schema_prompts import Prompts, Screen
+from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.strict_yaml import dump_yaml
-from counterfoil.section import Section, refuse
 
 
 class Recipe(Section):

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from counterfoil.keep import Column
+from counterfoil.recipe.keep import Column
 from counterfoil.recipe.names import (
     ELSEWHERE,
     LONGEST_CLASS_NAME,
@@ -28,7 +28,7 @@ from counterfoil.recipe.names import (
     quoted,
 )
 from counterfoil.recipe.prompts import SEVERITY, template_problem
-from counterfoil.section import Section, refuse
+from counterfoil.recipe.section import Section, refuse
 
 
 class Conditions(Section):

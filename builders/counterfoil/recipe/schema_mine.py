@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from counterfoil.errors import UserError
-from counterfoil.keep.misclassified import FAILURE_MEANS, failure_problem
+from counterfoil.recipe.keep.misclassified import FAILURE_MEANS, failure_problem
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, nameless_problem
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.prompts import RecipeClass, template_problem
 from counterfoil.recipe.schema_prompts import free_form_problem
+from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.strict_yaml import LocatedMapping
-from counterfoil.section import Section, refuse
 
 LONGEST = 200
 MOST_CLASSES = 12

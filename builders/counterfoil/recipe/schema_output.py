@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from counterfoil.keep import Column
+from counterfoil.recipe.keep import Column
 from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
-from counterfoil.section import Section, refuse
+from counterfoil.recipe.section import Section, refuse
 
 PAIRED_BY = "paired_by"
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_serializer, model_validator
 
 from counterfoil.errors import UserError
-from counterfoil.keep import KEEP_RULES, KeepRule
+from counterfoil.recipe.keep import KEEP_RULES, KeepRule
 from counterfoil.recipe.names import did_you_mean, group_name_problem, judge_problem, nameless_problem, quoted
 from counterfoil.recipe.prompts import CLASS_ID, KIND_OF, MATCH, MOST_SEVERE, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
-from counterfoil.section import Section, refuse
+from counterfoil.recipe.section import Section, refuse
 
 
 class ThresholdSpec(Section):

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from counterfoil.csv_text import csv_text
-from counterfoil.documents import Strict
+from counterfoil.documents import Strict, csv_text
 from counterfoil.report.words import (
     NOTHING,
     Table,

@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from counterfoil.csv_text import csv_text
-from counterfoil.documents import Count, Strict
+from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.report.words import NOTHING, Table, TableCell, TableColumn, TableRow, number, text_cell
 from counterfoil.stats import Estimate
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.csv_text import csv_text
-from counterfoil.documents import Count, Strict
+from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.report.words import (
     NOTHING,
     Table,

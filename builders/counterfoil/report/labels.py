@@ -11,7 +11,7 @@ from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, co
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
-    from counterfoil.report.results import ResultRow
+    pass
 
 DISAGREEMENT, LABEL_ERROR = "label_disagreement", "label_error"
 SELECTED_AS_CLASS, SELECTED_AS_SHIFT = "selected_as_class", "selected_as_shift"
@@ -114,31 +114,6 @@ class LabelChecks(Strict):
     def of(self, shift: str) -> ShiftChecks:
         """The checks of a shift; empty ones where nothing is known."""
         return next((one for one in self.shifts if one.shift == shift), ShiftChecks(shift))
-
-
-def label_rows(checks: LabelChecks) -> list[ResultRow]:
-    """The numbers as rows by group, the judge's by class too: `label_disagreement` and `label_error` against the judge,
-    and what people selected, `selected_as_class` and `selected_as_shift`."""
-    from counterfoil.report.results import row
-
-    found = []
-    for shift in checks.shifts:
-        by_class = {"": shift.judge, **shift.classes} if shift.judge is not None else {}
-        for class_id, one in by_class.items():
-            if one is None:
-                continue
-            key = {"group": shift.shift, "class_id": class_id, "against": checks.judge or ""}
-            found.append(row(DISAGREEMENT, one.disagreement.estimate, n=one.images, **key))
-            if one.label_error is not None:
-                found.append(row(LABEL_ERROR, one.label_error.estimate, n=one.images, **key))
-        people = shift.people
-        if people is not None and people.class_selected is not None:
-            selected = people.class_selected.estimate
-            found.append(row(SELECTED_AS_CLASS, selected, group=shift.shift, n=people.class_images))
-        if people is not None and people.shift_selected is not None:
-            selected = people.shift_selected.estimate
-            found.append(row(SELECTED_AS_SHIFT, selected, group=shift.shift, n=people.shift_images))
-    return found
 
 
 def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = True) -> Table:

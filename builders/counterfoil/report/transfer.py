@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.csv_text import csv_text
-from counterfoil.documents import Count, Strict
-from counterfoil.keep.misclassified import TOP1, TOP3
+from counterfoil.documents import Count, Strict, csv_text
+from counterfoil.recipe.keep.misclassified import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
 from counterfoil.report.words import (
     Table,

@@ -10,6 +10,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # What stands where a number could not be measured.
 NOTHING = "–"
 _MOST_NAMES = 6
+_MOST_SHOWN = 12
 _LONGEST_TEXT = 240
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -259,3 +261,12 @@ def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
         return TableCell(number(estimate.value), ends, estimate.value)
     told = f"{points(estimate.value)} points" if measure.unit == "points" else percent(estimate.value)
     return TableCell(told, between(estimate), estimate.value)
+
+
+def shown_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
+    """What a notebook shows of a result: a title, at most `_MOST_SHOWN` rows and a note as HTML, all of it escaped."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_SHOWN])
+    more = f"{len(rows) - _MOST_SHOWN:,} more rows. " if len(rows) > _MOST_SHOWN else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
+    return f"<div><p><strong>{escape(title)}</strong></p>{table}<p>{escape(more + note)}</p></div>"

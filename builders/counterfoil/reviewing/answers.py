@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from counterfoil.dataset.label_checks import Task
 from counterfoil.documents import STRICT, parse_document
 from counterfoil.errors import UserError
-from counterfoil.label_checks import Task
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.words import counted
 from counterfoil.reviewing.grids import GRID, RealControl, ShownPicture

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from counterfoil.dataset.label_checks import Task
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.label_checks import Task
 from counterfoil.store.reading import IDENTITY, PlannedRows, read_shard
 from counterfoil.store.receipts import remake_hint
 

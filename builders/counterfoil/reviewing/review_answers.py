@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.building.closing import close_again
-from counterfoil.csv_text import csv_text
 from counterfoil.dataset import SoundDataset, read_dataset
-from counterfoil.errors import RunFailure
-from counterfoil.label_checks import (
+from counterfoil.dataset.label_checks import (
     TASKS,
     AllControls,
     ControlsPassed,
@@ -27,6 +25,8 @@ from counterfoil.label_checks import (
     TaskResult,
     share_of,
 )
+from counterfoil.documents import csv_text
+from counterfoil.errors import RunFailure
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import CheckedShare
 from counterfoil.reviewing.answers import AnsweredGrid, Asked, RaterAnswers, read_answers

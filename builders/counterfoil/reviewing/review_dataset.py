@@ -20,11 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil import __version__
-from counterfoil.card.contact_sheets import encoded_images, reduced
-from counterfoil.card.index_page import write_index
+from counterfoil.data import labelled_split
+from counterfoil.data.folders import placed
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pins import SourcePin
 from counterfoil.dataset import SoundDataset, read_dataset
+from counterfoil.dataset.card.contact_sheets import encoded_images, reduced
+from counterfoil.dataset.card.index_page import write_index
+from counterfoil.dataset.label_checks import TASKS, Task
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.label_checks import TASKS, Task
+from counterfoil.generate.screen import open_shifts
 from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import did_you_mean
@@ -50,11 +55,6 @@ from counterfoil.reviewing.grids import (
     rank,
     shift_grids,
 )
-from counterfoil.screen import open_shifts
-from counterfoil.sources import labelled_split
-from counterfoil.sources.folders import placed
-from counterfoil.sources.open_source import open_source
-from counterfoil.sources.pins import SourcePin
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE

@@ -18,20 +18,20 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
+from counterfoil.data import Reference
+from counterfoil.data.folders import folder_listing
+from counterfoil.data.labels import labels_of
+from counterfoil.data.open_source import OpenSource, open_source
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.tables import Outline
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.screen.thresholds import images_needed
 from counterfoil.models.names import LAB
 from counterfoil.progress import report
 from counterfoil.recipe.layering import class_slug
 from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
-from counterfoil.screen.thresholds import images_needed
-from counterfoil.sources import Reference
-from counterfoil.sources.folders import folder_listing
-from counterfoil.sources.labels import labels_of
-from counterfoil.sources.open_source import OpenSource, open_source
-from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.tables import Outline
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 _MOST_NAMES_SHOWN = 10

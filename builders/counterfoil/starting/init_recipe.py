@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from counterfoil.data import Reference
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import free_bytes, resolve_device
 from counterfoil.models.names import HUB, LAB, local_folder
@@ -31,8 +33,6 @@ from counterfoil.recipe.names import dataset_name_problem, derived_name, is_loca
 from counterfoil.recipe.prompts import KIND_OF
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
-from counterfoil.sources import Reference
-from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.starting.found_data import PERCENTILE, FoundData, Wanted, class_entries, find_data
 from counterfoil.store.atomic import write_atomically
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.keep import ACCEPTED
+from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.store.atomic import make_folder, remove_durably, told_to_people, write_atomically
 from counterfoil.store.directory_lock import directory_lock, opening_lock, part_lock
 from counterfoil.store.documents import document_bytes

@@ -5,8 +5,10 @@ All paths are POSIX strings relative to the directory, so that receipts and mani
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 # A recipe's own room knows these too: a dataset's recipe is read with what it brings along.
@@ -89,3 +91,8 @@ def parse_receipt_path(path: str) -> tuple[str, int] | None:
     """(group, number) of a receipt's path; None for a path of any other form."""
     match = _RECEIPT_FILE.fullmatch(path)
     return (match["group"], int(match["number"])) if match else None
+
+
+def user_cache() -> Path:
+    """The folder for what can be computed again, under XDG_CACHE_HOME or ~/.cache; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "counterfoil"

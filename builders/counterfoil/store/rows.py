@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.keep import ACCEPTED, CLIP_SCORES, Verdict
+from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict
 from counterfoil.store.layout import What
 
 if TYPE_CHECKING:

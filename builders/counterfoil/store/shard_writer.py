@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
-from counterfoil.keep import keeps_image
+from counterfoil.recipe.keep import keeps_image
 from counterfoil.store.atomic import atomic_file, remove_durably
 from counterfoil.store.layout import LOCK, WHATS, Format, What, receipt_path, shard_path
 from counterfoil.store.receipts import Receipt, StoredFile, filled_of, read_receipt, write_receipt

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from colour_world import COLOURS, NAMES, SIZE, build_colours, painted, save_colour_model
 from counterfoil.cli.main import app
+from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.feature_distances import FEWEST_IMAGES, kernel_distance
@@ -23,7 +24,6 @@ from counterfoil.models.classifiers.of_timm import TimmClassifier
 from counterfoil.plan import Sample
 from counterfoil.report.distances import IMAGES_A_FEATURE, LARGEST_SUBSET, Distances, ImageSet
 from counterfoil.report.results import Results
-from counterfoil.sources import LabelledImages
 from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
 from counterfoil.store.sealed_folder import read_results
@@ -110,9 +110,9 @@ def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(me
 
 def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_dataset: Path, photos: Path) -> None:
     """CLIP's unit vectors are lengthened, so that the kernel is (1 + cosine)³."""
+    from counterfoil.data import labelled_source
     from counterfoil.evaluation.dataset import open_dataset
     from counterfoil.models.clip import load_clip
-    from counterfoil.sources import labelled_source
 
     clip = load_clip("lab:clip")
     opened = open_dataset(noisy_dataset)

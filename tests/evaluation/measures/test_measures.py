@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from colour_world import build_colours
 from counterfoil.cli.main import app
+from counterfoil.dataset.label_checks import judged_checks
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.measures import MEASURES, Measure
@@ -22,7 +23,6 @@ from counterfoil.evaluation.measures.calibration import calibration_error
 from counterfoil.evaluation.measures.labels import with_scored_judge
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import AllAnswers
-from counterfoil.label_checks import judged_checks
 from counterfoil.report import results
 from counterfoil.report.labels import spoken_labels
 from counterfoil.report.results import ResultRow, results_from, row

@@ -14,7 +14,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.embedding import Embedder, classifier_embedder, clip_embedder, embed
+from counterfoil.data import LabelledImages, labelled_source, labelled_split, thinned
+from counterfoil.data.folders import placed
+from counterfoil.data.labelled_images import deal_halves
+from counterfoil.data.labelled_sources import labelled_conditions
+from counterfoil.data.labels import ConditionLabels
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pins import SourcePin
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.feature_distances import (
     FEWEST_IMAGES,
@@ -30,20 +36,14 @@ from counterfoil.evaluation.subject import Subject
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.names import Pin, local_folder
+from counterfoil.prediction.embedding import Embedder, classifier_embedder, clip_embedder, embed
 from counterfoil.progress import renamed, report
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.results import ResultRow, row
-from counterfoil.sources import LabelledImages, labelled_source, labelled_split, thinned
-from counterfoil.sources.folders import placed
-from counterfoil.sources.labelled_images import deal_halves
-from counterfoil.sources.labelled_sources import labelled_conditions
-from counterfoil.sources.labels import ConditionLabels
-from counterfoil.sources.open_source import open_source
-from counterfoil.sources.pins import SourcePin
 from counterfoil.stats import Estimate
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import user_cache
 
 _FOLDER = "embeddings"
 

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from counterfoil.dataset.label_checks import without_validation
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
 from counterfoil.evaluation.scores import AllAnswers, AnsweredImages, NestedMeasure, aligned_units
 from counterfoil.evaluation.statistics import ClassUnits
-from counterfoil.label_checks import without_validation
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders

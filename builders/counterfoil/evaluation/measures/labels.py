@@ -8,8 +8,8 @@ from typing import Any
 
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.recipe.layering import without_folders
-from counterfoil.report.labels import LabelChecks, label_rows
-from counterfoil.report.results import ResultRow
+from counterfoil.report.labels import DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT, LabelChecks
+from counterfoil.report.results import ResultRow, row
 
 
 def with_scored_judge(
@@ -30,6 +30,29 @@ def with_scored_judge(
         if (sha256 == pinned if sha256 and pinned else without_folders(name) == checks.judge)
     )
     return replace(checks, also_scored=same)
+
+
+def label_rows(checks: LabelChecks) -> list[ResultRow]:
+    """The numbers as rows by group, the judge's by class too: `label_disagreement` and `label_error` against the judge,
+    and what people selected, `selected_as_class` and `selected_as_shift`."""
+    found = []
+    for shift in checks.shifts:
+        by_class = {"": shift.judge, **shift.classes} if shift.judge is not None else {}
+        for class_id, one in by_class.items():
+            if one is None:
+                continue
+            key = {"group": shift.shift, "class_id": class_id, "against": checks.judge or ""}
+            found.append(row(DISAGREEMENT, one.disagreement.estimate, n=one.images, **key))
+            if one.label_error is not None:
+                found.append(row(LABEL_ERROR, one.label_error.estimate, n=one.images, **key))
+        people = shift.people
+        if people is not None and people.class_selected is not None:
+            selected = people.class_selected.estimate
+            found.append(row(SELECTED_AS_CLASS, selected, group=shift.shift, n=people.class_images))
+        if people is not None and people.shift_selected is not None:
+            selected = people.shift_selected.estimate
+            found.append(row(SELECTED_AS_SHIFT, selected, group=shift.shift, n=people.shift_images))
+    return found
 
 
 def _checks(answered: AllAnswers) -> tuple[LabelChecks | None, list[ResultRow]]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages, first_of_classes, labelled_split, rows_of
+from counterfoil.data.pins import SourcePin, prepared_folders
 from counterfoil.errors import UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
@@ -27,9 +29,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import is_local
 from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
 from counterfoil.report.results import ResultRow, row
-from counterfoil.sources import LabelledImages, first_of_classes, labelled_split, rows_of
-from counterfoil.sources.pins import SourcePin, prepared_folders
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import user_cache
 
 # Wilson's interval of a class of this many is at most 27 points wide, and of ten classes 9.
 IMAGES_A_CLASS = 50

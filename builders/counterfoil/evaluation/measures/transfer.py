@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.evaluation.subject import Subject
-from counterfoil.keep.misclassified import PARENT, TOP1, TOP3
 from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
+from counterfoil.recipe.keep.misclassified import PARENT, TOP1, TOP3
 from counterfoil.report.results import ResultRow, row
 from counterfoil.report.transfer import (
     BESIDE,

@@ -33,8 +33,8 @@ from counterfoil.recipe.names import ELSEWHERE, did_you_mean, without_folders
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.prompts import RecipeClass, fill
 from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings
+from counterfoil.recipe.section import Section, refuse
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.section import Section, refuse
 from counterfoil.store.atomic import write_atomically
 
 LONGEST_CONTEXT = 200  # characters

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.csv_text import as_cell
+from counterfoil.documents import as_cell
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.classifier import (
     MOST_LINES,

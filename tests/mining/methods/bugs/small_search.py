@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.methods.bugs.describing import Described, FailureCluster
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
@@ -20,7 +21,6 @@ from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.sources import LabelledImages
 from counterfoil.store.layout import INDEX
 
 PLACES = ("in the snow", "on the road", "in the grass", "by a wall")

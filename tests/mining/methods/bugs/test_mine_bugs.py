@@ -29,6 +29,7 @@ from small_search import (
 )
 
 from counterfoil.building import build
+from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -42,7 +43,6 @@ from counterfoil.recipe import Recipe, bundled_recipes, load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
-from counterfoil.verification import verify
 from tiny_builds import TINY
 
 # (class id, index) → whether the target is wrong, by shift: the base is "base".

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from small_search import World, colour, place
 
+from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import (
     SHORTENED_TO,
@@ -46,7 +47,6 @@ from counterfoil.paired_stats import PairCount, pairs_of_half_width, tango_inter
 from counterfoil.progress import report
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.sources import LabelledImages
 
 NAMES = ("sandal", "coat")
 SNOW = Description((place("in the snow"),))

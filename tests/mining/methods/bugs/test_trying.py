@@ -14,6 +14,7 @@ import pytest
 from small_search import DRAWN, RECIPE, TARGET, described_images, files_of, findings_of, round_recipes, searched
 
 from counterfoil import mine_again, try_descriptions
+from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.findings import Finding, Findings, findings_json
@@ -26,7 +27,6 @@ from counterfoil.mining.mined_files import MineResult
 from counterfoil.models.clip import load_clip
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.store.reading import read_rows
 
 # Another generator: one that takes fewer steps.

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterfoil.captioning import caption_images, likelihoods_of
+from counterfoil.data import LabelledImages
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece, pieces_of
 from counterfoil.mining.methods.bugs.trials import base_prompt, spoken_base
 from counterfoil.models.captioners import Captioner, CaptionExample
+from counterfoil.prediction.captioning import caption_images, likelihoods_of
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.sources import LabelledImages
-from counterfoil.user_cache import user_cache
+from counterfoil.store.layout import user_cache
 
 MOST_PARTS = 6
 # Features of which parts are made, the principal ones: in more, noise hides what parts there are.

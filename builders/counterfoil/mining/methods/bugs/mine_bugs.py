@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages, rows_of
 from counterfoil.documents import read_document
-from counterfoil.embedding import Embedder, clip_embedder
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.keep.misclassified import TOP1
 from counterfoil.mining.audited import answers_of, class_map_of, features_of, opened_parts
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn, findings_json
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
@@ -51,13 +50,14 @@ from counterfoil.mining.rounds import DATASET, round_doubts
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.embedding import Embedder, clip_embedder
 from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.recipe import Recipe, layer_text
+from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.names import derived_name, did_you_mean, without_folders
 from counterfoil.recipe.schema_mine import BugsSettings, Mine, mined_facts
 from counterfoil.regular_files import named_path
 from counterfoil.report.findings import BESIDE
-from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.store.decoding import readable_image
 
 PURPOSE = "adversarial"

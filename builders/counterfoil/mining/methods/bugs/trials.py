@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import Purpose
 from counterfoil.mining.findings_layer import seed_for, shifts_layer
@@ -23,7 +24,6 @@ from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.sources import LabelledImages
 from counterfoil.stats import e_bh
 
 TRIED = "tries"

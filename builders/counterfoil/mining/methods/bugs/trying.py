@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts
@@ -58,7 +59,6 @@ from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import BugsSettings, validated
 from counterfoil.regular_files import named_path
-from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder
 from counterfoil.store.directory_lock import directory_lock
 

@@ -1,0 +1,392 @@
+"""`build --from`: a dataset made again from what it tells of itself, compared with what stands, or repaired in place.
+
+Recipe, lock, thresholds and tokens are each proved before anything is made from them. The input dataset takes no
+part: thresholds stand as numbers in the directory, and tokens as vectors.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from counterfoil.building.build_dataset import BuildResult, make_dataset
+from counterfoil.building.chosen_rows import rows_file
+from counterfoil.building.inputs import Inputs
+from counterfoil.building.judges import pin_judges
+from counterfoil.data.hub import locate_dataset
+from counterfoil.data.pool import wrong_pool
+from counterfoil.dataset import SoundDataset, read_dataset
+from counterfoil.dataset.label_checks import without_validation
+from counterfoil.dataset.reading import wrong_model
+from counterfoil.engines import EngineChoice, engine_and_device
+from counterfoil.errors import UserError
+from counterfoil.generate.pictures import decoded, psnr
+from counterfoil.recipe import Recipe, load_own_recipe
+from counterfoil.recipe.layering import without_folders
+from counterfoil.regular_files import named_path
+from counterfoil.store import Receipt, read_receipts
+from counterfoil.store.atomic import try_folder
+from counterfoil.store.decoding import UnreadableImage
+from counterfoil.store.documents import differences
+from counterfoil.store.layout import (
+    CARD,
+    CROISSANT,
+    EMBEDDINGS,
+    FIGURES,
+    LOCK,
+    MANIFEST,
+    RECEIPTS,
+    RECIPE,
+    ROWS,
+    THRESHOLDS,
+    TIMM_INFO,
+    TOKENS,
+    WHATS,
+    What,
+    parse_shard_path,
+)
+from counterfoil.store.lock import Lock, read_lock
+from counterfoil.store.manifest import file_faults, read_manifest
+from counterfoil.store.reading import read_shard
+from counterfoil.store.receipts import standing_shards
+from counterfoil.store.replacement import settle_directory
+from counterfoil.store.sealed_folder import SEALED_FOLDERS
+
+# What making a dataset again needs of a published one, and comparing with it.
+WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROWS, EMBEDDINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A dataset and what it is made again from: its recipe, with overrides, and its inputs."""
+
+    dataset: SoundDataset
+    recipe: Recipe
+    recipe_yaml: str
+    inputs: Inputs
+
+
+def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool = True) -> Original:
+    """The original in a directory, with `a.b=c` overrides that change no image and no row of it.
+
+    `own` is False for a published copy, in which nothing is settled. UserError where there is no dataset, or an
+    override would make another; RunFailure, with every damaged file, when one of those that cannot be made again is not
+    as the lock or the manifest says.
+    """
+    dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", "rows", own=own).sound()
+    recipe = _overridden(dataset, overrides)
+    portable = recipe.portable_yaml
+    table = dataset.plan.retrieved or dataset.plan.edited
+    rows = rows_file(recipe) if table is None else table.content
+    return Original(
+        dataset=dataset,
+        recipe=recipe,
+        recipe_yaml=dataset.recipe_yaml if portable == dataset.recipe.portable_yaml else portable,
+        inputs=Inputs(dataset.lock.inputs, dataset.thresholds, dataset.tokens, rows, dataset.embeddings),
+    )
+
+
+def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
+    """UserError when a model that lies in a folder is not here, or has other content than the lock pins.
+
+    Models of the Hub need no look: their pinned commits are what is loaded.
+    """
+    pins = lock.inputs["models"]
+    problems: list[str] = []
+    if recipe.generator.draws:
+        problems += wrong_model("generator.model", recipe.generator.model, pins["generator"])
+        if recipe.generator.adapter is not None:
+            own = pins.get("adapter") or {"revision": None, "sha256": None}
+            problems += wrong_model("generator.adapter", recipe.generator.adapter, own)
+    if recipe.generator.takes_rows:
+        problems += wrong_pool(recipe, lock.inputs.get("pool"))
+    if recipe.screen.model is not None and recipe.screen.weights is None:  # else the name is one of open_clip's own
+        problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
+    if not problems and recipe.judges and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {}):
+        place = "screen.keep" if recipe.screen.judge is None else "screen.judge"
+        problems.append(f"{place}: the judges are not those that {LOCK} pins")
+    if problems:
+        raise UserError(
+            problems,
+            "The same weights must lie there; another model makes another dataset: `counterfoil build RECIPE`.",
+        )
+
+
+def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
+    own = dataset.recipe
+    if not overrides:
+        return own
+    recipe = load_own_recipe(dataset.directory, overrides)
+    lines: list[str] = []
+    if own.plan_hash != recipe.plan_hash:
+        lines += differences(own.plan_document, recipe.plan_document) or ["plan: another hash"]
+    if own.screen_hash != recipe.screen_hash:
+        lines += differences(own.screen_document, recipe.screen_document) or ["screen: another hash"]
+    # These make no image here, but the recipe would no longer say where the thresholds and the tokens come from.
+    for section in ("source", TOKENS):
+        before, after = (getattr(each, section) for each in (own, recipe))
+        lines += differences(_portable(before), _portable(after), section)
+    before, after = ({s.name: s.embedding and s.embedding.model_dump() for s in r.all_shifts()} for r in (own, recipe))
+    lines += differences(before, after, "embedding")
+    if lines:
+        raise UserError(
+            ["--set would make another dataset than the one to be made again:", *(f"  {line}" for line in lines)],
+            "--set may say where a folder lies now, or change words of the card. For another dataset build its recipe:"
+            f" counterfoil build {dataset.directory} --set … --out NEW",
+        )
+    return recipe
+
+
+def _portable(section: Any) -> Any:
+    values = None if section is None else section.model_dump(mode="json")
+    for key in ("dataset", "path"):
+        if values and isinstance(values.get(key), str):
+            values[key] = without_folders(values[key])
+    return values
+
+
+# What a build writes beside shards; whatever else lies in a directory is not its business.
+_DESCRIBING = (CARD, CROISSANT)
+_WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS, ROWS)
+_WRITTEN_FOLDERS = (TOKENS, RECEIPTS, FIGURES)
+
+MOST_ROWS = 200  # whose pixels are compared, over all shards that differ
+MOST_LISTED = 20
+
+Shards = Mapping[tuple[str, int], Receipt]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionChange:
+    """A candidate that the screen decided otherwise; None where it was not rendered."""
+
+    key: str
+    there: str | None
+    here: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifferences:
+    """How rows of differing shards differ: `rows` with an image on both sides were compared, at most 200.
+
+    The others of these, neither of `same_bytes` nor of `same_pixels`, have `least_psnr` and `median_psnr` in decibels.
+    `decisions` counts candidates of these shards that were decided otherwise; `changed` lists the first of them.
+    """
+
+    rows: int
+    same_bytes: int
+    same_pixels: int
+    least_psnr: float | None
+    median_psnr: float | None
+    decisions: int
+    changed: tuple[DecisionChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the files of a dataset that was made again are to those that its original's manifest lists.
+
+    `shard_files` of data, candidates and rejected were compared, of which `differing` are others, missing or new;
+    `others` are further files of a build that differ; `left_out` those that could not be equal or that no build writes.
+    `stack` has a line for each field of the stack that differs, `unexplained` the files that differ without one.
+    `rows` is None where no row was compared: nothing differs, or the original's images are not at hand.
+    """
+
+    shard_files: int
+    differing: tuple[str, ...]
+    others: tuple[str, ...]
+    left_out: tuple[str, ...]
+    stack: tuple[str, ...]
+    unexplained: tuple[str, ...]
+    rows: RowDifferences | None
+
+    @property
+    def identical(self) -> bool:
+        """Whether every file that was compared is the same, byte for byte."""
+        return not self.differing and not self.others
+
+
+def compare(original: Original, there: Shards, out: Path, *, described: bool, images: bool) -> Comparison | None:
+    """The dataset in `out` against its original; None where the original has no manifest that tells what it was.
+
+    `there` are the original's receipts as they were before; `described` says that recipe and card may be compared,
+    which words of their own (`--set license=…`) forbid; `images` that the original's images are still at hand.
+    """
+    here = read_manifest(out)
+    lock = read_lock(out)
+    if not original.dataset.listed or here is None or lock is None:
+        return None
+    paths = sorted(original.dataset.listed.keys() | here.keys())
+    hashes = {path: [e and e.sha256 for e in (original.dataset.listed.get(path), here.get(path))] for path in paths}
+    other = {path for path, (before, after) in hashes.items() if before != after}
+    evaluated = any(path.startswith(f"{folder.name}/") for path in other for folder in SEALED_FOLDERS)
+    left_out = {path for path in paths if not _is_shard(path) and not _is_written(path)}
+    if evaluated or not described:
+        left_out |= {*_DESCRIBING} & set(paths)
+    if not described:
+        left_out |= {RECIPE} & set(paths)
+    differing = tuple(path for path in paths if path in other and _is_shard(path))
+    others = tuple(path for path in paths if path in other and not _is_shard(path) and path not in left_out)
+    after = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
+    stacks = [differences(original.dataset.lock.stack, lock.stack)]
+    by_shard = {
+        shard: differences(there[shard].stack if shard in there else original.dataset.lock.stack, receipt.stack)
+        for shard, receipt in after.items()
+    }
+    stack = tuple(dict.fromkeys(line for lines in [*stacks, *by_shard.values()] for line in lines))
+    alike = [path for path in differing if not by_shard.get(_shard_of(path))]
+    return Comparison(
+        shard_files=sum(map(_is_shard, paths)),
+        differing=differing,
+        others=others,
+        left_out=tuple(path for path in sorted(left_out) if path in original.dataset.listed),
+        stack=stack,
+        unexplained=(*alike, *(() if stack else others)),
+        rows=_compare_rows(original.dataset.directory, there, out, after, differing) if images and differing else None,
+    )
+
+
+def _is_shard(path: str) -> bool:
+    return path.partition("/")[0] in WHATS
+
+
+def _is_written(path: str) -> bool:
+    return path in _WRITTEN or path.partition("/")[0] in _WRITTEN_FOLDERS
+
+
+def _shard_of(path: str) -> tuple[str, int]:
+    file = parse_shard_path(path)
+    return (file.group, file.number) if file else ("", 0)
+
+
+def _compare_rows(
+    directory: Path, there: Shards, out: Path, here: Shards, differing: Sequence[str]
+) -> RowDifferences | None:
+    shards = [
+        shard
+        for shard in dict.fromkeys(map(_shard_of, differing))
+        if shard in here and shard in there and _at_hand(directory, shard, there[shard])
+    ]
+    if not shards:
+        return None
+    apart: list[float] = []
+    same_bytes = 0
+    changed: list[DecisionChange] = []
+    decisions = 0
+    each = max(1, MOST_ROWS // len(shards))
+    for shard in shards:
+        if len(apart) + same_bytes < MOST_ROWS:
+            before = dict(islice(_images(directory, there[shard]), each))
+            for key, image in _images(out, here[shard]):
+                if key in before:
+                    same_bytes += before[key] == image
+                    apart += [] if before[key] == image else [_apart(before[key], image)]
+        for change in _changed(directory, there[shard], out, here[shard]):
+            decisions += 1
+            changed += [change] if len(changed) < MOST_LISTED else []
+    finite = [decibels for decibels in apart if decibels != float("inf")]
+    return RowDifferences(
+        rows=same_bytes + len(apart),
+        same_bytes=same_bytes,
+        same_pixels=len(apart) - len(finite),
+        least_psnr=min(finite, default=None),
+        median_psnr=statistics.median(finite) if finite else None,
+        decisions=decisions,
+        changed=tuple(changed),
+    )
+
+
+def _apart(before: bytes, after: bytes) -> float:
+    """The PSNR of two encoded images in decibels; 0 where one is none, or has another size."""
+    try:
+        one, other = decoded(before), decoded(after)
+    except UnreadableImage:
+        return 0.0
+    return psnr(one, other) if one.shape == other.shape else 0.0
+
+
+def _at_hand(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
+    """Whether the original's own files of a shard are here and as they were written: others prove nothing."""
+    if any(_shard_of(file.path) != shard for file in receipt.files):
+        return False  # nor is another path opened because a receipt names it
+    return not any(file_faults(directory, receipt.files))
+
+
+def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
+    kinds: tuple[What, ...] = ("data", "rejected")
+    for what in kinds:
+        for row in read_shard(directory, receipt, ["key", "image"], what):
+            yield row["key"], (row["image"] or {}).get("bytes") or b""
+
+
+def _changed(directory: Path, there: Receipt, out: Path, here: Receipt) -> Iterator[DecisionChange]:
+    before, after = (
+        {row["key"]: row["reason"] for row in read_shard(place, receipt, ["key", "reason"], "candidates")}
+        for place, receipt in ((directory, there), (out, here))
+    )
+    for key in {**before, **after}:
+        if before.get(key) != after.get(key):
+            yield DecisionChange(key, before.get(key), after.get(key))
+
+
+@dataclass(frozen=True, slots=True)
+class Regeneration(BuildResult):
+    """What a build made, and how it is to the original; `comparison` is None where the original had no manifest.
+
+    `repaired` says that it was made in the original's own directory.
+    """
+
+    comparison: Comparison | None = None
+    repaired: bool = False
+
+
+def regenerate(
+    source: str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+    allow_mixed: bool = False,
+    engine: EngineChoice | None = None,
+) -> Regeneration:
+    """Make the dataset `source`, a directory or `user/name[@revision]`, again in the directory `out`; or go on there.
+
+    Its recipe, lock, thresholds and tokens are enough: the input dataset may be gone. `overrides` (`a.b=c`) may say
+    where a model's folder lies now; models are those that the lock pins, or it is refused. With `out` the directory of
+    `source` itself, it is repaired: only damaged or missing shards are made, then card and manifest. The other
+    arguments are those of `build`. Raises UserError for input that cannot be used, such as a source whose recipe was
+    edited; RunFailure for one whose recipe, lock, thresholds or tokens are damaged.
+    """
+    out = named_path(out)
+    try_folder(out)
+    located = locate_dataset(source, WANTED)
+    here = located.reference is None
+    in_place = here and out.resolve() == located.directory.resolve()
+    original = read_original(located.directory, overrides, own=here)
+    settle_directory(out)
+    made_by, here_on = engine_and_device(device, workers, engine)
+    refuse_other_models(original.recipe, original.dataset.lock)
+    before = {
+        (stands.receipt.group, stands.receipt.shard): stands.receipt
+        for stands in standing_shards(located.directory, ())
+        if stands.receipt is not None and stands.receipt.path == stands.path
+    }
+    described = original.recipe_yaml == original.dataset.recipe_yaml
+    result = make_dataset(
+        original.recipe,
+        original.inputs,
+        out,
+        device=here_on,
+        engine=made_by,
+        allow_mixed=allow_mixed,
+        recipe_yaml=original.recipe_yaml,
+        repair=original.dataset.listed if in_place else None,
+    )
+    comparison = compare(original, before, out, described=described, images=here and not in_place)
+    made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}
+    return Regeneration(**made, comparison=comparison, repaired=in_place)

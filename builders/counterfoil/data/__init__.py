@@ -1,0 +1,31 @@
+"""Input datasets, pinned and loaded by that pin, and labelled images of any origin.
+
+What is named here loads when it is first used: a recipe's classes are asked for without an array or an image.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from counterfoil.data.labelled_images import LabelledImages, first_of_classes, rows_of, thinned
+    from counterfoil.data.labelled_sources import Reference, labelled_source, labelled_split
+
+_HOMES = {
+    "LabelledImages": "counterfoil.data.labelled_images",
+    "Reference": "counterfoil.data.labelled_sources",
+    "first_of_classes": "counterfoil.data.labelled_images",
+    "labelled_source": "counterfoil.data.labelled_sources",
+    "labelled_split": "counterfoil.data.labelled_sources",
+    "rows_of": "counterfoil.data.labelled_images",
+    "thinned": "counterfoil.data.labelled_images",
+}
+
+__all__ = ["LabelledImages", "Reference", "first_of_classes", "labelled_source", "labelled_split", "rows_of", "thinned"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'counterfoil.data' has no attribute '{name}'")

@@ -1,0 +1,360 @@
+"""Folders as input datasets: what one holds, where one lies that a dataset pins, and folders of folders of images.
+
+What a folder holds is one SHA-256 over the names and contents of its files, the pin of a local input dataset. A hundred
+gigabytes are not read on every run: what a file's content was is remembered by its size, times and inode in a file of
+the user's cache, one a folder. What is remembered can be thrown away at any time, and is, unless it is whole.
+
+Class folders may be links: whoever made the folder collected them so, and their files are of the content. What was
+fetched, described or packed by others follows none: a stranger would say which files of this machine are read.
+
+A built dataset names no folder of the machine that it was built on. On that machine the one of this very content is
+found again by its pin, which the user's cache remembers, for what looks at the input dataset later: a reference,
+controls of a review, distances.
+
+A folder of folders of images is read by its names alone, as the very table that `datasets` makes of it, in a pass.
+`datasets` lists a folder once for each of fifty patterns, whenever it is loaded: minutes for 200,000 files. Whatever is
+not plainly such a folder (tables, archives, metadata, a card with settings) is left to `datasets`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.progress import report
+from counterfoil.recipe.names import ELSEWHERE, is_local
+from counterfoil.regular_files import open_regular, read_regular
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.inside import Listing, list_files
+from counterfoil.store.layout import INDEX, LOCK, PRIVATE, user_cache
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.schema_inputs import Source
+
+
+# ImageNet has 1.3 million images.
+MOST_FILES = 20_000_000
+# A file may change twice within one tick of its file system's clock, and then looks as it did: such a young one is
+# read again. The coarsest clock in use ticks every two seconds (FAT).
+_TICK = 2_000_000_000
+_FORM = b"counterfoil folder 1\n"
+_KEY, _DIGEST = 16, 32
+_MOST_REMEMBERED = MOST_FILES * (_KEY + _DIGEST) + 1024
+_MOST_SHOWN = 10
+_FILES_A_STAGE = 500
+# A file of fewer bytes is read whole: in pieces a small one takes twice as long.
+_AT_ONCE = 1 << 20
+# What the Hub's client leaves in a folder that it fetched, and what a dataset's description or tables are called.
+_FETCHED = ".cache/huggingface"
+_DESCRIBED = frozenset(
+    ("README.md", ".huggingface.yaml", "dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
+)
+_BUILT = frozenset(("manifest.json", "lock.json"))
+_PACKED = frozenset((".parquet", ".arrow", ".tar", ".zip", ".csv", ".jsonl"))
+
+
+@dataclass(frozen=True, slots=True)
+class FolderContent:
+    """`sha256` over relative names and contents; its listing, and of how many files the bytes were read now."""
+
+    sha256: str
+    listing: Listing
+    read: int
+
+    @property
+    def files(self) -> int:
+        return len(self.listing.files)
+
+
+def folder_listing(folder: Path) -> Listing:
+    """Every file of a folder, hidden ones too, those in class folders that are links among them.
+
+    RunFailure where it cannot be listed or has no end.
+    """
+    try:
+        listing = list_files(folder, hidden=True, most=MOST_FILES, links=True)
+    except OSError as error:
+        raise RunFailure(f"{folder} cannot be listed: {error.strerror or error}") from error
+    if listing.linked and _is_from_elsewhere(folder, listing.files):
+        listing.unfit |= dict.fromkeys(listing.linked, "is a link, expected a folder of the dataset itself")
+    return listing
+
+
+def shown_names(names: Sequence[str]) -> list[str]:
+    """Those that `datasets` reads of a listing: not hidden, in no folder that begins with `__`, no notes of its own."""
+    from datasets.data_files import FILES_TO_IGNORE
+
+    hidden = {folder for folder in {name.rpartition("/")[0] for name in names} if _is_hidden(folder)}
+    ignored = frozenset(FILES_TO_IGNORE)
+    parted = ((name, *name.rpartition("/")) for name in names)
+    return [n for n, folder, _, last in parted if last[0] != "." and folder not in hidden and last not in ignored]
+
+
+def _is_hidden(folder: str) -> bool:
+    return any(part.startswith((".", "__")) for part in PurePosixPath(folder).parts)
+
+
+def _is_from_elsewhere(folder: Path, names: Sequence[str]) -> bool:
+    """Whether a folder is more than somebody's own folders of images: fetched, built, described or packed."""
+    return (folder / _FETCHED).exists() or any(
+        name in _BUILT or name.rpartition("/")[2] in _DESCRIBED or PurePosixPath(name).suffix.lower() in _PACKED
+        for name in names
+    )
+
+
+def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> FolderContent:
+    """As `folder_content`, at once."""
+    listing = folder_listing(folder)
+    if listing.unfit:
+        shown = [f"{folder / path} {what}" for path, what in sorted(listing.unfit.items())]
+        more = [f"… and {len(shown) - _MOST_SHOWN} more"] if len(shown) > _MOST_SHOWN else []
+        raise UserError(
+            [*shown[:_MOST_SHOWN], *more],
+            "An input dataset is pinned by the files of its folder: put the files themselves in their place.",
+        )
+    remembered = _remembered(folder)
+    digest, lasting, read = hashlib.sha256(), {}, 0
+    own = (INDEX,) if LOCK in listing.files else ()
+    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in own]
+    top, total = os.fspath(folder), len(names)
+    for number, name in enumerate(names):
+        if number % _FILES_A_STAGE == 0:
+            report("reading files", number, total)
+        path, encoded = f"{top}{os.sep}{name}", os.fsencode(name)
+        try:
+            before = _look(path, encoded)
+            content = remembered.get(before.key) if before.changed < clock() - _TICK else None
+            if content is not None:
+                lasting[before.key] = content
+            else:
+                with open_regular(Path(path)) as file:
+                    whole = before.size <= _AT_ONCE
+                    digested = hashlib.sha256(file.read()) if whole else hashlib.file_digest(file, "sha256")
+                    content = digested.digest()
+                read += 1
+                if before == _look(path, encoded) and before.changed < clock() - _TICK:
+                    lasting[before.key] = content
+        except OSError as error:
+            raise RunFailure(f"{path} cannot be read: {error.strerror or error}") from error
+        digest.update(encoded + b"\0" + content)
+    if lasting != remembered:
+        _remember(folder, lasting)
+    report("reading files", total, total)
+    return FolderContent(digest.hexdigest(), listing, read)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a file looks like from outside: a key over its name, size, times and inode, its size, its last change."""
+
+    key: bytes
+    size: int
+    changed: int
+
+
+def _look(path: str, encoded: bytes) -> _Look:
+    seen = os.stat(path)  # noqa: PTH116 (of hundreds of thousands: a Path each takes longer than asking)
+    # The change time too: copying tools set the other one to the original's.
+    outside = f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {seen.st_ino} ".encode()
+    return _Look(
+        hashlib.sha256(outside + encoded).digest()[:_KEY], seen.st_size, max(seen.st_mtime_ns, seen.st_ctime_ns)
+    )
+
+
+def _memory_place(folder: Path) -> Path:
+    return user_cache() / "folders" / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+
+
+def _remembered(folder: Path) -> dict[bytes, bytes]:
+    """Key → content; nothing where the file is not there, damaged, or anything else than what is written."""
+    try:
+        stored = read_regular(_memory_place(folder), _MOST_REMEMBERED)
+    except (OSError, RuntimeError):
+        return {}
+    seal, body = stored[:_DIGEST], stored[_DIGEST:]
+    entry = _KEY + _DIGEST
+    if hashlib.sha256(body).digest() != seal or not body.startswith(_FORM) or (len(body) - len(_FORM)) % entry:
+        return {}
+    starts = range(len(_FORM), len(body), entry)
+    return {body[start : start + _KEY]: body[start + _KEY : start + entry] for start in starts}
+
+
+def _remember(folder: Path, contents: dict[bytes, bytes]) -> None:
+    body = _FORM + b"".join(key + contents[key] for key in sorted(contents))
+    with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # a cache that cannot be written is no cache
+        write_atomically(_memory_place(folder), hashlib.sha256(body).digest() + body)
+
+
+_MOST_KNOWN_BYTES = 1 << 16
+_HEX_DIGITS = frozenset("0123456789abcdef")
+
+
+def remember_folder(folder: Path, content: str) -> None:
+    """Remember that a folder has this content (64 hex digits), as `folder_content` found."""
+    with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # a cache that cannot be written is no cache
+        place, written = _known_place(content), json.dumps({"folder": str(folder.resolve())}).encode()
+        if not place.is_file() or read_regular(place, _MOST_KNOWN_BYTES) != written:
+            write_atomically(place, written)
+
+
+def placed(source: Source, recorded: Any) -> Source:
+    """A dataset's source with the folder of this machine that has the recorded content, where one is known.
+
+    `recorded` is the document of its pin. Any other source is given back as it is.
+    """
+    content = recorded.get("content") if isinstance(recorded, Mapping) else None
+    if not (is_local(source.dataset) and source.dataset.startswith(ELSEWHERE)) or not _is_content(content):
+        return source
+    folder = _known_folder(content)
+    return source if folder is None else source.model_copy(update={"dataset": str(folder)})
+
+
+def _known_folder(content: str) -> Path | None:
+    """The folder that had this content when it was last looked at, and has it still."""
+    try:
+        folder = Path(json.loads(read_regular(_known_place(content), _MOST_KNOWN_BYTES))["folder"])
+        same = folder.is_absolute() and folder.is_dir() and folder_content(folder).sha256 == content
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, CounterfoilError):
+        return None
+    return folder if same else None
+
+
+def _is_content(content: Any) -> TypeGuard[str]:
+    return isinstance(content, str) and len(content) == 64 and _HEX_DIGITS.issuperset(content)
+
+
+def _known_place(content: str) -> Path:
+    return user_cache() / "folders-by-content" / f"{content}.json"
+
+
+# A card, or what else describes a dataset in a folder's root: `datasets` follows it.
+_ROOT_DESCRIBED = frozenset(("README.md", ".huggingface.yaml", "dataset_infos.json"))
+# The separators that `datasets` lets a word such as "train" have beside it.
+_BESIDE = "[-._ 0-9]"
+_DATA_SHARD = re.compile(r"data/[^/]*-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
+# Of formats that it looks for before anything else.
+_OTHER_FORMATS = re.compile(r"(?:^|/)(?:[^/]*\.eval|task\.toml|instruction\.md)$")
+# What magic a folder's own path would have among patterns.
+_MAGIC = re.compile(r"[*?\[\]{}!]|::|://")
+
+
+def image_folder(folder: Path, listed: Sequence[str]) -> dict[str, Any] | None:
+    """A table a split, with columns `image` and, where folders tell classes, `label`; None for any other folder.
+
+    listed: every file of the folder by its path in it, sorted, hidden ones too.
+    """
+    if _MAGIC.search(str(folder)) or not _ROOT_DESCRIBED.isdisjoint(listed):
+        return None
+    names = shown_names(listed)
+    if any(map(_DATA_SHARD.fullmatch, names)) or any(map(_OTHER_FORMATS.search, names)):
+        return None
+    splits = {split: _images(folder, found) for split, found in _by_split(names).items()}
+    return _tables(folder, {split: found for split, found in splits.items() if found}, len(splits))
+
+
+def _by_split(names: Sequence[str]) -> dict[str, list[str]]:
+    """Names by split, in the order (and as often) as the patterns of `datasets` find them."""
+    from datasets.data_files import SPLIT_KEYWORDS
+
+    parents = [name.rpartition("/")[0] for name in names]
+    folders = set(parents)
+    found: dict[str, list[str]] = {}
+    for split, keywords in SPLIT_KEYWORDS.items():
+        for pattern in (each for keyword in keywords for each in _in_folder_names(keyword)):
+            matched = {parent for parent in folders if pattern.search(parent)}
+            if matched:
+                here = [name for name, parent in zip(names, parents, strict=True) if parent in matched]
+                found.setdefault(str(split), []).extend(here)
+    words = "|".join(word for keywords in SPLIT_KEYWORDS.values() for word in keywords)
+    in_file_name = re.compile(rf"(?:^|/)(?:[^/]*{_BESIDE})?(?:{words}){_BESIDE}[^/]*$")
+    if not found and any(map(in_file_name.search, names)):
+        for split, keywords in SPLIT_KEYWORDS.items():
+            for pattern in (each for keyword in keywords for each in _in_file_names(keyword)):
+                here = [name for name in names if pattern.search(name)]
+                if here:
+                    found.setdefault(str(split), []).extend(here)
+    return found or {"train": list(names)}
+
+
+def _in_folder_names(word: str) -> Iterator[re.Pattern[str]]:
+    for before in ("", f"[^/]*{_BESIDE}"):
+        for after in ("", f"{_BESIDE}[^/]*"):
+            yield re.compile(f"(?:^|/){before}{word}{after}(?:/|$)")
+
+
+def _in_file_names(word: str) -> Iterator[re.Pattern[str]]:
+    for before in ("", f"[^/]*{_BESIDE}"):
+        yield re.compile(f"(?:^|/){before}{word}{_BESIDE}[^/]*$")
+
+
+def _images(folder: Path, names: Sequence[str]) -> list[str] | None:
+    """The images among the files of a split; None where `datasets` would take it for anything else, or more in it."""
+    from datasets.packaged_modules import _ALL_EXTENSIONS, imagefolder
+
+    known_endings, images = frozenset(_ALL_EXTENSIONS), frozenset(imagefolder.ImageFolder.EXTENSIONS)
+    suffixes = {name: name.rpartition("/")[2].split(".")[1:] for name in names}
+    known = [name for name in names if any(f".{suffix}" in known_endings for suffix in suffixes[name])]
+    found = [name for name in known if _last(name) in images]
+    others = [name for name in known if _last(name) not in images]
+    # Whatever has an image's ending somewhere in its path, or is an archive or metadata, is more than a stray file.
+    ending = re.compile("|".join(map(re.escape, (*images, ".zip", "metadata."))), re.IGNORECASE)
+    if not found or (others and (ending.search(str(folder)) or any(map(ending.search, others)))):
+        return None
+    # The most frequent ending decides what the files are; a draw is decided by rules of their own.
+    counts = Counter(f".{suffix.lower()}" for name in known for suffix in suffixes[name])
+    counts = {ending: count for ending, count in counts.items() if ending in known_endings}
+    most = max(counts.values())
+    leading = {ending for ending, count in counts.items() if count == most}
+    return found if leading <= images else None
+
+
+def _last(name: str) -> str:
+    return os.path.splitext(name)[1].lower()  # noqa: PTH122 (as `datasets` does it, on hundreds of thousands)
+
+
+def _class_of(folder: Path, name: str) -> str:
+    return name.split("/")[-2] if "/" in name else folder.name
+
+
+def _tables(folder: Path, splits: dict[str, list[str]], expected: int) -> dict[str, Any] | None:
+    import datasets
+    import pyarrow
+    from datasets.table import InMemoryTable
+
+    if len(splits) < expected:
+        return None
+    labels, depths, told = set(), set(), []
+    for names in splits.values():  # classes are told where all images lie as deep, split after split
+        labels.update(_class_of(folder, name) for name in names)
+        depths.update(name.count("/") for name in names)
+        told.append(len(labels) > 1 and len(depths) == 1)
+    if len(set(told)) > 1:
+        return None
+    features = datasets.Features({"image": datasets.Image()})
+    if told[0]:
+        features["label"] = datasets.ClassLabel(names=sorted(labels))
+    number = {label: place for place, label in enumerate(sorted(labels))}
+    tables = {}
+    for split, names in splits.items():
+        paths = pyarrow.array([f"{folder}/{name}" for name in names], pyarrow.string())
+        nothing = pyarrow.nulls(len(names), pyarrow.binary())
+        columns = {"image": pyarrow.StructArray.from_arrays([nothing, paths], names=["bytes", "path"])}
+        if told[0]:
+            columns["label"] = pyarrow.array([number[_class_of(folder, name)] for name in names], pyarrow.int64())
+        tables[split] = datasets.Dataset(
+            InMemoryTable(pyarrow.table(columns)),
+            info=datasets.DatasetInfo(features=features),
+            split=datasets.NamedSplit(split),
+            fingerprint="counterfoil",  # taken from the content otherwise; nothing here is kept by it
+        )
+    return tables

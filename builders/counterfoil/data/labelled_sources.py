@@ -1,0 +1,305 @@
+"""Labelled images of an input dataset: a split of a recipe's source, or any folder or Hub dataset that is named.
+
+    labelled_source("./photos:validation", recipe.classes)
+    labelled_source("user/photos@v2:test", recipe.classes, group_column="weather")
+    labelled_source("lab:wardrobe:audit", recipe.classes, unit_column="garment")
+
+Nothing is decoded or encoded on the way: images come as the dataset stores them, for whoever decodes to judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data.labelled_images import LabelledImages, Reading
+from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
+from counterfoil.data.open_source import OpenSource, open_source
+from counterfoil.data.pins import InputDataset, SourcePin
+from counterfoil.data.tables import Rows
+from counterfoil.errors import UserError
+from counterfoil.models.names import LAB
+from counterfoil.recipe import RecipeClass, sha256_json
+from counterfoil.recipe.names import refuse_disagreements
+from counterfoil.recipe.schema_inputs import Conditions
+from counterfoil.regular_files import named_path
+
+_SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
+_ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
+# The one group of images that have no groups.
+EVERYTHING = "all"
+_NOT_TOLD = "not told"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A dataset that a person names, `DATASET[@REVISION][:SPLIT]`, with its columns (an `InputDataset`)."""
+
+    dataset: str
+    split: str | None = None
+    revision: str | None = None
+    config: str | None = None
+    image_column: str = "image"
+    label_column: str = "label"
+    unit_column: str | None = None
+    conditions: Conditions | None = None
+
+    @classmethod
+    def parse(cls, text: str | Path) -> Reference:
+        """A folder that there is, `lab:NAME` or a name of the Hub. UserError for any other text."""
+        written = str(text)
+        match = _SPLIT.fullmatch(written.removeprefix(LAB))
+        if written.startswith(LAB):
+            return cls(LAB + match["dataset"], match["split"]) if match else cls(written)
+        for name, split in [(written, None), *([(match["dataset"], match["split"])] if match else [])]:
+            if named_path(name).is_dir():
+                return cls(str(named_path(name).resolve()), split)
+        name, split = (match["dataset"], match["split"]) if match else (written, None)
+        on_hub = _ON_HUB.fullmatch(name)
+        if on_hub is None:
+            raise UserError(
+                f"there is no folder {name[:200]}, and no dataset of the Hub can have this name",
+                "Name a folder, or user/name; behind a colon its split: ./photos:validation.",
+            )
+        return cls(on_hub["dataset"], split, on_hub["revision"])
+
+
+def labelled_split(
+    source: InputDataset,
+    split: str,
+    classes: Sequence[RecipeClass],
+    pin: SourcePin | None = None,
+    *,
+    units: bool = True,
+) -> LabelledImages:
+    """A split of a recipe's input dataset, by its source labels; pinned now unless a pin is given.
+
+    Rows of other labels are left out. `units` says whether the units that the recipe names are wanted. Raises as
+    `OpenSource`, and UserError where no row is of a class.
+    """
+    rows = open_source(source, pin=pin).rows(split)
+    return _labelled([_part(rows, source, "", classes, numbers=True, units=units)], (EVERYTHING,))
+
+
+def labelled_conditions(
+    source: InputDataset, split: str, pin: SourcePin | None = None, *, units: bool = True
+) -> tuple[LabelledImages, ConditionLabels]:
+    """A split of an input dataset of conditions: every row, and which conditions each has.
+
+    The images' labels number the sets of conditions that occur, and their class names tell these sets: halves that are
+    dealt by them have the conditions evenly. Raises as `OpenSource` and `conditions_of`; ValueError for an input
+    dataset without conditions.
+    """
+    if source.conditions is None:
+        raise ValueError(f"{source.dataset} has no conditions")
+    rows = open_source(source, pin=pin).rows(split)
+    found = conditions_of(rows, source.label_column, source.conditions)
+    labels, names = found.sets()
+    content = sha256_json([rows.content(labels), found.names, hashlib.sha256(found.present.tobytes()).hexdigest()])
+    part = _chosen(rows, labels, content, names, source.unit_column if units else None)
+    return _labelled([part], (EVERYTHING,)), found
+
+
+def every_row(reference: Reference, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
+    """All images of a dataset that need have no labels, such as a pool, and its columns; row r is image r.
+
+    Pinned now unless a pin is given. Their label is 0 throughout, of the one class `not told`. UserError for what is
+    not there, with what there is; RunFailure without network.
+    """
+    rows = _rows_of(open_source(reference, pin=pin), reference.split, labelled=False)
+    zeros = np.zeros(rows.count, dtype=np.int64)
+    part = _chosen(rows, zeros, rows.content(zeros), (_NOT_TOLD,), reference.unit_column)
+    return _labelled([part], (EVERYTHING,)), rows
+
+
+def labelled_source(
+    reference: str | Path | Reference,
+    classes: Sequence[RecipeClass] | None = None,
+    *,
+    config: str | None = None,
+    configs_are_groups: bool = False,
+    group_column: str | None = None,
+    image_column: str = "image",
+    label_column: str = "label",
+    unit_column: str | None = None,
+    labels_are_numbers: bool = False,
+) -> LabelledImages:
+    """Any dataset of images and labels. A split need be named only where there are several.
+
+    Labels that have names are matched with the ids and names of `classes`, others with their source labels, as all are
+    where `labels_are_numbers`; rows of other labels are left out and counted. Without `classes` they are the dataset's
+    own. `group_column` names the groups, or each config is one; else there is one group, `all`.
+
+    UserError for what is not there, with what there is, and for labels that fit no class; RunFailure without network.
+    """
+    if configs_are_groups and (config is not None or group_column is not None):
+        raise UserError("groups are the configs, or a column's values in one config, and not both", "Name one of them.")
+    origin = reference if isinstance(reference, Reference) else Reference.parse(reference)
+    if not isinstance(reference, Reference):
+        origin = replace(origin, config=config, image_column=image_column, label_column=label_column)
+        origin = replace(origin, unit_column=unit_column)
+    opened = open_source(origin)
+    if not configs_are_groups:
+        part = _part(_rows_of(opened, origin.split), origin, "", classes, numbers=labels_are_numbers)
+        return _grouped(part, group_column)
+    names = opened.configs
+    if len(names) < 2:
+        raise UserError(
+            f"source: '{origin.dataset}' has one config, so configs tell no groups", "Name a column that does."
+        )
+    parts = []
+    for group, name in enumerate(names):
+        own = replace(origin, config=name)
+        rows = _rows_of(open_source(own, pin=opened.pin), own.split)
+        parts.append(_part(rows, own, f"{name}_", classes, numbers=labels_are_numbers, group=group))
+    return _labelled(parts, names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Chosen rows of one split, with what they are: all [n] but `rows` and `paths`, which is of every row."""
+
+    rows: Rows
+    keys: tuple[str, ...]
+    chosen: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    units: tuple[str, ...] | None
+    content: str
+    class_names: tuple[str, ...] | None
+    left_out: Counter[str]
+    paths: tuple[str, ...] | None
+
+
+def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) -> Rows:
+    """The rows of a split, or of the only one."""
+    splits = opened.splits if split is None else (split,)
+    if len(splits) > 1:
+        raise UserError(
+            f"source: '{opened.source.dataset}' has several splits: {', '.join(splits)}",
+            f"Name one behind a colon, as in {opened.source.dataset}:{splits[-1]}.",
+        )
+    return opened.rows(splits[0] if splits else EVERYTHING, labelled=labelled)
+
+
+def _part(
+    rows: Rows,
+    origin: InputDataset,
+    prefix: str,
+    classes: Sequence[RecipeClass] | None,
+    *,
+    numbers: bool,
+    group: int = 0,
+    units: bool = True,
+) -> _Part:
+    if origin.conditions is not None:
+        raise UserError(
+            f"source.conditions: the rows of {rows.place} have several labels, and one a row is needed here",
+            "Give object thresholds as values instead of percentiles; evaluate on a dataset that is built.",
+        )
+    found = labels_of(rows, origin.label_column)
+    named = [label for label in found.known if isinstance(label, str)]
+    if numbers and classes is not None and named:
+        refuse_disagreements(classes, named, rows.place)
+    places = found.places(classes, rows.place, numbers=numbers)
+    names = None if classes is not None else tuple(map(str, found.known))
+    part = _chosen(rows, places, rows.content(places), names, origin.unit_column if units else None, prefix, group)
+    left_out = Counter(found.shown(row) for row in np.flatnonzero(places < 0).tolist())
+    return replace(part, left_out=left_out)
+
+
+def _chosen(
+    rows: Rows,
+    labels: NDArray[np.int64],
+    content: str,
+    class_names: tuple[str, ...] | None,
+    unit_column: str | None,
+    prefix: str = "",
+    group: int = 0,
+) -> _Part:
+    """The rows that have a label: `labels` [n] is -1 for the others."""
+    chosen = np.flatnonzero(labels >= 0)
+    units = None
+    if unit_column is not None:
+        rows.need(unit_column=unit_column)
+        shared = rows.texts(unit_column, "unit_column")
+        units = tuple(shared[row] for row in chosen.tolist())
+    return _Part(
+        rows=rows,
+        keys=tuple(f"{prefix}{row_key(rows.split, row)}" for row in chosen.tolist()),
+        chosen=chosen,
+        labels=labels[chosen],
+        groups=np.full(len(chosen), group, dtype=np.int64),
+        units=units,
+        content=content,
+        class_names=class_names,
+        left_out=Counter(),
+        paths=rows.paths(),
+    )
+
+
+def row_key(split: str, row: int) -> str:
+    """What a row of a split is called among labelled images."""
+    return f"{split}_{row:08d}"
+
+
+def _grouped(part: _Part, column: str | None) -> LabelledImages:
+    if column is None:
+        return _labelled([part], (EVERYTHING,))
+    part.rows.need(group_column=column)
+    values = part.rows.texts(column, "group_column")
+    names = tuple(sorted({values[row] for row in part.chosen.tolist()}))
+    position = {name: place for place, name in enumerate(names)}
+    groups = np.asarray([position[values[row]] for row in part.chosen.tolist()], dtype=np.int64)
+    return _labelled([replace(part, groups=groups)], names)
+
+
+def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledImages:
+    first = parts[0]
+    if sum(len(part.keys) for part in parts) == 0:
+        raise UserError(f"source: {first.rows.place} has no row of these classes", "Name another split.")
+    if any(part.class_names != first.class_names for part in parts):
+        raise UserError(f"source: the configs of '{first.rows.dataset}' have other labels", "Name one config.")
+    known = [[part.paths[row] for row in part.chosen.tolist()] for part in parts if part.paths is not None]
+    chosen = hashlib.sha256()
+    for part in parts:
+        chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
+    return LabelledImages(
+        name=f"{first.rows.dataset}/{first.rows.split}",
+        content=sha256_json({"splits": [part.content for part in parts], "rows": chosen.hexdigest()}),
+        keys=tuple(key for part in parts for key in part.keys),
+        labels=np.concatenate([part.labels for part in parts]),
+        groups=np.concatenate([part.groups for part in parts]),
+        group_names=group_names,
+        read=_reading(parts),
+        units=None if first.units is None else tuple(unit for part in parts for unit in part.units or ()),
+        class_names=first.class_names,
+        photographs=True,
+        left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
+        paths=tuple(path for one in known for path in one) if len(known) == len(parts) else None,
+        other_paths=tuple(path for part in parts for path in _other_paths(part)),
+    )
+
+
+def _other_paths(part: _Part) -> list[str]:
+    if part.paths is None or len(part.chosen) == len(part.paths):
+        return []
+    left = np.setdiff1d(np.arange(len(part.paths)), part.chosen)
+    return [part.paths[row] for row in left.tolist()]
+
+
+def _reading(parts: Sequence[_Part]) -> Reading:
+    def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        for part in parts:
+            wanted = [place for place, key in enumerate(part.keys) if keys is None or key in keys]
+            rows = part.chosen[wanted].tolist()
+            yield from zip((part.keys[place] for place in wanted), part.rows.images(rows), strict=True)
+
+    return read

@@ -1,0 +1,383 @@
+"""The one way in: an input dataset, opened by the name that a recipe or a person gives it, as it is pinned.
+
+    opened = open_source(recipe.source)
+    opened.pin, opened.splits, opened.names(["train"])
+    opened.rows("train"), opened.split("train").image(0)
+
+The lab's (`lab:wardrobe`, and `lab:planted/KIND-SEED`, rendered as they are read), a folder's, or the Hub's. The pin is
+taken first, and what is loaded is what it says; nothing is loaded, and no library that takes long to import, before it
+is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.data.pins import InputDataset, SourcePin, prepared_folders, take_pin
+from counterfoil.data.tables import (
+    Outline,
+    Rows,
+    declared_names,
+    table_configs,
+    table_outline,
+    table_rows,
+    table_rows_by_split,
+    table_splits,
+)
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.models.names import COMMIT, LAB
+from counterfoil.recipe import sha256_json
+from counterfoil.recipe.names import MOST_LABELS, did_you_mean, is_local
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+    from counterfoil.data.labels import ConditionLabels
+
+# What `datasets` makes a table of while a person waits for a recipe to be checked.
+_MOST_BYTES, _MOST_FILES = 1 << 30, 100_000
+_PLANTED = "planted/"
+
+
+def open_source(
+    source: InputDataset, recorded: Any = None, *, pin: SourcePin | None = None, as_recorded: bool = False
+) -> OpenSource:
+    """The dataset under `pin`; without one it is pinned now, and where nobody can tell any more as `recorded` was.
+
+    recorded: the document of an earlier pin, of any form. as_recorded: whether that dataset is what is wanted: a commit
+    of the Hub is there wherever its branch has gone since. UserError for a dataset that the lab does not have.
+    """
+    if source.dataset.startswith(LAB):
+        world = lab_dataset(source.dataset)
+        return _OfTheLab(source, pin or SourcePin(source.dataset, world.version, "mit"), world)
+    known = SourcePin.of(recorded)
+    there = known and known.dataset == source.dataset and known.revision and COMMIT.fullmatch(known.revision)
+    if pin is None and as_recorded and there:
+        pin = known
+    return OpenSource(source, pin or take_pin(source, known))
+
+
+class OpenSource:
+    """An input dataset as it is pinned.
+
+    Everything raises UserError for a dataset, split or column that is not there, and RunFailure without network, or
+    where a folder is no longer what was pinned.
+    """
+
+    def __init__(self, source: InputDataset, pin: SourcePin) -> None:
+        self.source = source
+        self.pin = pin
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits; none for a table that was saved without."""
+        return table_splits(self.source, self.pin)
+
+    @property
+    def configs(self) -> tuple[str, ...]:
+        """The names of the configs; none for a dataset without."""
+        return table_configs(self.source, self.pin)
+
+    def outline(self, most_bytes: int) -> Outline:
+        """Splits and columns, whatever these are called. See `table_outline`; the lab's are as they are."""
+        return table_outline(self.source, self.pin, most_bytes)
+
+    def rows(self, split: str, *, labelled: bool = True) -> Rows:
+        """The rows of a split, with its images, and its labels where it must be `labelled`."""
+        by_columns = self.source.conditions is not None and bool(self.source.conditions.columns)
+        return table_rows(self.source, split, self.pin, labelled=labelled and not by_columns)
+
+    def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
+        """The rows of those of the splits that there are, else of the first, loaded at once."""
+        return table_rows_by_split(self.source, splits, self.pin)
+
+    def split(self, name: str) -> SourceSplit:
+        """A split with its labels as numbers, and its images."""
+        from counterfoil.data.labels import conditions_of, label_numbers
+
+        source, rows = self.source, self.rows(name)
+        found = None if source.conditions is None else conditions_of(rows, source.label_column, source.conditions)
+        labels = label_numbers(rows, source.label_column) if found is None else found.sets()[0]
+        return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, source.unit_column, found)
+
+    def names(self, splits: Sequence[str], *, fetch: bool = True) -> tuple[str, ...]:
+        """The names by label; read where the dataset does not declare them, of the `splits` that it has.
+
+        `fetch` says whether a dataset of the Hub may be fetched for it, of any size. UserError where it may not, for
+        labels without names, and where the same label has another name in another split.
+        """
+        source = self.source
+        names = declared_names(source, self.pin)
+        if names is None:
+            if not fetch and not is_local(source.dataset) and not self._is_here():
+                raise UserError(
+                    f"'{source.dataset}' is not on this machine and declares no names of its labels: all of it would be"
+                    " fetched to read them",
+                    "`counterfoil build` fetches it.",
+                )
+            read = [(name, self._names_of(rows)) for name, rows in self.rows_by_split(splits).items()]
+            names = read[0][1]
+            for other in read[1:]:
+                self._refuse_other_names(read[0], other)
+        if len(names) > MOST_LABELS:
+            raise UserError(
+                f"source: '{source.dataset}' has {len(names):,} labels in the column '{source.label_column}', expected"
+                f" at most {MOST_LABELS:,}",
+                "Is it the column of the labels? Set source.label_column, or write the classes out with source_label.",
+            )
+        return names
+
+    def _is_here(self) -> bool:
+        """Whether a dataset of the Hub is on this machine as it is pinned."""
+        return any(folder.name == self.pin.revision for folder in prepared_folders(self.source))
+
+    def _names_of(self, rows: Rows) -> tuple[str, ...]:
+        from counterfoil.data.labels import labels_of
+
+        known = labels_of(rows, self.source.label_column).known
+        names = tuple(label for label in known if isinstance(label, str))
+        if len(names) < len(known) or not names:
+            raise UserError(
+                f"source: the labels of '{self.source.dataset}' (column '{self.source.label_column}') are numbers, and"
+                " have no names",
+                "Write each class out: {name: mug, source_label: 0}.",
+            )
+        return names
+
+    def _refuse_other_names(self, first: tuple[str, tuple[str, ...]], other: tuple[str, tuple[str, ...]]) -> None:
+        """Labels that are texts are numbered by the ones that occur, which a split without one of them shifts."""
+        for label, (one, two) in enumerate(zip_longest(first[1], other[1])):
+            if one != two:
+                places = ((one, first[0]), (two, other[0]))
+                shown = [f"'{name}' in {split}" if name else f"none in {split}" for name, split in places]
+                raise UserError(
+                    f"source: label {label} of '{self.source.dataset}' is {' and '.join(shown)}: its number means no"
+                    " one class",
+                    f"Give each split the same labels, or declare those of '{self.source.label_column}' (a"
+                    " `ClassLabel`).",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSplit:
+    """One split: `labels` int64 [n] are the input dataset's own; `image(row)` decodes one image as RGB.
+
+    rows: all that the dataset holds. unit_column: as the recipe names it; only who asks for units needs it. conditions:
+    what rows have, where they may have several; `labels` then number the sets of conditions that occur.
+    """
+
+    name: str
+    labels: np.ndarray
+    image: Callable[[int], Image.Image]
+    rows: Rows
+    unit_column: str | None = None
+    conditions: ConditionLabels | None = None
+
+    def rows_of(self, source_label: int) -> np.ndarray:
+        """Rows of one class, in order."""
+        own = self.labels == source_label if self.conditions is None else self.conditions.of_label(source_label)
+        return own.nonzero()[0]
+
+    def units(self) -> tuple[str, ...] | None:
+        """What rows share, one text a row; None where the recipe names no column. UserError for a missing column."""
+        if self.unit_column is None:
+            return None
+        self.rows.need(unit_column=self.unit_column)
+        return self.rows.texts(self.unit_column, "unit_column")
+
+    def content(self) -> str:
+        """sha256 of labels and images in their order, by the pin where it tells; else every image is read."""
+        return self.rows.content(self.labels)
+
+
+def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...] | None:
+    """The names by label where they are here and soon read; None where they are not, or there are none.
+
+    The Hub is not asked. What is wrong with a dataset is told where it is loaded.
+    """
+    if source.conditions is not None:
+        return None
+    with contextlib.suppress(CounterfoilError, OSError):
+        if source.dataset.startswith(LAB):
+            return lab_names(source.dataset)
+        if is_local(source.dataset):
+            small = Path(source.dataset).is_dir() and _is_small(Path(source.dataset))
+            return open_source(source).names(splits) if small else None
+        if _has_read_tables():
+            return declared_names(source, None)
+    return None
+
+
+def _is_small(folder: Path) -> bool:
+    """Whether all of it is soon read; of a large one no more is looked at than tells so."""
+    size = 0
+    for files, file in enumerate(folder.rglob("*"), start=1):
+        size += file.stat().st_size if file.is_file() else 0
+        if files > _MOST_FILES or size > _MOST_BYTES:
+            return False
+    return True
+
+
+def _has_read_tables() -> bool:
+    """Whether `datasets`, which takes seconds to import, has anything on this machine."""
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets").expanduser().is_dir()
+
+
+@dataclass(frozen=True, slots=True)
+class LabDataset:
+    """One input dataset of the lab, rendered as it is read.
+
+    version: what pins it. names: what the labels are called. labels(split): int64 [n]. garments(split): the garment of
+    each row. pixels(split, row): uint8 [64, 64, 3].
+    """
+
+    name: str
+    version: str
+    names: tuple[str, ...]
+    splits: tuple[str, ...]
+    columns: tuple[str, ...]
+    labels: Callable[[str], np.ndarray]
+    garments: Callable[[str], Sequence[str]]
+    pixels: Callable[[str, int], np.ndarray]
+
+
+class _OfTheLab(OpenSource):
+    """A dataset of the lab, which is rendered as it is read."""
+
+    def __init__(self, source: InputDataset, pin: SourcePin, world: LabDataset) -> None:
+        super().__init__(source, pin)
+        self.world = world
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return self.world.splits
+
+    @property
+    def configs(self) -> tuple[str, ...]:
+        return ()
+
+    def names(self, splits: Sequence[str], *, fetch: bool = True) -> tuple[str, ...]:
+        return self.world.names
+
+    def outline(self, most_bytes: int) -> Outline:
+        kinds = {"image": "image", "label": "integers"}
+        rows = {split: len(self.world.labels(split)) for split in self.splits}
+        return Outline(rows, {column: kinds.get(column, "text") for column in self.world.columns}, {})
+
+    def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
+        return {split: self.rows(split) for split in splits}
+
+    def rows(self, split: str, *, labelled: bool = True) -> Rows:
+        world = self.world
+        if split not in world.splits:
+            near = did_you_mean(split, world.splits)
+            raise UserError(
+                f"source: {world.name} has no split '{split}'{near}", f"Its splits are {', '.join(world.splits)}."
+            )
+        labels = world.labels(split)
+
+        def images(rows: Sequence[int]) -> Iterator[bytes]:
+            for row in rows:
+                yield _lab_image(world.name, split, int(row))
+
+        return Rows(
+            dataset=world.name,
+            split=split,
+            count=len(labels),
+            columns=world.columns,
+            pinned=sha256_json({"dataset": world.name, "version": world.version, "split": split}),
+            column=lambda column: world.garments(split) if column == "garment" else labels.tolist(),
+            class_names=lambda column: None,
+            images=images,
+            rendered=lambda row: _rendered(world, split, row),
+        )
+
+
+@lru_cache(maxsize=8192)  # some 40 MB; whatever is measured looks at the same rows
+def _lab_image(name: str, split: str, row: int) -> bytes:
+    stream = io.BytesIO()
+    _rendered(lab_dataset(name), split, row).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def _rendered(world: LabDataset, split: str, row: int) -> Image.Image:
+    from PIL import Image
+
+    return Image.fromarray(world.pixels(split, row))
+
+
+def lab_names(name: str) -> tuple[str, ...]:
+    """What the labels of a dataset of the lab are called. Raises as `lab_dataset`."""
+    from counterfoil.lab.vocabulary import CLASSES
+
+    return CLASSES if name == f"{LAB}wardrobe" else lab_dataset(name).names
+
+
+def lab_dataset(name: str) -> LabDataset:
+    """The dataset that `lab:NAME` stands for. UserError for one that the lab does not have."""
+    short = name.removeprefix(LAB)
+    if short == "wardrobe":
+        return _wardrobe(name)
+    if short.startswith(_PLANTED):
+        return _planted(name, short.removeprefix(_PLANTED))
+    from counterfoil.lab.planted import KINDS
+
+    near = did_you_mean(short, ["wardrobe", *(f"{_PLANTED}{kind}-0" for kind in KINDS)])
+    raise UserError(
+        f"source.dataset: the lab has no '{short}'{near}",
+        f"Its datasets are {LAB}wardrobe and {LAB}{_PLANTED}KIND-SEED.",
+    )
+
+
+def _wardrobe(name: str) -> LabDataset:
+    from counterfoil.lab import scenes
+    from counterfoil.lab.vocabulary import CLASSES
+
+    def pixels(split: str, row: int) -> np.ndarray:
+        return scenes.load_wardrobe(split)[1](row)
+
+    return LabDataset(
+        name,
+        scenes.VERSION,
+        CLASSES,
+        scenes.SPLITS,
+        scenes.COLUMNS,
+        lambda split: scenes.load_wardrobe(split)[0],
+        scenes.wardrobe_garments,
+        pixels,
+    )
+
+
+def _planted(name: str, world_name: str) -> LabDataset:
+    from counterfoil.lab import planted
+
+    world = planted.named_world(world_name)
+    if world is None:
+        kind, _, seed = world_name.rpartition("-")
+        near = did_you_mean(world_name, [f"{each}-{seed if seed.isdecimal() else 0}" for each in planted.KINDS])
+        raise UserError(
+            f"source.dataset: the lab has no planted world '{world_name}'"
+            + (f": '{seed}' is no seed" if kind in planted.KINDS else near),
+            f"Write {LAB}{_PLANTED}KIND-SEED with a kind of {', '.join(planted.KINDS)} and a seed of 0 to "
+            f"{planted.MOST_SEED}, such as {LAB}{_PLANTED}{planted.KINDS[0]}-0.",
+        )
+    return LabDataset(
+        name,
+        planted.VERSION,
+        world.class_names,
+        planted.SPLITS,
+        planted.COLUMNS,
+        world.labels,
+        world.garments,
+        world.pixels,
+    )

@@ -1,0 +1,137 @@
+"""What pins an input dataset: a commit of the Hub, the content of a folder, the version of the lab's.
+
+A pin is taken before anything is loaded, and what is loaded is what it says. Where nobody can tell any more (no
+network, a folder that is gone), what was recorded stands: a build whose thresholds and tokens are settled goes on
+without its input dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from counterfoil.data.folders import folder_content, remember_folder
+from counterfoil.models.names import COMMIT
+from counterfoil.recipe.names import ELSEWHERE, is_local
+from counterfoil.recipe.schema_inputs import Conditions
+from counterfoil.regular_files import read_regular
+
+
+class InputDataset(Protocol):
+    """Where an input dataset is and what its columns are called: a recipe's `source`, or a reference."""
+
+    @property
+    def dataset(self) -> str: ...
+    @property
+    def config(self) -> str | None: ...
+    @property
+    def revision(self) -> str | None: ...
+    @property
+    def image_column(self) -> str: ...
+    @property
+    def label_column(self) -> str: ...
+    @property
+    def unit_column(self) -> str | None: ...
+    @property
+    def conditions(self) -> Conditions | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePin:
+    """What an input dataset's name stood for; None for what is not known or does not apply.
+
+    revision: commit (Hub) or version (lab). content: SHA-256 over the files of a folder. license: where it tells one.
+    """
+
+    dataset: str
+    revision: str | None
+    license: str | None
+    content: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As lock.json and token files hold it: only folders have a content."""
+        fields = asdict(self)
+        return fields if self.content is not None else {k: v for k, v in fields.items() if k != "content"}
+
+    @classmethod
+    def of(cls, document: Any) -> SourcePin | None:
+        """The pin in a document, which may hold more; None for one of another form."""
+        if not isinstance(document, Mapping) or not isinstance(document.get("dataset"), str):
+            return None
+        others = [document.get(name) for name in ("revision", "license", "content")]
+        return cls(document["dataset"], *others) if all(isinstance(each, str | None) for each in others) else None
+
+
+def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:
+    """The pin of a folder or of a dataset of the Hub as it is now; `known` where nobody can tell any more."""
+    if is_local(source.dataset):
+        return _pin_folder(source.dataset, known)
+    return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
+
+
+def _pin_folder(name: str, known: SourcePin | None) -> SourcePin:
+    folder = Path(name)
+    same = known if known is not None and known.dataset == folder.name else None
+    # Older directories tell no content; a folder that is gone, or lies on another machine, cannot be asked.
+    if same is not None and same.content is None:
+        return same
+    if name.startswith(ELSEWHERE) or not folder.is_dir():
+        return same or SourcePin(folder.name, None, None)
+    content = folder_content(folder).sha256
+    remember_folder(folder, content)
+    # The same files in a folder of another name are the same input dataset.
+    return known if known is not None and known.content == content else SourcePin(folder.name, None, None, content)
+
+
+def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:
+    import httpx2
+    from huggingface_hub import HfApi
+    from huggingface_hub import errors as hub
+
+    try:
+        info = HfApi().dataset_info(source.dataset, revision=source.revision)
+    except (hub.HfHubHTTPError, hub.OfflineModeIsEnabled, hub.HFValidationError, httpx2.HTTPError, OSError):
+        return _pin_offline(source, known)
+    if known is not None and known.revision == info.sha:
+        return known
+    licence = getattr(info.card_data, "license", None) if info.card_data else None
+    return SourcePin(source.dataset, info.sha, licence if isinstance(licence, str) else None)
+
+
+def _pin_offline(source: InputDataset, known: SourcePin | None) -> SourcePin:
+    """By a commit that is named, recorded or cached; the name alone pins nothing, and loading says what is wrong."""
+    named = source.revision if source.revision and COMMIT.fullmatch(source.revision) else None
+    if known is not None and known.revision is not None and named in (None, known.revision):
+        return known
+    return SourcePin(source.dataset, named or cached_commit(source) or source.revision, None)
+
+
+def cached_commit(source: InputDataset) -> str | None:
+    """The commit that the caches of this machine hold for a recipe's branch or tag; None where they do not tell."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    place = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source.dataset, repo_type="dataset")
+    try:
+        commit = read_regular(place / "refs" / (source.revision or "main"), 100).decode().strip()
+    except (OSError, UnicodeDecodeError):
+        commit = ""
+    if COMMIT.fullmatch(commit):
+        return commit
+    if source.revision is not None:
+        return None
+    prepared = [folder for folder in prepared_folders(source) if COMMIT.fullmatch(folder.name)]
+    return max(prepared, key=lambda folder: folder.stat().st_mtime).name if prepared else None
+
+
+def prepared_folders(source: InputDataset) -> list[Path]:
+    """The tables of a Hub dataset that `datasets` has on this machine: …/CONFIG/VERSION/COMMIT, whole ones only."""
+    from datasets import config
+    from datasets.naming import camelcase_to_snakecase
+
+    owner, _, name = source.dataset.rpartition("/")
+    top = Path(config.HF_DATASETS_CACHE) / "___".join([*([owner] if owner else []), camelcase_to_snakecase(name)])
+    found = [document.parent for document in sorted(top.glob("*/*/*/dataset_info.json"))]
+    return [folder for folder in found if source.config in (None, folder.parts[-3])]

@@ -1,0 +1,136 @@
+"""The classes of a recipe that leaves their labels, ids or all of them to its input dataset: asked once, then written.
+
+Whoever plans, builds, learns, mines or scores by a recipe calls `resolve_classes` first. What a dataset directory
+holds is the recipe with every class written out, so that nobody asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from counterfoil.data.open_source import names_at_hand, open_source
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.recipe import Recipe, load_own_recipe, load_recipe
+from counterfoil.recipe.layering import class_slug, same_classes
+from counterfoil.recipe.loader import with_classes
+from counterfoil.recipe.names import (
+    LONGEST_CLASS_NAME,
+    RECIPE,
+    class_id_problem,
+    label_by_name,
+    named_problem,
+    quoted,
+    refuse_disagreements,
+)
+from counterfoil.recipe.schema_inputs import ClassEntry
+
+_MOST_PROBLEMS = 20
+
+
+def resolve_classes(
+    recipe: Recipe | str | Path,
+    begun: Path | None = None,
+    *,
+    fetch: bool = True,
+    names: Sequence[str] | None = None,
+) -> Recipe:
+    """The recipe, or that of a name or path, with the source label of every class: itself, where it tells them all.
+
+    `begun` is the directory of a build that may have been begun with it, whose classes stand where nobody can tell any
+    more. `fetch` says whether a dataset of the Hub may be fetched to read labels of which it declares no names. `names`
+    are those of the input dataset's labels, where they were just read. Source labels that these names contradict are
+    refused, where they are at hand.
+
+    UserError for names that the input dataset does not have, labels without names, ids that two names would share, and
+    what may not be fetched; RunFailure where it cannot be reached.
+    """
+    recipe = load_recipe(recipe)
+    splits = (recipe.source.train_split, recipe.source.validation_split)
+    if recipe.names_every_label:
+        names = names_at_hand(recipe.source, splits) if names is None else names
+        if names is not None:
+            refuse_disagreements(recipe.classes, names, f"'{recipe.source.dataset}'")
+        return recipe
+    try:
+        names = open_source(recipe.source).names(splits, fetch=fetch) if names is None else names
+    except CounterfoilError as error:
+        found = None if begun is None else _recorded(recipe, begun)
+        if found is not None:
+            return found
+        hint = "Or write each class out, and the input dataset is not asked: {name: mug, source_label: 0}."
+        told = [f"source.classes: {problem}" for problem in error.problems]
+        kind = RunFailure if isinstance(error, RunFailure) else UserError
+        raise kind(told, " ".join(filter(None, (error.hint, hint)))) from error
+    place = f"'{recipe.source.dataset}'"
+    entries = recipe.source.classes
+    chosen = every_class(names, place) if entries is None else _labelled(entries, names, place)
+    resolved = with_classes(recipe, chosen)
+    refuse_disagreements(resolved.classes, names, place)
+    return resolved
+
+
+def every_class(names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
+    """A class for each label by its name there, in their order. UserError where names give no id, or two the same.
+
+    `_` in a name is a space, as prompts say it.
+    """
+    entries: list[ClassEntry] = []
+    owners: dict[str, str] = {}
+    problems: list[str] = []
+    for label, name in enumerate(names):
+        words = " ".join(name.replace("_", " ").split())
+        slug = class_slug(words)
+        if not slug or class_id_problem(slug) or len(words) > LONGEST_CLASS_NAME:
+            problems.append(f"no id can be made of the name {quoted(name)} (label {label})")
+        elif slug in owners:
+            problems.append(f"the names '{owners[slug][:80]}' and '{name[:80]}' would both have the id '{slug[:80]}'")
+        else:
+            owners[slug] = name
+            entries.append(ClassEntry(id=slug, name=words, source_label=label))
+    _refuse(
+        [f"source.classes: {problem}, of the labels of {place}" for problem in problems],
+        "Write the classes out, with an id of their own: {id: cup-2, name: cup, source_label: 1}.",
+    )
+    return tuple(entries)
+
+
+def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
+    """The classes with the labels of their names where they tell none."""
+    problems: list[str] = []
+    labelled: list[ClassEntry] = []
+    owners: dict[int, str] = {}
+    for index, entry in enumerate(entries):
+        if entry.source_label is None:
+            found = label_by_name(entry.id, entry.name, names)
+            problem = named_problem(entry.name, found, names, place)
+            if problem is not None:
+                problems.append(f"source.classes[{index}]: {problem}")
+                continue
+            if found[0] in owners:
+                problems.append(
+                    f"source.classes[{index}]: '{entry.name[:80]}' is label {found[0]} of {place}, which is that of"
+                    f" '{owners[found[0]][:80]}' already"
+                )
+            entry = entry.model_copy(update={"source_label": found[0]})
+            owners[found[0]] = entry.name
+        labelled.append(entry)
+    _refuse(problems, "Write the names that the labels have, or the label as source_label.")
+    return tuple(labelled)
+
+
+def _recorded(recipe: Recipe, directory: Path) -> Recipe | None:
+    """The recipe with the classes of a dataset that was begun with it; None where none was, or of other classes."""
+    if not (directory / RECIPE).is_file():
+        return None
+    found = load_own_recipe(directory).source.classes or ()
+    told = recipe.source.classes
+    asked = None if told is None else [entry.model_dump(exclude_defaults=True) for entry in told]
+    same = same_classes(asked, [entry.model_dump() for entry in found])
+    return with_classes(recipe, found) if same else None
+
+
+def _refuse(problems: Sequence[str], hint: str) -> None:
+    if problems:
+        more = [f"… and {len(problems) - _MOST_PROBLEMS:,} more"] if len(problems) > _MOST_PROBLEMS else []
+        raise UserError([*problems[:_MOST_PROBLEMS], *more], hint)

@@ -1,0 +1,560 @@
+"""The rows of input datasets, and such as `datasets` reads, at the commit or with the content that is pinned.
+
+A Hub id, a folder saved by `datasets`, a folder of Parquet files, an image folder or WebDataset shards. None of its
+loaders runs a dataset's code; what a dataset names outside of itself is refused, since nothing pins it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.data.folders import folder_content, folder_listing, image_folder
+from counterfoil.data.pins import InputDataset, SourcePin, cached_commit, prepared_folders
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.loading_errors import known_cause, one_line
+from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
+from counterfoil.recipe import sha256_json
+from counterfoil.recipe.names import is_local
+from counterfoil.recipe.strict_yaml import refuse_unbounded
+from counterfoil.regular_files import irregularity, read_regular
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a split, in order.
+
+    dataset, split: as messages name them. count: how many rows. pinned: sha256 of what pins labels and images in their
+    order; None where nothing does. column: one value a row. class_names: those of a column, or of what its lists hold;
+    None where it has none. images: of some rows, encoded as the dataset stores them; None for a row without one. paths:
+    of a folder of image files, each row's below that folder, with forward slashes; None of anything else. rendered: one
+    as pixels, where it is made as it is read.
+    """
+
+    dataset: str
+    split: str
+    count: int
+    columns: tuple[str, ...]
+    pinned: str | None
+    column: Callable[[str], Sequence[Any]]
+    class_names: Callable[[str], tuple[str, ...] | None]
+    images: Callable[[Sequence[int]], Iterator[bytes | None]]
+    paths: Callable[[], tuple[str, ...] | None] = lambda: None
+    rendered: Callable[[int], Image.Image] | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.dataset}, split {self.split}"
+
+    def need(self, **wanted: str | None) -> None:
+        """UserError, with the columns there are, for those that are not: key of the recipe's source → column."""
+        missing = {key: column for key, column in wanted.items() if column is not None and column not in self.columns}
+        if missing:
+            keys = " and ".join(f"source.{key}" for key in missing)
+            raise UserError(
+                [f"source: '{self.dataset}' has no column '{column}'" for column in missing.values()],
+                f"Its columns are {', '.join(self.columns)}; set {keys}.",
+            )
+
+    def image(self, row: int) -> Image.Image:
+        """One row's image as RGB. UserError for one that cannot be decoded."""
+        if self.rendered is not None:
+            return self.rendered(row)
+        from counterfoil.store.decoding import UnreadableImage, rgb_image
+
+        try:
+            return rgb_image(next(self.images([row])), photograph=True)
+        except UnreadableImage as error:
+            paths = self.paths()
+            place = f"{self.place}, row {row}" + ("" if paths is None else f", {paths[row]}")
+            raise UserError(
+                f"source: {place}: unreadable image ({error})", "Remove or replace this row of the input dataset."
+            ) from error
+
+    def numbers(self, column: str) -> np.ndarray:
+        """Integer labels, int64 [n]. UserError for a column of anything else."""
+        import numpy as np
+
+        values = np.asarray(self.column(column))
+        if values.dtype.kind not in "iu":
+            raise UserError(f"source.label_column: '{column}' holds {values.dtype}, expected integer labels")
+        return values.astype(np.int64)
+
+    def texts(self, column: str, key: str) -> tuple[str, ...]:
+        """A column's values as text, class names where it has them. UserError for a row that has none."""
+        values, names = self.column(column), self.class_names(column)
+        empty = [row for row, value in enumerate(values) if value is None]
+        if empty:
+            raise UserError(
+                f"source.{key}: {self.place}: {len(empty)} rows have no {column}, such as row {empty[0]}",
+                "Name a column that every row fills.",
+            )
+        known = {} if names is None else dict(enumerate(names))
+        return tuple(str(known.get(value, value)) for value in values)
+
+    def content(self, labels: np.ndarray) -> str:
+        """The content id: sha256 of the pin where there is one, else over labels and image bytes in their order."""
+        return self.pinned or hash_images(labels, self.images(range(len(labels))))
+
+
+def hash_images(labels: np.ndarray, images: Iterable[bytes | None]) -> str:
+    """sha256 over labels [n] and n encoded images, in order; a row without an image counts as that."""
+    import numpy as np
+
+    digest = hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes())
+    for image in images:
+        digest.update(b"-" if image is None else b"+" + hashlib.sha256(image).digest())
+    return digest.hexdigest()
+
+
+# One encoded image; the largest photographs of public datasets have some 30 MB.
+MOST_BYTES = 1 << 28
+_ROWS_AT_ONCE = 64
+_PATHS_AT_ONCE = 1_000
+# What `datasets` writes beside the files of a saved dataset, and the names that it gives these.
+_SPLITS, _STATE = "dataset_dict.json", "state.json"
+_PLAIN_NAME = re.compile(r"\w[\w.-]*")
+_MOST_SAVED_SPLITS = 1_000
+_MOST_DESCRIPTION = 16_000_000
+
+
+def table_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: bool = True) -> Rows:
+    """The rows of a split of the dataset as it is pinned; `labelled`, where it must have the column of labels.
+
+    UserError for a dataset, split or image column that is not there, RunFailure without network, or where a folder is
+    no longer what was pinned.
+    """
+    return _rows(source, split, pin, _loaded(source, split, pin), labelled=labelled)
+
+
+def table_rows_by_split(source: InputDataset, splits: Sequence[str], pin: SourcePin) -> dict[str, Rows]:
+    """The rows of those of the splits that there are, else of the first, all loaded at once. Raises as `table_rows`."""
+    loaded = _loaded(source, None, pin)
+    tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
+    chosen = [split for split in dict.fromkeys(splits) if split in tables] or [*tables][:1]
+    return {split: _rows(source, split, pin, tables[split]) for split in chosen}
+
+
+def _rows(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
+    import datasets
+
+    columns = tuple(table.column_names)
+    inside = functools.cache(lambda: _places(source.dataset))
+
+    def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
+        column = source.image_column
+        pictures = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+        for start in range(0, len(chosen), _ROWS_AT_ONCE):
+            part = [int(row) for row in chosen[start : start + _ROWS_AT_ONCE]]
+            for row, cell in zip(part, pictures[part][column], strict=True):
+                yield _bytes_of(cell, inside(), f"source: {source.dataset}, split {split}, row {row}")
+
+    rows = Rows(
+        dataset=source.dataset,
+        split=split,
+        count=len(table),
+        columns=columns,
+        pinned=_pinned(source, split, pin),
+        column=lambda name: _plain_column(table, name, source, split),
+        class_names=lambda name: _class_names(table.features[name]),
+        images=images,
+        paths=functools.cache(lambda: _paths(table, source)),
+    )
+    rows.need(image_column=source.image_column, label_column=source.label_column if labelled else None)
+    return rows
+
+
+def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
+    """Where each image lies below a dataset's folder; None unless every row is a file in it."""
+    import datasets
+
+    column = source.image_column
+    if not is_local(source.dataset) or not isinstance(table.features[column], datasets.Image):
+        return None
+    # A folder may be named by a link, and its files by either name.
+    roots = tuple(f"{place}{os.sep}" for place in {os.path.abspath(source.dataset), os.path.realpath(source.dataset)})  # noqa: PTH100
+    cells = table.select_columns([column]).cast_column(column, datasets.Image(decode=False)).with_format("arrow")
+    found: list[str] = []
+    for batch in cells.iter(_PATHS_AT_ONCE):
+        for name in batch[column].combine_chunks().field("path").to_pylist():
+            root = next((one for one in roots if name is not None and name.startswith(one)), None)
+            if root is None:
+                return None
+            found.append(name.removeprefix(root).replace(os.sep, "/"))
+    return tuple(found)
+
+
+def table_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
+    """The names of a dataset's splits; none for a table that was saved without. Raises as `table_rows`."""
+    loaded = _loaded(source, None, pin)
+    return tuple(loaded) if isinstance(loaded, dict) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """Splits and columns of a dataset. `rows` by split is None where `read` is false: too large to fetch for a look.
+
+    columns: name → "image", "classes" (numbers with names), "integers", "text" or "other". bytes: what fetching takes,
+    where the dataset tells it.
+    """
+
+    rows: Mapping[str, int | None]
+    columns: Mapping[str, str]
+    class_names: Mapping[str, tuple[str, ...]]
+    read: bool = True
+    bytes: int | None = None
+
+
+def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outline:
+    """A dataset's splits and columns, whatever its columns are called.
+
+    One of the Hub that says that it has more than `most_bytes` is known by its description alone, where that tells
+    enough. A table that was saved without splits is `train`. Raises as `table_rows`.
+    """
+    import datasets
+
+    _refuse_no_dataset(source.dataset)
+    if not is_local(source.dataset):
+        with _told(source, None):
+            told = datasets.load_dataset_builder(
+                source.dataset, source.config, revision=pin.revision or source.revision
+            ).info
+        size = told.download_size
+        if told.features and told.splits and size is not None and size > most_bytes:
+            rows = {str(split): None for split in told.splits}
+            return Outline(rows, *_columns(told.features), read=False, bytes=size)
+    loaded = _loaded(source, None, pin)
+    tables = loaded if isinstance(loaded, dict) else {"train": loaded}
+    first = next(iter(tables.values()), None)
+    if first is None:
+        raise UserError(f"source: '{source.dataset}' has no split")
+    return Outline({str(split): len(table) for split, table in tables.items()}, *_columns(first.features))
+
+
+def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """What each column holds, and the names of those that have them."""
+    import datasets
+
+    kinds, names = {}, {}
+    for column, feature in features.items():
+        kinds[column] = "other"
+        if isinstance(feature, datasets.Image):
+            kinds[column] = "image"
+        elif isinstance(feature, datasets.ClassLabel):
+            kinds[column], names[column] = "classes", tuple(feature.names or ())
+        elif isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string"):
+            kinds[column] = "text"
+        elif isinstance(feature, datasets.Value) and feature.dtype.startswith(("int", "uint")):
+            kinds[column] = "integers"
+    return kinds, names
+
+
+def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
+    """The names of a dataset's configs, in its own order; none for a saved table. Raises as `table_rows`."""
+    import datasets
+
+    _refuse_no_dataset(source.dataset)
+    if _is_saved(Path(source.dataset)):
+        return ()
+    with _told(source, None):
+        revision = None if is_local(source.dataset) else pin.revision
+        return tuple(datasets.get_dataset_config_names(source.dataset, revision=revision))
+
+
+def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ...] | None:
+    """The names of a Hub dataset's labels as it declares them, with no row read; None where it declares none.
+
+    Without a pin the Hub is not asked: what this machine has read of the dataset tells them, or nothing does. Raises as
+    `table_rows`.
+    """
+    import datasets
+
+    _refuse_no_dataset(source.dataset)
+    if is_local(source.dataset):
+        return None
+    commit = cached_commit(source) if pin is None else pin.revision
+    read = [folder for folder in prepared_folders(source) if folder.name == commit]
+    if len(read) == 1:
+        features = datasets.DatasetInfo.from_directory(str(read[0])).features
+    elif pin is None:
+        return None
+    else:
+        with _told(source, None):
+            revision = commit or source.revision
+            builder = datasets.load_dataset_builder(source.dataset, source.config, revision=revision)
+            if commit is not None and builder.hash != commit:
+                builder = _builder_of_commit(source, commit)
+            features = builder.info.features
+    return None if features is None else _class_names(features.get(source.label_column))
+
+
+def _refuse_no_dataset(name: str) -> None:
+    """UserError for a name that `datasets` would take for one of its loaders or for a folder, not for the Hub's."""
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
+
+    refuse_elsewhere(name, "source.dataset")
+    if is_local(name):
+        return
+    if name in _PACKAGED_DATASETS_MODULES:
+        raise UserError(
+            f"source.dataset: '{name}' is a loader of files, not a dataset", "Name the folder of the files: ./…"
+        )
+    refuse_shadowed(name, "source.dataset")
+
+
+def _class_names(feature: Any) -> tuple[str, ...] | None:
+    """A column's names of its labels; of a column of lists, those of what the lists hold."""
+    names = getattr(getattr(feature, "feature", feature), "names", None)
+    return tuple(names) if isinstance(names, list) else None
+
+
+def _pinned(source: InputDataset, split: str, pin: SourcePin) -> str | None:
+    """What pins a split's labels and images in their order, without reading them."""
+    if is_local(source.dataset):
+        whole = None if pin.content is None else {"content": pin.content}
+    else:
+        whole = None if pin.revision is None else {"dataset": source.dataset, "revision": pin.revision}
+    if whole is None:
+        return None
+    columns = {"image_column": source.image_column, "label_column": source.label_column}
+    return sha256_json({**whole, **columns, "config": source.config, "split": split})
+
+
+def _loaded(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
+    """A split's table, or all of them by name."""
+    _refuse_no_dataset(source.dataset)
+    with _told(source, split):
+        return _from_folder(source, split, pin) if is_local(source.dataset) else _from_hub(source, split, pin)
+
+
+def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
+    import datasets
+    from datasets import config
+
+    path = Path(source.dataset)
+    listing = None
+    if pin.content is not None and path.is_dir():
+        found = folder_content(path)
+        listing = found.listing
+        if found.sha256 != pin.content:
+            raise RunFailure(
+                f"source: '{source.dataset}' is no longer what was pinned: its files have changed",
+                "Run it again when nothing writes there; a build that was begun needs the files that it began with.",
+            )
+    if _is_saved(path):
+        _refuse_odd_saved(source, path)
+        # A format is how somebody liked to look at rows, and may be code of theirs.
+        loaded = datasets.load_from_disk(str(path)).with_format(None)
+        return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
+    _refuse_odd_card(path)
+    if path.is_dir() and source.config is None:
+        tables = image_folder(path.resolve(), (listing or folder_listing(path)).files)
+        if tables is not None and split in (None, *tables):
+            return tables if split is None else tables[split]
+        if listing is not None and listing.linked:
+            raise UserError(
+                f"source: '{source.dataset}', split '{split}': folders that are links are read where every folder is a"
+                f" class's or a split's, by its name alone; {next(iter(listing.linked))} is one",
+                "Put the folder itself in its place, or name another split.",
+            )
+    # `datasets` knows files by their times alone, so what it makes of them is kept apart by their content.
+    own = None
+    if pin.content is not None:
+        own = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
+    builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=own)
+    root = path.resolve()
+    _refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
+    return _prepared(builder, split)
+
+
+def _is_saved(path: Path) -> bool:
+    return path.is_dir() and any((path / name).is_file() for name in (_STATE, _SPLITS))
+
+
+def _refuse_odd_saved(source: InputDataset, path: Path) -> None:
+    """UserError where a saved dataset names splits or files that do not lie in it: they would be read unseen."""
+    folders = [path]
+    if (path / _SPLITS).is_file():
+        splits = _described(path / _SPLITS).get("splits")
+        names = splits if isinstance(splits, list) else []
+        odd = [name for name in names if not (isinstance(name, str) and _PLAIN_NAME.fullmatch(name))]
+        if not names or odd or len(names) > _MOST_SAVED_SPLITS:
+            raise _odd_saved(source, f"{_SPLITS} names the split {odd[0]!r:.80}" if odd else f"{_SPLITS} has no splits")
+        folders = [path / name for name in names]
+    for folder in folders:
+        place = (folder / _STATE).relative_to(path)
+        listed = _described(folder / _STATE).get("_data_files")
+        found = [one.get("filename") if isinstance(one, dict) else one for one in listed or ()]
+        names = [name for name in found if isinstance(name, str) and _PLAIN_NAME.fullmatch(name)]
+        odd = [name for name in found if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name)]
+        if odd or len(set(names)) < len(names):
+            raise _odd_saved(source, f"{place} names the file {odd[0]!r:.80}" if odd else f"{place} names a file twice")
+        for name in (*names, "dataset_info.json"):
+            if (folder / name).exists() and (wrong := irregularity((folder / name).stat().st_mode)) is not None:
+                raise _odd_saved(source, f"{place.with_name(name)} {wrong}")
+
+
+def _odd_saved(source: InputDataset, what: str) -> UserError:
+    return UserError(
+        f"source: '{source.dataset}': {what}, expected files beside it",
+        "A saved dataset is what dataset.save_to_disk(FOLDER) wrote: save it again.",
+    )
+
+
+def _described(file: Path) -> dict[str, Any]:
+    document = json.loads(read_regular(file, _MOST_DESCRIPTION))
+    return document if isinstance(document, dict) else {}
+
+
+def _refuse_odd_card(path: Path) -> None:
+    """UserError for a card whose settings unfold without end: `datasets` follows every alias in them."""
+    card = path / "README.md"
+    if card.is_file():
+        text = read_regular(card, _MOST_DESCRIPTION).decode("utf-8", errors="replace")
+        settings = text.split("---", 2)
+        if text.startswith("---") and len(settings) == 3:
+            refuse_unbounded(settings[1], str(card))
+
+
+def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> Any:
+    """A column's values. UserError for one that is not of numbers, texts or lists of them: it would be decoded."""
+    if not _is_plain(table.features[name]):
+        raise UserError(
+            f"source: '{source.dataset}', split '{split}': column '{name}' holds {type(table.features[name]).__name__},"
+            " expected numbers, texts or lists of them"
+        )
+    with _told(source, split):
+        return table.with_format(None)[name][:]
+
+
+def _is_plain(feature: Any) -> bool:
+    import datasets
+
+    if isinstance(feature, dict):
+        return all(map(_is_plain, feature.values()))
+    if isinstance(feature, datasets.List | datasets.LargeList):
+        return _is_plain(feature.feature)
+    return isinstance(feature, datasets.ClassLabel | datasets.Value)
+
+
+def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
+    import datasets
+
+    builder = datasets.load_dataset_builder(source.dataset, source.config, revision=pin.revision or source.revision)
+    if pin.revision is None:
+        return _prepared(builder, split)
+    if builder.hash != pin.revision:
+        # Without the Hub `datasets` takes whichever commit it has read last.
+        builder = _builder_of_commit(source, pin.revision)
+    _refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
+    return _prepared(builder, split)
+
+
+def _builder_of_commit(source: InputDataset, commit: str) -> Any:
+    from datasets.packaged_modules.cache.cache import Cache
+
+    found = [folder for folder in prepared_folders(source) if folder.name == commit]
+    if not found:
+        raise RunFailure(
+            f"source: '{source.dataset}' is not here at commit {commit}, and the Hub cannot be reached",
+            "Connect once to fetch it.",
+        )
+    if len(found) > 1:
+        raise UserError(
+            f"source: '{source.dataset}' has several configs: {', '.join(folder.parts[-3] for folder in found)}",
+            "Set source.config.",
+        )
+    *_, name, config, version, _ = found[0].parts
+    return Cache(
+        cache_dir=str(found[0].parents[3]),
+        dataset_name=name.rpartition("___")[2],
+        config_name=config,
+        version=version,
+        hash=commit,
+        repo_id=source.dataset,
+    )
+
+
+def _prepared(builder: Any, split: str | None) -> Any:
+    builder.download_and_prepare()
+    return builder.as_dataset(split=split)
+
+
+def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], bool]) -> None:
+    """UserError for files that a dataset's own description names elsewhere: the pin says nothing of them."""
+    for names in (builder.config.data_files or {}).values():
+        for name in map(str, names):
+            if not inside(name):
+                raise UserError(
+                    f"source: '{source.dataset}' takes rows from {name[:200]}, which is not in it",
+                    "An input dataset is pinned by what is in it: bring the files there.",
+                )
+
+
+@contextlib.contextmanager
+def _told(source: InputDataset, split: str | None) -> Iterator[None]:
+    """Turns what `datasets` raises into a message: a user's mistake, or no network."""
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    datasets.disable_progress_bars()
+    place = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
+    try:
+        yield
+    except CounterfoilError:
+        raise
+    except Exception as error:  # of files of any content, and of libraries behind a library
+        known = known_cause(f"source: '{source.dataset}'", error)
+        if known is not None:
+            raise known from error
+        kind = RunFailure if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) else UserError
+        # What `datasets` says of a damaged file is in the error that it had.
+        inner = error.__cause__ if isinstance(error, DatasetsError) else None
+        raise kind(
+            f"source: {place} cannot be read: {one_line(inner or error)}",
+            "Check the dataset's name, its config and its split.",
+        ) from error
+
+
+def _places(dataset: str) -> tuple[str, ...]:
+    """Folders in which an image may lie: the dataset's own, and those where the Hub's client and `datasets` keep it.
+
+    As text, with a separator behind: of millions of images each is compared with them.
+    """
+    from datasets import config
+    from huggingface_hub import constants
+
+    kept = [constants.HF_HUB_CACHE, config.DOWNLOADED_DATASETS_PATH, config.EXTRACTED_DATASETS_PATH]
+    own = [dataset, *folder_listing(Path(dataset)).linked.values()] if is_local(dataset) else []
+    return tuple(f"{str(Path(place).resolve()).rstrip(os.sep)}{os.sep}" for place in (*kept, *own))
+
+
+def _bytes_of(cell: Any, inside: tuple[str, ...], place: str) -> bytes | None:
+    """A cell's encoded image; None for a row without one. UserError for a file that is not the dataset's."""
+    if cell is None or cell.get("bytes") or not cell.get("path"):
+        return cell and (cell.get("bytes") or None)
+    name = cell["path"]
+    try:
+        # A relative path would mean a file beside whoever runs this.
+        real = os.path.realpath(name, strict=True) if os.path.isabs(name) else ""  # noqa: PTH117 (any text)
+        if real.startswith(inside):
+            return read_regular(real, MOST_BYTES)
+    except (OSError, ValueError, RuntimeError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UserError(f"{place}: the image {name[:200]} cannot be read: {said}", "Restore it.") from error
+    raise UserError(
+        f"{place}: its image is the file {name[:200]}, which is not in the dataset",
+        "An input dataset is pinned by what is in it: bring the image there.",
+    )

@@ -1,0 +1,436 @@
+"""Contact sheets: an overview of classes by shifts, and a sheet a shift with base and shifted images in pairs.
+
+Sheets are for looking: their number, their size and the images read for them are bounded, however large the
+dataset. What is left out is left out evenly. Which candidates were accepted is read in one pass, a bit each; images are
+read from the shards that hold those shown and from no other.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from PIL import Image, ImageDraw, ImageFont
+
+from counterfoil.errors import RunFailure
+from counterfoil.plan import sample_key
+from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
+from counterfoil.recipe.prompts import BASE
+from counterfoil.store.decoding import UnreadableImage, rgb_image
+from counterfoil.store.reading import IDENTITY, PlannedRows, read_file, shard_batches
+from counterfoil.store.receipts import remake_hint
+from counterfoil.store.rows import TableForm, unique_names
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Plan
+    from counterfoil.recipe import Shift
+    from counterfoil.store import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """(shift, label) → the accepted indices as the bits of a number; cells without any are absent.
+
+    judged: (shift, class id) → accepted images that the second judge answered to, and those of them whose label it did
+    not answer; empty where there is no such judge.
+    """
+
+    accepted: Mapping[tuple[str, int], int]
+    judged: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def count(self, shift: str, label: int) -> int:
+        """Accepted images of a cell."""
+        return self._bits(shift, label).bit_count()
+
+    def pairs(self, shift: str, label: int) -> int:
+        """Indices of a class that are accepted both on the base and under the shift."""
+        return (self._bits(shift, label) & self._bits(BASE, label)).bit_count()
+
+    def has(self, shift: str, label: int, index: int) -> bool:
+        return bool(self._bits(shift, label) >> index & 1)
+
+    def indices(self, shift: str, label: int) -> Iterator[int]:
+        """Accepted indices of a cell, ascending."""
+        for index, bit in enumerate(reversed(f"{self._bits(shift, label):b}")):
+            if bit == "1":
+                yield index
+
+    def _bits(self, shift: str, label: int) -> int:
+        return self.accepted.get((shift, label), 0)
+
+
+def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
+    """Read every candidate's reason, and what the second judge said of it, once, without images.
+
+    RunFailure, with the file, for candidates that are no samples of the plan, and where another number of them is
+    accepted than `data` has rows.
+    """
+    indices: dict[tuple[str, int], int] = {}
+    judged: dict[tuple[str, str], tuple[int, int]] = {}
+    judge, form = plan.recipe.screen.judge, TableForm.of(plan.recipe)
+    names = [*IDENTITY, "reason", *([] if judge is None else [judge_column(judge, RIGHT)])]
+    by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
+    for shard in plan.shards:
+        receipt = by_shard.get((shard.group, shard.number))
+        file = None if receipt is None else receipt.file("candidates")
+        if receipt is None or file is None:
+            continue
+        planned, accepted = PlannedRows(directory, receipt, "candidates", plan, shard), 0
+        for batch in shard_batches(directory, receipt, names, "candidates", form):
+            columns = [batch.column(name).to_pylist() for name in names]
+            said = columns.pop() if judge is not None else [None] * batch.num_rows
+            for *identity, reason, right in zip(*columns, said, strict=True):
+                planned.refuse_other(*identity)
+                if reason == ACCEPTED:
+                    _, shift, label, class_id, index = identity
+                    indices[shift, label] = indices.get((shift, label), 0) | 1 << index
+                    accepted += 1
+                    if right is not None:
+                        images, disagreed = judged.get((shift, class_id), (0, 0))
+                        judged[shift, class_id] = (images + 1, disagreed + (not right))
+        images = receipt.file("data")
+        rows = 0 if images is None else images.rows
+        if accepted != rows:
+            raise RunFailure(
+                f"{directory / file.path} accepts {accepted} candidates, and {receipt.path} lists {rows} rows of data",
+                remake_hint(directory, receipt.path),
+            )
+    return Tally(indices, judged)
+
+
+# The side of the largest picture on a contact sheet; what is larger is reduced when it is read.
+LARGEST = 128
+
+
+class Place(NamedTuple):
+    """Which image: shift, label and index."""
+
+    shift: str
+    label: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Reads images by place. `files` are the data files by (shift, label), absent where none was accepted; `receipts`
+    those of the files."""
+
+    plan: Plan
+    directory: Path
+    files: Mapping[tuple[str, int], str]
+    receipts: Mapping[str, str]
+
+    def read(self, places: Iterable[Place]) -> dict[Place, Image.Image]:
+        """Accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for one that is not there or does not
+        open."""
+        wanted: dict[str, dict[str, Place]] = {}
+        for place in sorted(set(places)):
+            wanted.setdefault(self.files[place.shift, place.label], {})[self._key(place)] = place
+        found = {}
+        for path, keys in wanted.items():
+            for key, encoded in encoded_images(self.directory / path, set(keys)):
+                found[keys[key]] = reduced(encoded, f"{path}: {key}", LARGEST)
+            missing = [key for key, place in keys.items() if place not in found]
+            if missing:
+                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                raise RunFailure(
+                    f"{self.directory / path} has no row {missing[0]}{more}, which candidates accept",
+                    hint=remake_hint(self.directory, self.receipts[path]),
+                )
+        return found
+
+    def _key(self, place: Place) -> str:
+        return sample_key(place.shift, self.plan.class_of(place.label).id, place.index)
+
+
+def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]) -> Pictures:
+    """A reader for the images of these cells (shift, label)."""
+    wanted = set(cells)
+    by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
+    files: dict[tuple[str, int], str] = {}
+    of_files: dict[str, str] = {}
+    for shard in plan.shards:
+        here = [(cell.shift, cell.label) for cell in shard.cells if (cell.shift, cell.label) in wanted]
+        receipt = by_shard.get((shard.group, shard.number)) if here else None
+        file = receipt.file("data") if receipt else None
+        if receipt is not None and file is not None:
+            of_files[file.path] = receipt.path
+            files.update(dict.fromkeys(here, file.path))
+    return Pictures(plan, directory, files, of_files)
+
+
+def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
+    """(key, encoded image) of these rows of a shard; stops at the last of them."""
+    left = set(keys)
+    for rows in read_file(path, "data", ["key", "image"], only=frozenset(keys)):
+        for row in rows:
+            if row["key"] in left:
+                left.remove(row["key"])
+                yield row["key"], (row["image"] or {}).get("bytes") or b""
+            if not left:
+                return
+
+
+def reduced(encoded: bytes, where: str, side: int) -> Image.Image:
+    """An encoded image as RGB, at most `side` pixels a side. RunFailure, with `where`, for one that does not open."""
+    try:
+        image = rgb_image(encoded)
+    except UnreadableImage as error:
+        raise RunFailure(
+            f"{where} is not an image that opens: {error}",
+            hint="Remove the receipt of its shard and build again: only that shard is made anew.",
+        ) from error
+    image.thumbnail((side, side))
+    return image
+
+
+PAPER = "#ffffff"
+INK = "#1f2328"
+FAINT = "#59636e"
+EMPTY = "#eef0f2"
+QUALITY = 88
+
+
+@lru_cache
+def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """DejaVu Sans, which comes with matplotlib and so is the same on every machine."""
+    from matplotlib import get_data_path
+
+    path = Path(get_data_path(), "fonts/ttf", "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")
+    # The basic layout engine is part of Pillow; the other one is there on some machines only.
+    return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
+
+
+def wrapped(text: str, size: int, width: int, most_lines: int, bold: bool = False) -> list[str]:
+    """The text in lines no wider than `width` pixels; what does not fit ends in "…"."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font(size, bold).getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    if len(lines) > most_lines:
+        lines[most_lines - 1 :] = [" ".join(lines[most_lines - 1 :])]
+    return [_cut(line, size, width, bold) for line in lines]
+
+
+def _cut(line: str, size: int, width: int, bold: bool) -> str:
+    if font(size, bold).getlength(line) <= width:
+        return line
+    while line and font(size, bold).getlength(f"{line}…") > width:
+        line = line[:-1].rstrip()
+    return f"{line}…"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A sheet of paper that pictures and text are put on."""
+
+    image: Image.Image
+    draw: ImageDraw.ImageDraw
+
+    @classmethod
+    def blank(cls, width: int, height: int) -> Sheet:
+        image = Image.new("RGB", (width, height), PAPER)
+        return cls(image, ImageDraw.Draw(image))
+
+    def picture(self, picture: Image.Image | None, x: int, y: int, side: int) -> None:
+        """A picture fitted into a square, or an empty square where there is none."""
+        if picture is None:
+            self.draw.rectangle((x, y, x + side - 1, y + side - 1), fill=EMPTY)
+            return
+        scale = side / max(picture.size)
+        width, height = (max(1, round(length * scale)) for length in picture.size)
+        fitted = picture.resize((width, height), Image.Resampling.LANCZOS)
+        self.image.paste(fitted, (x + (side - width) // 2, y + (side - height) // 2))
+
+    def text(
+        self, lines: list[str], x: int, y: int, size: int, *, anchor: str = "la", faint: bool = False, bold=False
+    ) -> None:
+        """Lines of text; `anchor` says which point of the first line is at (x, y), as in Pillow."""
+        fill = FAINT if faint else INK
+        for number, line in enumerate(lines):
+            at = (x, y + number * line_height(size))
+            self.draw.text(at, line, fill=fill, font=font(size, bold), anchor=anchor)
+
+    def encoded(self) -> bytes:
+        """The sheet as WebP."""
+        file = io.BytesIO()
+        self.image.save(file, "WEBP", quality=QUALITY, method=4)
+        return file.getvalue()
+
+
+def line_height(size: int) -> int:
+    """Pixels from one line of text to the next."""
+    return round(size * 1.25)
+
+
+OVERVIEW = "contact-sheet.webp"
+
+MOST_CLASSES = 12
+MOST_COLUMNS = 24  # the base and the 23 shifts of Vendrow 2023, Table 1
+MOST_SHEETS = 32
+PAIRS_A_CLASS = 6
+
+# Pixels; a page shows about half of it, screens of high density all.
+WIDEST, TALLEST = 1680, 1080
+_MARGIN, _GAP, _TEXT = 16, 3, 13
+_LABEL_WIDTH = 96
+_PAIR_SIDE = 80
+
+T = TypeVar("T")
+Images = Mapping[Place, "Image.Image"]
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What a class shows on the sheet of a shift: (base, shifted) places; no base where it was rejected."""
+
+    name: str
+    pairs: tuple[tuple[Place | None, Place], ...]
+
+
+def sheet_name(shift: str) -> str:
+    """The file name of a shift's contact sheet."""
+    return f"shift-{shift}.webp"
+
+
+def contact_sheets(
+    directory: Path, plan: Plan, receipts: Sequence[Receipt], tally: Tally
+) -> Iterator[tuple[str, bytes]]:
+    """(file name, content) of the overview, then of each shift's sheet; none where nothing was accepted."""
+    classes = plan.recipe.classes
+    names = unique_names([(cls.id, cls.name) for cls in classes])
+    seen = {label for _, label in tally.accepted}
+    rows = spread(sorted(seen), MOST_CLASSES)
+    shifts = [shift for shift in plan.recipe.all_shifts() if _is_seen(shift, tally)]
+    if not shifts:
+        return
+    columns = [*shifts[:1], *spread(shifts[1:], MOST_COLUMNS - 1)]
+    grid = {
+        place
+        for label in rows
+        for place in overview_row(tally, label, [shift.name for shift in columns])
+        if place is not None
+    }
+    sheets = {
+        shift.name: _cells(tally, shift, names)
+        for shift in spread([shift for shift in shifts if shift.name != BASE], MOST_SHEETS)
+    }
+    on_sheets = [pair for cells in sheets.values() for cell in cells for pair in cell.pairs]
+    bases = [base for base, _ in on_sheets if base is not None]
+    shown = [*grid, *bases, *(shifted for _, shifted in on_sheets)]
+    pictures = pictures_of(directory, plan, receipts, {(place.shift, place.label) for place in shown})
+    yield OVERVIEW, _overview({label: names[label] for label in rows}, columns, tally, pictures.read(grid))
+    base_images = pictures.read(bases)  # the same ones mostly, so they are read once
+    for shift in shifts:
+        if shift.name in sheets:
+            yield sheet_name(shift.name), _shift_sheet(shift, sheets[shift.name], base_images, pictures)
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """At most `most` of the items, evenly spaced, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    if most == 1:
+        return [items[0]]
+    return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
+
+
+def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[Place | None]:
+    """One image of a class a column: an index with its base that is accepted in most columns, else another."""
+    times: dict[int, int] = {}
+    for shift in shifts:
+        for index in tally.indices(shift, label):
+            times[index] = times.get(index, 0) + 1
+    common = min(times, key=lambda index: (not tally.has(BASE, label, index), -times[index], index), default=0)
+    row: list[Place | None] = []
+    for shift in shifts:
+        index = common if tally.has(shift, label, common) else next(tally.indices(shift, label), None)
+        row.append(None if index is None else Place(shift, label, index))
+    return row
+
+
+def pairs_first(tally: Tally, shift: str, label: int) -> tuple[tuple[Place | None, Place], ...]:
+    """The images of a cell to show: those whose base is accepted too, then others, by index."""
+    paired: list[int] = []
+    alone: list[int] = []
+    for index in tally.indices(shift, label):
+        (paired if tally.has(BASE, label, index) else alone).append(index)
+        if len(paired) == PAIRS_A_CLASS:
+            break
+    alone = alone[: PAIRS_A_CLASS - len(paired)]
+    return (
+        *((Place(BASE, label, index), Place(shift, label, index)) for index in paired),
+        *((None, Place(shift, label, index)) for index in alone),
+    )
+
+
+def _is_seen(shift: Shift, tally: Tally) -> bool:
+    return any(tally.count(shift.name, label) for label in shift.class_labels)
+
+
+def _cells(tally: Tally, shift: Shift, names: Sequence[str]) -> tuple[_Cell, ...]:
+    with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
+    return tuple(
+        _Cell(names[label], pairs_first(tally, shift.name, label)) for label in spread(with_images, MOST_CLASSES)
+    )
+
+
+def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, images: Images) -> bytes:
+    """Rows are classes (label → name), columns the base and the shifts."""
+    left = _MARGIN + _LABEL_WIDTH
+    across, down = (WIDEST - left - _MARGIN) // len(columns), (TALLEST - 4 * _MARGIN) // len(rows)
+    side = min(LARGEST, across - _GAP, down - _GAP)
+    size = _TEXT if side > 80 else 10
+    titles = [wrapped(_spoken(shift.name), size, side, 3) for shift in columns]
+    top = _MARGIN + max(len(lines) for lines in titles) * line_height(size) + 4
+    sheet = Sheet.blank(left + len(columns) * (side + _GAP) + _MARGIN, top + len(rows) * (side + _GAP) + _MARGIN)
+    for column, lines in enumerate(titles):
+        x = left + column * (side + _GAP) + side // 2
+        y = top - 4 - len(lines) * line_height(size)
+        sheet.text(lines, x, y, size, anchor="ma", bold=column == 0 and columns[0].name == BASE)
+    shifts = [shift.name for shift in columns]
+    for row, (label, name) in enumerate(rows.items()):
+        y = top + row * (side + _GAP)
+        lines = wrapped(name, _TEXT, _LABEL_WIDTH - 10, 3)
+        middle = y + (side - len(lines) * line_height(_TEXT)) // 2
+        sheet.text(lines, left - 10, middle, _TEXT, anchor="ra")
+        for column, place in enumerate(overview_row(tally, label, shifts)):
+            picture = None if place is None else images[place]
+            sheet.picture(picture, left + column * (side + _GAP), y, side)
+    return sheet.encoded()
+
+
+def _shift_sheet(shift: Shift, cells: Sequence[_Cell], base_images: Images, pictures: Pictures) -> bytes:
+    """A block a class, two blocks beside each other; in a block the base above, the shift below."""
+    images = pictures.read(place for cell in cells for _, place in cell.pairs)
+    across = min(2, len(cells))
+    block_width = PAIRS_A_CLASS * (_PAIR_SIDE + _GAP) - _GAP
+    title = line_height(_TEXT) + 4
+    block_height = title + 2 * _PAIR_SIDE + _GAP
+    head = line_height(_TEXT) + 10
+    down = -(-len(cells) // across)
+    width = 2 * _MARGIN + across * block_width + (across - 1) * 2 * _MARGIN
+    sheet = Sheet.blank(width, 2 * _MARGIN + head + down * (block_height + _MARGIN) - _MARGIN)
+    heading = f"above: base · below: {_spoken(shift.name)}"
+    sheet.text(wrapped(heading, _TEXT, width - 2 * _MARGIN, 1), _MARGIN, _MARGIN, _TEXT, faint=True)
+    for number, cell in enumerate(cells):
+        x = _MARGIN + (number % across) * (block_width + 2 * _MARGIN)
+        y = _MARGIN + head + (number // across) * (block_height + _MARGIN)
+        sheet.text(wrapped(cell.name, _TEXT, block_width, 1, bold=True), x, y, _TEXT, bold=True)
+        for column, (base, shifted) in enumerate(cell.pairs):
+            at = x + column * (_PAIR_SIDE + _GAP)
+            sheet.picture(None if base is None else base_images[base], at, y + title, _PAIR_SIDE)
+            sheet.picture(images[shifted], at, y + title + _PAIR_SIDE + _GAP, _PAIR_SIDE)
+    return sheet.encoded()
+
+
+def _spoken(shift: str) -> str:
+    return shift.replace("_", " ")

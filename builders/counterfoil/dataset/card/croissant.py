@@ -1,0 +1,361 @@
+"""croissant.json: the dataset described for machines in Croissant 1.1, with its responsible-AI (RAI 1.0) fields.
+
+It is written as JSON and not through mlcroissant, so that its bytes follow from the dataset and from no library's
+version; the tests have mlcroissant read it. File sets are globs relative to the file, so that it holds in a folder
+as on the Hub. Two things are left out on purpose: manifest.json, which has the hash of this file and whose own could
+therefore never be here, and dates and versions that the recipe does not tell: a dataset does not know them of itself.
+
+A Parquet config is a file set and its columns. A WebDataset config is a set of tar files, in it a set for each kind
+of member, and the columns joined over the members' names. Ids have a hyphen where no name of a config has one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.dataset.card.metadata import (
+    DEFAULT,
+    Config,
+    address_of,
+    is_organisation,
+    license_reference,
+    plain_author,
+    pretty_name,
+    tags_of,
+)
+from counterfoil.dataset.card.statements import Statements
+from counterfoil.dataset.card.tables import InputRow
+from counterfoil.store.documents import document_bytes
+from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
+from counterfoil.store.rows import TableForm, column_types, unique_names
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe
+
+CONFORMS_TO = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
+
+# The standard context of Croissant 1.1 with RAI 1.0: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
+_OWN_TERMS = (
+    "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field", "fileProperty",
+    "fileObject", "fileSet", "format", "includes", "isArray", "isLiveDataset", "jsonPath", "key", "md5",
+    "parentField", "path", "recordSet", "references", "regex", "repeated", "replace", "samplingRate", "separator",
+    "source", "subField", "transform",
+)  # fmt: skip
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    **{term: f"cr:{term}" for term in _OWN_TERMS},
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "name": {"@container": "@language"},
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+}
+
+# What the file objects are for; those that a dataset lacks are left out.
+_DOCUMENTS = {
+    RECIPE: ("application/yaml", "The recipe that the dataset was built from."),
+    LOCK: ("application/json", "Every input pinned, the three hashes, and the stack that bytes depend on."),
+    THRESHOLDS: ("application/json", "The CLIP thresholds of every class and shift."),
+}
+
+
+def croissant_bytes(
+    directory: Path,
+    recipe: Recipe,
+    configs: Sequence[Config],
+    inputs: Sequence[InputRow],
+    statements: Statements,
+    citation: str,
+    results: str | None = None,
+    review: str | None = None,
+) -> bytes:
+    """The content of croissant.json. `results` is the path of evaluation results that are true of the data, `review`
+    of what people said of them."""
+    documents = dict(_DOCUMENTS)
+    if results is not None:
+        documents[results] = ("application/json", "Accuracies and drops of classifiers, measured on these images.")
+    if review is not None:
+        documents[review] = ("application/json", "How often people selected each image as showing its class or shift.")
+    sets, records = record_set_nodes(configs, recipe)
+    document = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": list(CONFORMS_TO),
+        "name": recipe.name,
+        "alternateName": pretty_name(recipe.name),
+        "description": recipe.description.strip() or statements.summary,
+        "license": license_reference(recipe.license),
+        "keywords": tags_of(recipe),
+        "citeAs": citation,
+        "isBasedOn": [_input(row) for row in inputs],
+        **_published(recipe),
+        **_responsible(statements),
+        "distribution": [*_files(directory, documents), *sets],
+        "recordSet": [*([class_names(recipe)] if configs else []), *records],
+    }
+    return document_bytes(document)
+
+
+def _published(recipe: Recipe) -> dict[str, Any]:
+    """Where the dataset is, whose it is, and as what it is released, as far as the recipe tells."""
+    publish, address = recipe.publish, address_of(recipe)
+    told: dict[str, Any] = {} if address is None else {"url": address}
+    if publish.doi is not None:
+        told["sameAs"] = f"https://doi.org/{publish.doi}"
+    if publish.authors:
+        told["creator"] = [_creator(author) for author in publish.authors]
+    elif publish.repo is not None:
+        owner = publish.repo.partition("/")[0]
+        told["creator"] = {"@type": "sc:Organization", "name": owner, "url": f"https://huggingface.co/{owner}"}
+    if publish.year is not None:
+        told["datePublished"] = str(publish.year)
+    if publish.version is not None:
+        told["version"] = publish.version
+    return told
+
+
+def _creator(author: str) -> dict[str, str]:
+    kind = "sc:Organization" if is_organisation(author) else "sc:Person"
+    return {"@type": kind, "name": plain_author(author)}
+
+
+def _input(row: InputRow) -> dict[str, str]:
+    """A model or dataset that the images come from."""
+    type_name = "sc:Dataset" if row.role == "input dataset" else "sc:SoftwareApplication"
+    node = {"@type": type_name, "name": row.name, "description": row.role}
+    if row.pinned:
+        node["identifier"] = row.pinned
+    if row.license:
+        node["license"] = license_reference(row.license)
+    return node
+
+
+def _responsible(said: Statements) -> dict[str, Any]:
+    """The fields of Croissant RAI 1.0 that are true of generated images; nothing of crowds and of time frames."""
+    return {
+        "rai:dataCollection": said.collection,
+        # None of the vocabulary's ways of collecting: nothing was collected.
+        "rai:dataCollectionType": "Others",
+        "rai:dataCollectionMissingData": said.missing,
+        "rai:dataCollectionRawData": said.source,
+        "rai:dataPreprocessingProtocol": list(said.preprocessing),
+        "rai:dataAnnotationProtocol": said.annotation,
+        "rai:annotationsPerItem": "1",
+        "rai:machineAnnotationTools": list(said.annotation_tools),
+        "rai:dataUseCases": [*said.intended, *(f"Not for: {use}" for use in said.unintended)],
+        "rai:dataBiases": list(said.biases),
+        "rai:dataLimitations": list(said.limits),
+        "rai:dataSocialImpact": said.social_impact,
+        "rai:personalSensitiveInformation": said.personal,
+        "rai:dataReleaseMaintenancePlan": said.maintenance,
+    }
+
+
+def _files(directory: Path, documents: dict[str, tuple[str, str]]) -> list[dict[str, str]]:
+    nodes = []
+    for path, (format, description) in documents.items():
+        if not (directory / path).is_file():
+            continue
+        content = (directory / path).read_bytes()
+        nodes.append(
+            {
+                "@type": "cr:FileObject",
+                "@id": path,
+                "name": path,
+                "description": description,
+                "contentUrl": path,
+                "contentSize": f"{len(content)} B",
+                "encodingFormat": format,
+                "sha256": hashlib.sha256(content).hexdigest(),
+            }
+        )
+    return nodes
+
+
+CLASS_NAMES = "class-names"
+
+Node = dict[str, Any]
+
+_IMAGE_FORMATS = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp"}
+_DATA_TYPES: dict[str, Any] = {
+    "string": "sc:Text",
+    "Image": "sc:ImageObject",
+    "ClassLabel": ["sc:Integer", "cr:Label"],
+    "int32": "sc:Integer",
+    "int64": "sc:Integer",
+    "float32": "cr:Float32",
+    "bool": "sc:Boolean",
+    "list<float32>": "cr:Float32",
+}
+_DESCRIPTIONS = {
+    "key": "Identity of the sample: shift, class id and index.",
+    "image": "The image.",
+    "label": "Position of the class in the recipe; not an ImageNet index.",
+    "shift": "The shift, or base.",
+    "class_id": "Unique id of the class; names may repeat.",
+    "index": "Number of the sample in its cell, which is one class under one shift.",
+    "pair": "Class id and index, shared by a base image and its shifted partners.",
+    "prompt": "What the image was drawn from.",
+    "seed": "Seed of the image's noise.",
+    "object_score": "Cosine of the image with the object caption, in CLIP.",
+    "shift_score": "Cosine of the image with the shift caption, in CLIP.",
+    "object_threshold": "The least object score that passes.",
+    "shift_threshold": "The least shift score that passes.",
+    "reason": "accepted, or why not.",
+    "embedding": "CLIP embedding of the image.",
+}
+
+
+def class_names(recipe: Recipe) -> Node:
+    """The classes by label, as an enumeration that every label refers to."""
+    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    types: dict[str, Any] = {"label": "sc:Integer", "name": ["sc:Text", "sc:name"], "class_id": "sc:Text"}
+    return {
+        "@type": "cr:RecordSet",
+        "@id": CLASS_NAMES,
+        "name": CLASS_NAMES,
+        "description": "The names of the classes by label.",
+        "dataType": "sc:Enumeration",
+        "key": {"@id": f"{CLASS_NAMES}/label"},
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{CLASS_NAMES}/{column}",
+                "name": column,
+                "dataType": type,
+            }
+            for column, type in types.items()
+        ],
+        "data": [
+            {f"{CLASS_NAMES}/{column}": value for column, value in zip(types, row, strict=True)}
+            for row in ((cls.label, name, cls.id) for cls, name in zip(recipe.classes, names, strict=True))
+        ],
+    }
+
+
+def record_set_nodes(configs: Sequence[Config], recipe: Recipe) -> tuple[list[Node], list[Node]]:
+    """(file sets, record sets) of every config."""
+    describe = _webdataset if recipe.output.format == "webdataset" else _parquet
+    described = [describe(config, recipe) for config in configs]
+    return [node for sets, _ in described for node in sets], [records for _, records in described]
+
+
+def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
+    files = f"{config.name}-files"
+    fields = []
+    for column, type in column_types(config.what, TableForm.of(recipe)).items():
+        source: Node = {"fileSet": {"@id": files}, "extract": {"column": column}}
+        if type == "Image":
+            source["transform"] = {"jsonPath": "bytes"}  # a struct of the encoded file and its name
+        fields.append(_field(config, column, type, source, recipe))
+    fields += _split_field(config, files, recipe)
+    return [_file_set(files, config, "application/x-parquet")], _record_set(config, fields)
+
+
+def _webdataset(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
+    suffix = recipe.output.image.format
+    archives, images, labels, rows = (f"{config.name}-{part}" for part in ("files", "images", "labels", "rows"))
+    sets = [_file_set(archives, config, "application/x-tar")]
+    if config.what != "candidates":
+        sets.append(_member_set(images, archives, f"*.{suffix}", _IMAGE_FORMATS[suffix]))
+    sets += [
+        _member_set(labels, archives, "*.cls", "text/plain"),
+        _member_set(rows, archives, "*.json", "application/json"),
+    ]
+    fields = []
+    for column, type in column_types(config.what, TableForm.of(recipe)).items():
+        if type == "Image":
+            source: Node = {"fileSet": {"@id": images}, "extract": {"fileProperty": "content"}}
+        elif column == "label":
+            source = {"fileSet": {"@id": labels}, "extract": {"fileProperty": "content"}}
+        else:
+            source = {"fileSet": {"@id": rows}, "extract": {"jsonPath": f"$.{column}"}}
+        field = _field(config, column, type, source, recipe)
+        if column == "key":
+            field["references"] = _stem(labels)
+        fields.append(field)
+    if config.what != "candidates":
+        # Members of a sample share their name: the key ties rows to labels, these two tie the images to both.
+        for name, other in (("image_of_label", labels), ("image_of_row", rows)):
+            tie = {**_field(config, name, "string", _stem(images), recipe), "references": _stem(other)}
+            fields.append({**tie, "description": "The name that the members of a sample share."})
+    return sets, _record_set(config, fields)
+
+
+def _field(config: Config, column: str, type: str, source: Node, recipe: Recipe) -> Node:
+    node: Node = {
+        "@type": "cr:Field",
+        "@id": f"{config.name}/{column}",
+        "name": column,
+        "dataType": _DATA_TYPES[type],
+        "source": source,
+    }
+    if column in _DESCRIPTIONS:
+        node["description"] = _DESCRIPTIONS[column]
+    elif column in recipe.added_columns:
+        node["description"] = recipe.added_columns[column].description
+    if type == "list<float32>":
+        node |= {"isArray": True, "arrayShape": "-1"}
+    if type == "ClassLabel":
+        node["references"] = {"field": {"@id": f"{CLASS_NAMES}/label"}}
+    return node
+
+
+def _split_field(config: Config, files: str, recipe: Recipe) -> list[Node]:
+    """The split of `default`, which is the folder that a row's file lies in; other configs have one split."""
+    if config.name != DEFAULT:
+        return []
+    source = {
+        "fileSet": {"@id": files},
+        "extract": {"fileProperty": "fullpath"},
+        "transform": {"regex": "^data/([^/]+)/"},
+    }
+    node = _field(config, "split", "string", source, recipe)
+    return [{**node, "dataType": ["sc:Text", "cr:Split"], "description": "The group, which is a split here."}]
+
+
+def _record_set(config: Config, fields: Sequence[Node]) -> Node:
+    rows = sum(split.rows for split in config.splits)
+    what = {"data": "accepted images", "candidates": "candidates", "rejected": "rejected images"}[config.what]
+    return {
+        "@type": "cr:RecordSet",
+        "@id": config.name,
+        "name": config.name,
+        "description": f"{rows:,} {what}; split {', '.join(split.name for split in config.splits)}.",
+        "key": {"@id": f"{config.name}/key"},
+        "field": list(fields),
+    }
+
+
+def _file_set(id: str, config: Config, format: str) -> Node:
+    paths = [path for split in config.splits for path in split.paths]
+    return {"@type": "cr:FileSet", "@id": id, "name": id, "encodingFormat": format, "includes": paths}
+
+
+def _member_set(id: str, archives: str, pattern: str, format: str) -> Node:
+    return {
+        "@type": "cr:FileSet",
+        "@id": id,
+        "name": id,
+        "containedIn": {"@id": archives},
+        "encodingFormat": format,
+        "includes": pattern,
+    }
+
+
+def _stem(files: str) -> Node:
+    """The name of a member without its extension."""
+    return {
+        "fileSet": {"@id": files},
+        "extract": {"fileProperty": "filename"},
+        "transform": {"regex": r"^([^.]+)\."},
+    }

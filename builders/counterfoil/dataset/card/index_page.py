@@ -1,0 +1,203 @@
+"""The index page: one file in a directory that leads to every page there, each with what it says in a line.
+
+It lies at the top as `index.html`, where a person looks, and is of this copy alone: `store.layout` lists it beside
+`.counterfoil/`, so that no manifest has it, nothing publishes it and verification passes over it. Every command that
+writes a page writes it anew from what then lies there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from counterfoil import __version__
+from counterfoil.dataset.card.contact_sheets import OVERVIEW, sheet_name
+from counterfoil.errors import CounterfoilError
+from counterfoil.generate.screen import open_shifts
+from counterfoil.recipe import Recipe, load_own_recipe
+from counterfoil.recipe.keep import ACCEPTED
+from counterfoil.report.results import results_from
+from counterfoil.report.templates import template_environment
+from counterfoil.report.words import between, counted, listed, percent, points, spoken
+from counterfoil.store.atomic import told_to_people, write_atomically
+from counterfoil.store.inside import MOST_DOCUMENT, read_inside
+from counterfoil.store.layout import CARD, FIGURES, INDEX, LOCK, PRIVATE, REVIEW
+from counterfoil.store.reading import read_receipts
+
+TEMPLATE = "index.html.j2"
+CALIBRATE, ANSWER = f"{PRIVATE}/calibrate.html", f"{PRIVATE}/review.html"
+FINDINGS, MENDED = "findings.json", "mend.json"
+# What tells a page of ours from somebody's own, which is left alone; within so many bytes.
+_OURS, _HEAD = b'<meta name="generator" content="Counterfoil', 500
+_MOST_LINE = 300
+_MOST_FOLDERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A page of a directory: where it lies there, what it is called, what it says, and (name, path) of more like it."""
+
+    path: str
+    title: str
+    line: str = ""
+    more: tuple[tuple[str, str], ...] = ()
+
+
+def write_index(directory: Path) -> None:
+    """Write the index page of a directory, unless a page of somebody's own lies there. Raises as `write_atomically`."""
+    place, content = directory / INDEX, index_html(directory, index_entries(directory)).encode()
+    try:
+        there = read_inside(directory, INDEX)
+        if there == content or _OURS not in there[:_HEAD]:
+            return
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return  # a link, or too large to be ours
+    # A killed run leaves nothing half-written among the files that a manifest lists.
+    private = directory / PRIVATE
+    if not private.is_dir():
+        write_atomically(place, content)
+        return
+    write_atomically(private / INDEX, content)
+    with told_to_people(place):
+        (private / INDEX).replace(place)
+
+
+def index_html(
+    directory: Path,
+    entries: Sequence[IndexEntry],
+    served: Mapping[str, str] | None = None,
+    saved: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The page as text. served: path of a page → its address, where pages are served; others are then named by their
+    files. saved: what is saved there, and the command that takes it."""
+    environment = template_environment(TEMPLATE, {"quoted": quote})
+    return environment.get_template(TEMPLATE).render(
+        name=directory.resolve().name.encode(errors="replace").decode(),
+        entries=entries,
+        served=served,
+        saved=saved,
+        version=__version__,
+    )
+
+
+def index_entries(directory: Path, served: Collection[str] = ()) -> list[IndexEntry]:
+    """The pages that lie in a directory now, and those that are `served` whether or not they do, by path."""
+    found = [*_dataset(directory), *_reports(directory), *_mined(directory)]
+    return [one for one in found if one.path in served or _is_there(directory, one.path)]
+
+
+def _dataset(directory: Path) -> Iterator[IndexEntry]:
+    if not (directory / LOCK).is_file():
+        return
+    recipe, counts = None, ""
+    with contextlib.suppress(CounterfoilError, OSError):  # a directory that is damaged has pages all the same
+        recipe = load_own_recipe(directory)
+        counts = _counts(directory, recipe)
+    yield IndexEntry(CARD, "Dataset card", counts)
+    shifts = recipe.all_shifts() if recipe else ()
+    sheets = [(spoken(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in shifts]
+    yield IndexEntry(
+        f"{FIGURES}/{OVERVIEW}",
+        "Contact sheets",
+        "Classes by shifts at a glance; each shift beside its base:",
+        tuple(one for one in sheets if _is_there(directory, one[1])),
+    )
+    waiting = open_shifts(recipe) if recipe else ()
+    line = f"Waiting for a threshold: {listed([spoken(name) for name in waiting])}." if waiting else ""
+    yield IndexEntry(CALIBRATE, "Thresholds", line or "Choose by looking which images show their shift.")
+    raters = _document(directory, f"{REVIEW}/selection.json").get("raters")
+    line = f"Answered by {counted(len(raters), 'person', 'people')}." if isinstance(raters, list) else ""
+    yield IndexEntry(ANSWER, "Review", line or "Say what the images show; people's answers go on the card.")
+    yield from _evaluation(directory, f"{PRIVATE}/evaluation/")
+
+
+def _counts(directory: Path, recipe: Recipe) -> str:
+    reasons = [reasons for receipt in read_receipts(directory) for reasons in receipt.counts.values()]
+    accepted = sum(each.get(ACCEPTED, 0) for each in reasons)
+    return (
+        f"{recipe.name}: {accepted:,} of {counted(sum(sum(each.values()) for each in reasons), 'candidate')} accepted,"
+        f" {counted(len(recipe.classes), 'class', 'classes')}, {counted(len(recipe.all_shifts()) - 1, 'shift')}."
+    )
+
+
+def _reports(directory: Path) -> Iterator[IndexEntry]:
+    """A folder has one `report.html`; which it is, its document says."""
+    if _is_there(directory, MENDED):
+        yield IndexEntry("report.html", "Mended", _said(_document(directory, MENDED).get("headline")))
+        models = [f"models/{name}/{CARD}" for name in _folders(directory / "models")]
+        cards = [one for one in (f"model/{CARD}", *models) if _is_there(directory, one)]
+        for path in cards:
+            yield IndexEntry(path, "Model card", _said(path.rpartition("/")[0]))
+    elif _is_there(directory, FINDINGS):
+        yield IndexEntry("report.html", "Findings", _found(_document(directory, FINDINGS)))
+        yield IndexEntry("recipe.yaml", "Recipe of what was found", "A layer to build a dataset of these failures by.")
+    else:
+        yield from _evaluation(directory, "")
+
+
+def _found(document: Mapping[str, Any]) -> str:
+    """What findings.json comes to; it is of this installation, or is read with all its bounds when it is opened."""
+    try:
+        confirmed = [one for one in document["findings"] if one["confirmed"]]
+        words = listed([f"“{one['words']}”" for one in confirmed], most=3)
+        tested = counted(int(document["tested"]), "hypothesis", "hypotheses")
+        if not confirmed:
+            return _said(f"{document['target']['name']}: none of {tested} confirmed.")
+        return _said(f"{document['target']['name']}: {len(confirmed)} of {tested} confirmed: {words}.")
+    except (KeyError, TypeError, ValueError):
+        return ""
+
+
+def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
+    line, path = "", f"{below}results.json"
+    with contextlib.suppress(CounterfoilError, OSError):  # a page is there all the same
+        results = results_from(read_inside(directory, path, MOST_DOCUMENT), path)
+        line = f"{counted(len(results.models), 'model')}: "
+        right = {
+            one.name: results.rows.value("top1", model=one.name, group=results.base or "") for one in results.models
+        }
+        best = max(right, key=lambda name: right[name] or 0.0, default="")
+        if results.by_impact and (impact := results.rows.estimate("impact", group=results.by_impact[0].name)):
+            most = spoken(results.by_impact[0].name)
+            line += f"accuracy falls most under “{most}”, by {points(impact.value)} points ({between(impact)})."
+        elif best:
+            line += f"{best} is right about {percent(right[best])} of images."
+    yield IndexEntry(f"{below}report.html", "Evaluation", _said(line))
+    yield IndexEntry(f"{below}failures.html", "Failures", "The images that models get wrong, by model and shift.")
+
+
+def _mined(directory: Path) -> Iterator[IndexEntry]:
+    """The datasets that rounds of mining drew."""
+    for name in _folders(directory / "rounds"):
+        yield IndexEntry(f"rounds/{name}/dataset/{INDEX}", f"Round {name}", "The images that were drawn to test words.")
+
+
+def _folders(folder: Path) -> list[str]:
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    return sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.is_symlink())[:_MOST_FOLDERS]
+
+
+def _is_there(directory: Path, path: str) -> bool:
+    return (directory / path).is_file() and not (directory / path).is_symlink()
+
+
+def _document(directory: Path, path: str) -> dict[str, Any]:
+    try:
+        document = json.loads(read_inside(directory, path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _said(line: Any) -> str:
+    """A line that a document says, as plain text of a bounded length."""
+    text = " ".join(line.encode(errors="replace").decode().split()) if isinstance(line, str) else ""
+    return text if len(text) <= _MOST_LINE else f"{text[: _MOST_LINE - 1]}…"

@@ -1,0 +1,289 @@
+"""What the card's sections show: failures that chose images, mined shifts, labels, what CLIP knows, what fails, hashes.
+
+Each is a function from the recipe and from what the dataset tells to rows, tables and sentences for the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.dataset.card.tables import counts_by_shift
+from counterfoil.dataset.label_checks import checks_of_dataset
+from counterfoil.errors import RunFailure
+from counterfoil.generate.screen import ScreenDoubts, Thresholds, screen_doubts
+from counterfoil.generate.screen.known_classes import KnownClasses
+from counterfoil.recipe.keep import ACCEPTED, before_judges
+from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
+from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.schema_mine import mined_facts
+from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
+from counterfoil.report.reference import (
+    NEAR_CHANCE,
+    VALIDATION,
+    VALIDATION_GAP,
+    near_chance_sentences,
+    reference_warnings,
+)
+from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
+from counterfoil.report.words import (
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    between,
+    number,
+    percent,
+    points,
+    table_of,
+    text_cell,
+)
+from counterfoil.stats import Estimate, wilson_interval
+from counterfoil.store.layout import LOCK
+from counterfoil.store.rows import unique_names
+
+if TYPE_CHECKING:
+    from counterfoil.dataset.card.contact_sheets import Tally
+    from counterfoil.recipe import Recipe
+    from counterfoil.store import Receipt
+
+
+MINED = "mined"
+# The roles of failures; others are built beside them: what is easy, and the class as such.
+FAILING = ("hard", "far_from")
+# What the three hashes of lock.json are over.
+_OVER = {
+    "plan": "what is rendered: classes, prompts, seed, samples, generator, format and layout",
+    "screen": "what is kept: captions, CLIP model, thresholds, keep rule",
+    "inputs": "what names stood for: commits and hashes of models, input dataset, tokens, thresholds",
+}
+
+
+def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> dict[str, Any] | None:
+    """Images that are there because classifiers were wrong about them; None where no keep rule keeps such.
+
+    rows: of the first of `all_shifts` such shifts, beside which there are `others`: candidates drawn, those that passed
+    the screen, were wrong, are kept; `total`: their sums over all. judges: every one, in the recipe's order. needed:
+    (judges of a rule, how many must be wrong), each once. failures: the failure rules by which they were asked, where
+    that was not by the first answer alone.
+    """
+    judged = [
+        (shift, rule) for shift in recipe.all_shifts() for rule in shift.keep if isinstance(rule, MisclassifiedRule)
+    ]
+    if not judged:
+        return None
+    counts = counts_by_shift(receipts)
+    rows: list[dict[str, Any]] = []
+    for shift, rule in judged:
+        reasons = counts.get(shift.name, {})
+        screened = sum(count for why, count in reasons.items() if before_judges(shift.keep, why))
+        right = sum(count for why, count in reasons.items() if why in rule.reasons)
+        rows.append(
+            {
+                "name": shift.name,
+                "judges": tuple(map(without_folders, rule.models)),
+                "at_least": rule.at_least,
+                "drawn": sum(reasons.values()),
+                "screened": screened,
+                "wrong": screened - right,
+                "kept": reasons.get(ACCEPTED, 0),
+            }
+        )
+    failures = sorted({rule.failure for _, rule in judged})
+    return {
+        "rows": rows[:most_rows],
+        "all_shifts": len(rows),
+        "others": len(recipe.prompts.shifts) - len(rows),
+        "judges": list(dict.fromkeys(judge for row in rows for judge in row["judges"])),
+        "needed": sorted({(len(row["judges"]), row["at_least"]) for row in rows}),
+        "failures": failures if failures != [TOP1] else [],
+        "total": {name: sum(row[name] for row in rows) for name in ("drawn", "kept")},
+    }
+
+
+def mined_of(recipe: Recipe, most_rows: int) -> dict[str, Any] | None:
+    """Mined shifts, chosen because a classifier failed there; None where there are none.
+
+    rows: (name, what its `mined_from` tells) of the first of `all_shifts`, beside which there are `others`. targets:
+    the classifiers that they are told to be failures of. judges: those that their keep rules ask. compared: whether
+    some are told to have another role than that of failures. pairs, rows_tested: whether some were tested in pairs of
+    the same noise, and whether others have the rate of the rest of their class.
+    """
+    shifts = [shift for shift in recipe.all_shifts() if shift.kind == MINED]
+    if not shifts:
+        return None
+    facts = {shift.name: mined_facts(recipe.prompts.shifts[shift.name].mined_from) for shift in shifts}
+    judges = [without_folders(name) for shift in shifts for rule in shift.keep for name in rule.judges()]
+    return {
+        "rows": list(facts.items())[:most_rows],
+        "all_shifts": len(shifts),
+        "others": len(recipe.prompts.shifts) - len(shifts),
+        "targets": list(dict.fromkeys(one.target for one in facts.values() if one.target)),
+        "judges": list(dict.fromkeys(judges)),
+        "compared": any(one.role not in (None, *FAILING) for one in facts.values()),
+        "pairs": any(one.tested_on == "pairs" for one in facts.values()),
+        "rows_tested": any(one.rest_rate is not None and one.tested_on != "pairs" for one in facts.values()),
+    }
+
+
+def labels_of(
+    recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows: int
+) -> tuple[LabelChecks, Table, bool]:
+    """Whether labels are true by the second judge, and whether a keep rule chose images by this judge's own failures.
+
+    `inputs` are those of lock.json. RunFailure where these do not pin the judge as a build does.
+    """
+    try:
+        checks = checks_of_dataset(recipe, inputs, tally.judged)
+    except ValueError as error:
+        raise RunFailure(f"{LOCK} is not one that a build wrote: {error}", "Restore it from a copy.") from error
+    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    spoken = {cls.id: names[cls.label] for cls in recipe.classes}
+    table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
+    worst = [
+        "; ".join(f"{spoken[name]} {_doubt(one)}" for name, one in worst_classes(shift, 3)) for shift in checks.shifts
+    ]
+    table = replace(
+        table,
+        columns=(*table.columns, TableColumn("classes in most doubt", "text")),
+        rows=tuple(
+            replace(row, cells=(*row.cells, TableCell(text or NOTHING)))
+            for row, text in zip(table.rows, worst, strict=True)
+        ),
+    )
+    picked = any(recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)
+    return checks, table.first(most_rows, "shifts", "the columns of the rows"), picked
+
+
+def _doubt(one: JudgedLabels) -> str:
+    """A class's estimate, or how often it is disagreed with."""
+    if one.label_error is None:
+        return f"{one.disagreed} of {one.images} disagreed with"
+    return f"{share_words(one.label_error)}, of {one.images}"
+
+
+def known_of(recipe: Recipe, document: Mapping[str, Any]) -> tuple[dict[str, Any] | None, ScreenDoubts | None]:
+    """What CLIP's zero-shot answers over all validation images came to, and what speaks against the screen.
+
+    `document` is thresholds.json, which anybody may have written; empty where absent. Shares are from 0 to 1.
+    """
+    read = KnownClasses.read(document["known"]) if "known" in document else None
+    thresholds = Thresholds(document.get("object", {}), document.get("shift", {})).with_known(read, recipe)
+    known, doubts = thresholds.known, screen_doubts(recipe, thresholds)
+    if known is None:
+        return None, doubts
+    low, high = wilson_interval(known.right, known.n)
+    told = {"caption": known.caption, "captions": known.captions, "n": known.n, "chance": known.chance}
+    return {**told, "accuracy": known.right / known.n, "low": low, "high": high}, doubts
+
+
+# What a person reads; all of it is in evaluation/robustness.csv.
+MOST_MODELS = 20
+MOST_COLUMNS = 6
+MOST_SHIFTS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Robustness:
+    """What the section shows. warnings: sentences on a base that is not like the validation images; floor: on what is
+    near chance there."""
+
+    models: Table
+    shifts: Table
+    warnings: tuple[str, ...]
+    floor: tuple[str, ...]
+
+
+def robustness_of(results: Results) -> Robustness:
+    """The section: the best models and the largest drops first; what was not measured comes last."""
+
+    def by_base(model: ModelFacts) -> tuple[bool, float, str]:
+        base = results.base_number(model.name)
+        return (base is None, 0.0 if base is None else -base.value, model.name)
+
+    models = sorted(results.models, key=by_base)
+    columns = [
+        TableColumn("model", "name"),
+        *map(TableColumn, ("validation", "gap to base", "accuracy on base", "mean drop")),
+        TableColumn("weights (sha256)", "name"),
+    ]
+    rows = [_model_row(results, model) for model in models]
+    shown = models[:MOST_COLUMNS]
+    heads = [TableColumn(model.name, note=NEAR_CHANCE if model.near_chance else "", named=True) for model in shown]
+    by_shift = table_of(
+        "Drops in accuracy from the base",
+        [TableColumn("shift", "name"), *map(TableColumn, ("all models", "relative drop", "slope", "classes")), *heads],
+        [_shift_row(results, shift, shown) for shift in results.by_impact],
+    ).first(MOST_SHIFTS, "shifts", "robustness.csv")
+    if len(models) > MOST_COLUMNS:
+        more = f"{len(models) - MOST_COLUMNS:,} more models, in robustness.csv"
+        by_shift = replace(by_shift, more=f"{by_shift.more}; and {more}" if by_shift.more else f"and {more}")
+    return Robustness(
+        table_of("Models", columns, rows).first(MOST_MODELS, "models", "results.csv"),
+        by_shift,
+        reference_warnings(results, short=False),
+        near_chance_sentences(results, short=False),
+    )
+
+
+def _model_row(results: Results, model: ModelFacts) -> TableRow:
+    validation, gap = (results.rows.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP))
+    drop = results.rows.value("average_drop", model=model.name)
+    return TableRow(
+        (
+            TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name),
+            TableCell(percent(validation.value if validation else None)),
+            _cell(gap, " points"),
+            _cell(results.base_number(model.name), " %"),
+            TableCell(NOTHING if drop is None else f"{points(drop)} points"),
+            TableCell(model.sha256[:12]),
+        )
+    )
+
+
+def _shift_row(results: Results, shift: GroupFacts, models: list[ModelFacts]) -> TableRow:
+    slope, left_out = results.rows.one("slope", group=shift.name), len(shift.left_out)
+    classes = f"{shift.classes:,}" + (f" of {shift.classes + left_out:,}" if left_out else "")
+    drops = []
+    for model in models:
+        key = {"model": model.name, "group": shift.name}
+        drop, base = results.rows.estimate("drop", **key), results.rows.value("base_accuracy", **key)
+        # A drop in points, beside the base accuracy that it is from.
+        drops.append(_cell(drop if base is not None else None, f" points of {percent(base)}"))
+    return TableRow(
+        (
+            text_cell(shift.name),
+            _cell(results.rows.estimate("impact", group=shift.name), " points"),
+            TableCell(percent(results.averaged("relative_drop", group=shift.name))),
+            _slope_cell(slope),
+            TableCell(classes),
+            *drops,
+        )
+    )
+
+
+def _cell(estimate: Estimate | None, unit: str) -> TableCell:
+    return TableCell(NOTHING) if estimate is None else TableCell(f"{points(estimate.value)}{unit}", between(estimate))
+
+
+def _slope_cell(line: ResultRow | None) -> TableCell:
+    if line is None or line.value is None:
+        return TableCell(NOTHING)
+    ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
+    return TableCell(number(line.value), ends)
+
+
+def hash_rows(lock: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    """(name, SHA-256, what it is over) of the hashes that lock.json has."""
+    hashes = lock.get("hashes", {})
+    return tuple((name, str(hashes[name]), over) for name, over in _OVER.items() if name in hashes)
+
+
+def stack_lines(lock: Mapping[str, Any]) -> tuple[str, ...]:
+    """`name value` of everything that the stack in lock.json holds, versions last; nothing for what is null."""
+    stack = dict(lock.get("stack", {}))
+    versions = stack.pop("versions", None) or {}
+    settings = [f"{name.replace('_', ' ')} {value}" for name, value in sorted(stack.items()) if value is not None]
+    return (*settings, *(f"{name} {version}" for name, version in sorted(versions.items())))

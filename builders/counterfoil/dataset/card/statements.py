@@ -1,0 +1,101 @@
+"""What must be said of synthetic, screened images: origin, use, biases, limits, risks. Card and Croissant say the same.
+
+The sentences stand in `cards/statements.txt.j2`, plain text without marks. Every one follows from the recipe and from
+what lock.json pins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.dataset.card.tables import InputRow
+from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.prompts import MATCH
+from counterfoil.report.templates import template_environment
+from counterfoil.report.words import counted
+
+if TYPE_CHECKING:
+    from counterfoil.generate.screen import ScreenDoubts
+    from counterfoil.recipe import Recipe
+
+TEMPLATE = "statements.txt.j2"
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """Sentences by subject, each subject in the order in which it is read."""
+
+    summary: str
+    collection: str
+    source: str
+    preprocessing: tuple[str, ...]
+    annotation: str
+    annotation_tools: tuple[str, ...]
+    missing: str
+    intended: tuple[str, ...]
+    unintended: tuple[str, ...]
+    biases: tuple[str, ...]
+    limits: tuple[str, ...]
+    personal: str
+    social_impact: str
+    maintenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenedShifts:
+    """Of how many shifts a threshold of the shift score decides; the others are screened for the object alone."""
+
+    screened: int
+    shifts: int
+
+
+def screened_shifts(recipe: Recipe) -> ScreenedShifts:
+    """The base is no shift."""
+    shifts = recipe.all_shifts()[1:]
+    return ScreenedShifts(sum(shift.threshold is not None for shift in shifts), len(shifts))
+
+
+def statements_of(
+    recipe: Recipe,
+    inputs: Sequence[InputRow],
+    images: int,
+    candidates: int,
+    doubts: ScreenDoubts | None = None,
+    *,
+    looked_at: bool = False,
+) -> Statements:
+    """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`, by a screen with `doubts`;
+    `looked_at`: by people, of whose review the dataset tells."""
+    every = recipe.all_shifts()
+    percentiles = any(shift.object_threshold.percentile is not None for shift in every)
+    judges = dict.fromkeys(name for shift in every for rule in shift.keep for name in rule.judges())
+    environment = template_environment(
+        TEMPLATE, {"counted": counted, "without_folders": without_folders}, markdown=True
+    )
+    told: Any = environment.get_template(TEMPLATE).make_module(
+        {
+            "recipe": recipe,
+            "name": without_folders(recipe.source.dataset),
+            "inputs": {row.role: row for row in inputs},
+            "images": images,
+            "candidates": candidates,
+            "screened": screened_shifts(recipe),
+            "doubts": doubts,
+            "looked_at": looked_at,
+            "judges": list(map(without_folders, judges)),
+            "borrowed": recipe.samples.pairs != "noise",
+            "over_the_edited": percentiles and recipe.generator.split == recipe.source.validation_split,
+            "match": MATCH,
+        }
+    )
+
+    def said(subject: str, several: bool) -> Any:
+        text = getattr(told, subject)
+        if several:
+            return tuple(" ".join(one.split()) for one in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
+        return " ".join(text.split())
+
+    return Statements(**{one.name: said(one.name, one.type.startswith("tuple")) for one in fields(Statements)})

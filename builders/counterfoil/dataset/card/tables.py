@@ -1,0 +1,294 @@
+"""The card's tables: what was accepted and why not, the thresholds, the models and other inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.dataset.card.contact_sheets import Tally
+from counterfoil.generate.corruptions import CORRUPTIONS, OWN
+from counterfoil.generate.screen import FewImages, Thresholds, open_shifts, stored_thresholds
+from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
+from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.prompts import MATCH, drawn_from
+from counterfoil.store.layout import EMBEDDINGS
+from counterfoil.store.rows import unique_names
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe, Shift, ThresholdSpec
+    from counterfoil.store import Receipt
+
+# Of the classes with a threshold of their own, a card names so many.
+_MOST_OWN = 12
+_FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", FAILED, SURPLUS)
+
+
+@dataclass(frozen=True, slots=True)
+class YieldRow:
+    """A shift, or a group of many shifts: candidates, what became of them, and classes that got too few.
+
+    Of a single shift also what Vendrow 2023, Table 1 tells: prompt, caption and threshold as text, empty for a
+    group. `passed` is the yield; None where nothing is decided, since the threshold is open. `thin` are the names
+    of classes with fewer accepted images than an evaluation asks for.
+    """
+
+    name: str
+    shifts: int
+    prompt: str
+    caption: str
+    threshold: str
+    candidates: int
+    accepted: int
+    passed: float | None
+    reasons: Mapping[str, int]
+    pairs: int
+    classes: int
+    thin: tuple[str, ...]
+
+
+def yield_rows(
+    recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int, thresholds: Mapping[str, Any] | None = None
+) -> tuple[YieldRow, ...]:
+    """A row a shift in the recipe's order; a row a group where there are more than `most` shifts.
+
+    `thresholds` is thresholds.json; what it lacks is told as the recipe has it.
+    """
+    counts = counts_by_shift(receipts)
+    shifts = recipe.all_shifts()
+    if len(shifts) <= most:
+        resolved = (thresholds or {}).get("shift", {})
+        return tuple(
+            replace(
+                _yield_row(recipe, shift.name, [shift], counts, tally),
+                prompt=drawn_from(shift),
+                caption=shift.caption or "",
+                threshold=threshold_text(resolved.get(shift.name), shift.threshold),
+            )
+            for shift in shifts
+        )
+    groups: dict[str, list[Shift]] = {}
+    for shift in shifts:
+        groups.setdefault(shift.group, []).append(shift)
+    return tuple(_yield_row(recipe, name, members, counts, tally) for name, members in groups.items())
+
+
+def counts_by_shift(receipts: Iterable[Receipt]) -> dict[str, dict[str, int]]:
+    """shift → reason → candidates, over all shards."""
+    totals: dict[str, dict[str, int]] = {}
+    for receipt in receipts:
+        for shift, reasons in receipt.counts.items():
+            total = totals.setdefault(shift, {})
+            for reason, count in reasons.items():
+                total[reason] = total.get(reason, 0) + count
+    return totals
+
+
+def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
+    """Every reason that dropped a candidate: the usual ones first, then others by name."""
+    seen = {reason for row in rows for reason in row.reasons}
+    return [*(r for r in _FIRST_REASONS if r in seen), *sorted(seen.difference(_FIRST_REASONS))]
+
+
+def _yield_row(
+    recipe: Recipe,
+    name: str,
+    shifts: Sequence[Shift],
+    counts: Mapping[str, Mapping[str, int]],
+    tally: Tally,
+) -> YieldRow:
+    reasons: dict[str, int] = {}
+    for shift in shifts:
+        for reason, count in counts.get(shift.name, {}).items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    candidates, accepted = sum(reasons.values()), reasons.pop(ACCEPTED, 0)
+    least = recipe.evaluate.min_images_per_class
+    cells = [(shift.name, label) for shift in shifts for label in shift.class_labels]
+    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    thin = [names[label] for shift, label in cells if tally.count(shift, label) < least]
+    undecided = set(open_shifts(recipe)).issuperset(shift.name for shift in shifts)
+    return YieldRow(
+        name=name,
+        shifts=len(shifts),
+        prompt="",
+        caption="",
+        threshold="",
+        candidates=candidates,
+        accepted=accepted,
+        # What passed after a cell had all it needed counts for the yield.
+        passed=None if undecided else (accepted + reasons.get(SURPLUS, 0)) / candidates if candidates else 0.0,
+        reasons=reasons,
+        pairs=sum(tally.pairs(shift, label) for shift, label in cells),
+        classes=len(cells),
+        thin=tuple(thin),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdRow:
+    """The captions of a shift and the least cosines that pass, as text; a dash where it is not screened."""
+
+    shift: str
+    object_caption: str
+    object_threshold: str
+    shift_caption: str
+    shift_threshold: str
+
+
+def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[ThresholdRow, ...]:
+    """A row a shift. `document` is thresholds.json; what it lacks is told as the recipe has it."""
+    objects, shifts = document.get("object", {}), document.get("shift", {})
+    return tuple(
+        ThresholdRow(
+            shift=shift.name,
+            object_caption=shift.object_caption,
+            object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold) + _by_class(recipe, shift),
+            shift_caption=shift.caption or "",
+            shift_threshold=threshold_text(shifts.get(shift.name), shift.threshold),
+        )
+        for shift in recipe.all_shifts()
+    )
+
+
+def _by_class(recipe: Recipe, shift: Shift) -> str:
+    """The classes that have an object threshold of their own, by name; of many the first."""
+    chosen = [recipe.classes[label] for label in shift.class_labels]
+    names = unique_names([(cls.id, cls.name) for cls in chosen])
+    own = [
+        f"{name} {value:.3f}"
+        for name, cls in zip(names, chosen, strict=True)
+        if (value := shift.object_threshold.of_class(cls.id)) is not None
+    ]
+    more = f" and {len(own) - _MOST_OWN} more" if len(own) > _MOST_OWN else ""
+    return f"; chosen by class: {', '.join(own[:_MOST_OWN])}{more}" if own else ""
+
+
+def read_thresholds(directory: Path) -> Mapping[str, Any]:
+    """thresholds.json of a dataset directory; empty where there is none. RunFailure for one of another form."""
+    found = stored_thresholds(directory)
+    return {} if found is None else found.document()
+
+
+def few_images(document: Mapping[str, Any]) -> tuple[FewImages, ...]:
+    """The classes of thresholds.json whose object percentile is over fewer images than it needs."""
+    return Thresholds(document.get("object", {}), {}).few_images()
+
+
+def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
+    """A value, or the range over the classes; a percentile says which. A dash for no threshold."""
+    resolved = resolved or {}
+    # One entry for the shift, or one a class; a class may be called "value".
+    alone = "value" in resolved and not isinstance(resolved["value"], Mapping)
+    entries = [resolved] if alone else list(resolved.values())
+    values = [entry["value"] for entry in entries if entry.get("value") is not None]
+    if not values and entries:  # a percentile over candidates, chosen after the build
+        return "open" if spec is None or spec.percentile is None else f"open (percentile {spec.percentile:g})"
+    if not values:
+        if spec is None:
+            return "–"
+        return f"{spec.value:.3f}" if spec.value is not None else f"percentile {spec.percentile:g}"
+    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
+    text = low if low == high else f"{low} to {high}"
+    percentiles = sorted({entry["percentile"] for entry in entries if entry.get("percentile") is not None})
+    if percentiles:
+        text += f" (percentile {', '.join(f'{one:g}' for one in percentiles)})"
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class InputRow:
+    """An input of the dataset: what it does, its name, what pins it, and its licence; None where unknown."""
+
+    role: str
+    name: str
+    pinned: str | None
+    license: str | None
+
+
+def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
+    """Generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json, any part
+    absent."""
+    models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
+    screen = models.get("screen") or {}
+    rows = [_generator_row(recipe, inputs)]
+    if recipe.generator.kind == "retrieve":
+        own = recipe.ranking_clip
+        rows.append(_input_row("retrieval", _clip_name(own.model, own.weights), models.get("retrieval") or {}))
+    if recipe.generator.adapter is not None:
+        adapter = without_folders(recipe.generator.adapter)
+        rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))
+    if captioner := (inputs.get("edited") or {}).get("captioner"):
+        rows.append(_input_row("captioner", captioner.get("name") or "", captioner))
+    if recipe.screen.model is not None:
+        rows.append(_input_row("screen", _clip_name(recipe.screen.model, recipe.screen.weights), screen))
+    rows += [
+        _input_row("input dataset", without_folders(recipe.source.dataset), source),
+    ]
+    if recipe.tokens is not None:
+        path = recipe.tokens.path
+        name = "learned from the input dataset" if path is None else without_folders(path)
+        # The lock has the hash of each class's token by class id.
+        rows.append(_input_row("class tokens", name, {"sha256": tokens}))
+    embeddings = inputs.get("embeddings") or {}
+    if embeddings:
+        count = sum(map(len, embeddings.values()))
+        rows.append(InputRow("image embeddings", EMBEDDINGS, f"sha256 of {_vectors(count)}", None))
+    return tuple(rows)
+
+
+def _clip_name(model: str, weights: str | None) -> str:
+    return without_folders(model) + (f" ({weights})" if weights else "")
+
+
+def _vectors(count: int) -> str:
+    return f"{count:,} vector{'s' if count > 1 else ''}"
+
+
+def _generator_row(recipe: Recipe, inputs: Mapping[str, Any]) -> InputRow:
+    """What images come from: a model, or a pool of images."""
+    if not recipe.generator.draws:
+        name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
+        pool = inputs.get("pool") or {}
+        return _input_row("pool", name, {**pool, "sha256": pool.get("content")})
+    models = inputs.get("models") or {}
+    return _input_row("generator", without_folders(recipe.generator.model), models.get("generator") or {})
+
+
+def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
+    return InputRow(role, name, _pinned(entry), entry.get("license") or None)
+
+
+def _pinned(entry: Mapping[str, Any]) -> str | None:
+    """The commit, or the beginning of a file's hash; how many files where there are several."""
+    if entry.get("revision"):
+        return str(entry["revision"])
+    hashes = entry.get("sha256")
+    if isinstance(hashes, str):
+        return f"sha256 {hashes[:12]}…"
+    if isinstance(hashes, Mapping) and hashes:
+        return f"sha256 of {len(hashes)} file{'s' if len(hashes) > 1 else ''}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptionRow:
+    """A shift of corrupted rows: what is done, how much of it, and how it differs from what was published."""
+
+    shift: str
+    severity: int
+    says: str
+    deviation: str | None
+
+
+def corruption_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
+    """A row a shift; none where nothing is corrupted."""
+    rows: list[CorruptionRow] = []
+    for shift in recipe.all_shifts():
+        if shift.corruption == MATCH:
+            says = "Gives each base image the brightness and contrast of its shifted partner, and nothing else."
+            rows.append(CorruptionRow(shift.name, 0, says, OWN))
+        elif shift.corruption is not None:
+            known = CORRUPTIONS[shift.corruption]
+            rows.append(CorruptionRow(shift.name, shift.severity, known.says, known.deviation))
+    return tuple(rows)

@@ -1,0 +1,168 @@
+"""What a verification found: every problem of a dataset, with its file and what repairs it; none is raised."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from counterfoil.data.hub import DatasetReference
+from counterfoil.store.layout import CARD, CROISSANT, EVALUATION, FIGURES, MANIFEST, RECEIPTS, REVIEW, TIMM_INFO, WHATS
+
+# What a build makes again from recipe, lock, thresholds and tokens, which nothing can make again.
+_MADE = {CARD, MANIFEST, TIMM_INFO, CROISSANT}
+_MADE_FOLDERS = {*WHATS, RECEIPTS, FIGURES}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A damaged file. `what` reads on from the path ("is missing"); `repair` is a command or an advice."""
+
+    path: str
+    what: str
+    repair: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """What repairs each file of one dataset, which is a folder or a published copy of one."""
+
+    directory: Path
+    reference: DatasetReference | None = None
+
+    def of(self, path: str) -> str:
+        """For a file that is missing or not as it should be."""
+        if self.reference is not None:
+            return self._published
+        folder = path.partition("/")[0]
+        if path in _MADE or folder in _MADE_FOLDERS:
+            return self.build
+        if folder == EVALUATION:
+            return f"counterfoil evaluate {self._here} --into-card"
+        if folder == REVIEW:
+            return f"counterfoil review {self._here} --answers, with all the answers.json that there are"
+        return f"restore it from a copy of this dataset, such as the published one, into {self._here}"
+
+    def of_shard(self, receipt: str) -> str:
+        """For a shard whose files are as its receipt says, but whose rows are wrong: it must be made anew."""
+        if self.reference is not None:
+            return self._published
+        return f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
+
+    def of_unfit(self, path: str) -> str:
+        """For a link, a pipe or the like in the place of a file."""
+        here = shlex.quote(str(self.directory / path))
+        return self._published if self.reference is not None else f"remove it (rm {here}), and then: {self.of(path)}"
+
+    def of_unexpected(self) -> str:
+        """For a file that does not belong here."""
+        if self.reference is not None:
+            return self._published
+        return f"move it out of {self._here}"
+
+    @property
+    def _here(self) -> str:
+        return shlex.quote(str(self.directory))
+
+    @property
+    def build(self) -> str:
+        """The command that makes what is damaged of a directory again."""
+        return f"counterfoil build --from {self._here} --out {self._here}"
+
+    @property
+    def _published(self) -> str:
+        repo = self.reference.repo if self.reference else ""
+        return (
+            f"verify and repair the directory that {repo} was published from, and publish it again"
+            f" (should that one be whole, this copy is damaged: remove {self._here} and fetch it again)"
+        )
+
+
+class ProblemsFound:
+    """The problems found so far. A file that is known to be damaged is not blamed again for the same reason."""
+
+    def __init__(self, repairs: Repairs) -> None:
+        self.repairs = repairs
+        self.notes: list[str] = []
+        self._problems: dict[Problem, None] = {}
+        self._damaged: set[str] = set()
+
+    def add(self, path: str, what: str, repair: str | None = None) -> None:
+        """`repair` is that of the file's kind unless it is given."""
+        self._damaged.add(path)
+        self._problems[Problem(path, what, repair or self.repairs.of(path))] = None
+
+    def unexpected(self, path: str, what: str) -> None:
+        if path not in self._damaged:
+            self.add(path, what, self.repairs.of_unexpected())
+
+    def note(self, text: str) -> None:
+        """What a person should know and that is no damage."""
+        self.notes.append(text)
+
+    def is_damaged(self, path: str) -> bool:
+        return path in self._damaged
+
+    def problems(self) -> tuple[Problem, ...]:
+        """In the order of repair: what must be restored or moved first, then what a build makes again; by path."""
+        made = self.repairs.build
+        return tuple(sorted(self._problems, key=lambda problem: (problem.repair.endswith(made), problem.path)))
+
+
+Outcome = Literal["identical bytes", "identical pixels", "different", "not rendered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rerendered:
+    """One row that was rendered again from its metadata.
+
+    `psnr` is in dB and `greatest` in levels of 255, both None unless the pixels differ; `psnr` is also None where
+    the sizes do. `stack` are the fields in which the stack here is not that of the row's shard.
+    """
+
+    path: str
+    key: str
+    outcome: Outcome
+    psnr: float | None
+    greatest: int | None
+    stack: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was read of a dataset, and every problem; none where it is whole.
+
+    `manifest_sha256` is the dataset's hash; None where its manifest is missing or damaged. `notes` tell what a
+    person should know and that is no damage: mixed stacks, or what could not be checked since a file is damaged.
+    """
+
+    source: str
+    directory: Path
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    files: int
+    bytes: int
+    shards: int
+    candidates: int
+    images: int
+    manifest_sha256: str | None
+    rerendered: tuple[Rerendered, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        return not self.problems
+
+    def by_repair(self) -> Mapping[str, tuple[Problem, ...]]:
+        """The problems by repair, in the order in which they are to be repaired."""
+        by_repair: dict[str, list[Problem]] = {}
+        for problem in self.problems:
+            by_repair.setdefault(problem.repair, []).append(problem)
+        return {repair: tuple(problems) for repair, problems in by_repair.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"whole": self.whole, **asdict(self), "directory": str(self.directory)}

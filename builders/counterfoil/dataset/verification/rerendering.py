@@ -1,0 +1,298 @@
+"""Seeded random rows made again, from nothing but their metadata, recipe, tokens and the pinned generator."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil.data.pool import loadable_pool, wrong_pool
+from counterfoil.dataset import StandingDataset
+from counterfoil.dataset.reading import wrong_model
+from counterfoil.dataset.verification.problems import Outcome, ProblemsFound, Rerendered
+from counterfoil.errors import UserError
+from counterfoil.generate.pictures import decoded, psnr
+from counterfoil.models import local_folder
+from counterfoil.progress import report
+from counterfoil.recipe import load_own_recipe
+from counterfoil.store.documents import differences
+from counterfoil.store.layout import LOCK, RECIPE, What
+from counterfoil.store.reading import read_file
+
+if TYPE_CHECKING:
+    from counterfoil.data.pins import SourcePin
+    from counterfoil.generate import CorruptedRows, Renderer
+    from counterfoil.generate.image_embeddings import ImageEmbeddings
+    from counterfoil.generate.tokens.class_tokens import ClassTokens
+    from counterfoil.plan import Plan, Sample
+    from counterfoil.recipe import Recipe
+    from counterfoil.store import Receipt
+
+
+_MODEL, _ADAPTER = "generator.model", "generator.adapter"
+_SOURCE = "source.dataset"
+_WITH_IMAGES: tuple[What, ...] = ("data", "rejected")
+_COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "seed", "image")
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedGenerator:
+    """The generator as it can be loaded here: proved to be the one that the lock pins.
+
+    model: None where rows are corrupted, which no model does. edits: where rows are edited or corrupted, the recipe
+    that says where they lie here, and their pin, proved likewise.
+    """
+
+    model: str | None
+    revision: str | None
+    adapter: str | None = None
+    adapter_revision: str | None = None
+    edits: tuple[Recipe, SourcePin] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRow:
+    """A row by its place: the shard's receipt, the table, and its number in the shard's file."""
+
+    receipt: Receipt
+    what: What
+    row: int
+
+
+def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> PinnedGenerator | None:
+    """The generator of a dataset; None where its recipe or lock is damaged, which is told elsewhere.
+
+    `overrides` say where the generator, its adapter and rows that are edited lie (`generator.model=PATH`), and nothing
+    else. UserError, with both hashes, for one that is not what the lock pins.
+    """
+    adapted = there.recipe is not None and there.recipe.generator.adapter is not None
+    edits = there.recipe is not None and there.recipe.generator.alters_rows
+    drawn = there.recipe is None or there.recipe.generator.draws
+    allowed = (*((_MODEL,) if drawn else ()), *((_ADAPTER,) if adapted else ()), *((_SOURCE,) if edits else ()))
+    others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
+    if others:
+        raise UserError(
+            [f"--set {override}: only {' or '.join(allowed)} can be set here" for override in others],
+            hint="A dataset is verified as it is; --set only tells where its generator lies.",
+        )
+    if there.recipe is None or there.lock is None or any(fault.path in (RECIPE, LOCK) for fault in there.causes()):
+        return None
+    if not drawn and not edits:
+        raise UserError(
+            f"{there.directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
+        )
+    recipe = load_own_recipe(there.directory, overrides) if overrides else there.recipe
+    generator = recipe.generator
+    model: tuple[str | None, str | None] = (None, None)
+    if drawn:
+        pin = there.lock.inputs["models"]["generator"]
+        if problems := list(wrong_model(_MODEL, generator.model, pin)):
+            raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_MODEL}=local-dir:PATH")
+        model = (generator.model, _revision(generator.model, pin))
+    if edits:
+        pool = there.lock.inputs["pool"]
+        if problems := list(wrong_pool(recipe, pool)):
+            raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_SOURCE}=PATH")
+        return PinnedGenerator(*model, edits=(recipe, loadable_pool(recipe, pool)))
+    if there.recipe.generator.adapter is None or generator.adapter is None:
+        return PinnedGenerator(*model)
+    own = there.lock.inputs["models"].get("adapter") or {"revision": None, "sha256": None}
+    if problems := list(wrong_model(_ADAPTER, generator.adapter, own)):
+        raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_ADAPTER}=local-dir:PATH")
+    return PinnedGenerator(*model, generator.adapter, _revision(generator.adapter, own))
+
+
+def _revision(name: str, pin: Mapping[str, Any]) -> str | None:
+    return None if local_folder(name) is not None else str(pin["revision"])
+
+
+def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int) -> list[ChosenRow]:
+    """`count` rows with images, or all where there are fewer, in the plan's order; the same for the same seed.
+
+    `sound` tells which files may be read. All rows are equally likely.
+    """
+    tables: list[tuple[Receipt, What, int]] = [
+        (receipt, what, file.rows)
+        for receipt in receipts
+        for what in _WITH_IMAGES
+        if (file := receipt.file(what)) is not None and sound(file.path)
+    ]
+    total = sum(rows for _, _, rows in tables)
+    wanted = sorted(random.Random(seed).sample(range(total), min(count, total)))
+    chosen, first, at = [], 0, 0
+    for receipt, what, rows in tables:
+        while at < len(wanted) and wanted[at] < first + rows:
+            chosen.append(ChosenRow(receipt, what, wanted[at] - first))
+            at += 1
+        first += rows
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Rerenderer:
+    """Renders chosen rows again. `device` is resolved; raises what loading and rendering raise."""
+
+    directory: Path
+    plan: Plan
+    tokens: ClassTokens | None
+    generator: PinnedGenerator
+    device: str
+    embeddings: ImageEmbeddings | None = None
+
+    def render(self, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
+        """Each row rendered and compared, in order; reports after each batch."""
+        from counterfoil.models.devices import computing_on, libraries_of, one_thread, stack_of
+
+        generator = self.recipe.generator
+        done: list[Rerendered] = []
+        with one_thread(), computing_on(self.device):
+            renderer = self._renderer()
+            libraries = libraries_of(generator)
+            stack = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
+            for batch in self._batches(chosen):
+                # In full batches, since at one batch size neighbours change no bit.
+                images = renderer.render([self._sample(row, place.receipt.group) for place, row in batch])
+                for (place, row), pixels in zip(batch, images, strict=True):
+                    done.append(self._compared(place, row, pixels, stack))
+                report("rendering", len(done), len(chosen))
+        return done
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.plan.recipe
+
+    def _renderer(self) -> Renderer | CorruptedRows:
+        from counterfoil.generate import Renderer
+        from counterfoil.generate.rows import corrupted_rows, edit_renderer
+        from counterfoil.models.adapters import load_adapter
+        from counterfoil.models.diffusion import load_pipeline
+
+        edits, edited, generator = self.generator.edits, self.plan.edited, self.recipe.generator
+        if self.generator.model is None:
+            assert edits is not None and edited is not None  # nothing else is made without a model
+            return corrupted_rows(*edits, edited)
+        pipeline = load_pipeline(
+            self.generator.model,
+            revision=self.generator.revision,
+            scheduler=generator.scheduler,
+            dtype=generator.dtype,
+            device=self.device,
+            tokens=None if self.tokens is None else self.tokens.by_placeholder(),
+            quantize=generator.quantize,
+            offload=generator.offload,
+            compiled=generator.compile,
+        )
+        adapter = None
+        if self.embeddings is not None and self.generator.adapter is not None:
+            adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
+        if edits is not None and edited is not None:
+            return edit_renderer(pipeline, *edits, edited)
+        return Renderer(pipeline, self.recipe, self.embeddings, adapter)
+
+    def _sample(self, row: Mapping[str, Any], group: str) -> Sample:
+        from counterfoil.plan import Sample
+
+        own = {name: row[name] for name in _COLUMNS if name != "image"}
+        if self.plan.edited is not None:
+            return Sample(group=group, **own, **self.plan.of_edit(self.plan.class_of(row["label"]), row["index"]))
+        return Sample(group=group, base_prompt=self.plan.base_prompt(row["shift"], row["class_id"]), **own)
+
+    def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
+        batch: list[tuple[ChosenRow, dict[str, Any]]] = []
+        for place, row in self._rows(chosen):
+            batch.append((place, row))
+            if len(batch) == self.recipe.generator.batch_size:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def _rows(self, chosen: Sequence[ChosenRow]) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
+        """The chosen rows, each file read as far as its last one."""
+        by_file: dict[tuple[str, What], list[ChosenRow]] = {}
+        for place in chosen:
+            by_file.setdefault((_path(place), place.what), []).append(place)
+        for (path, what), places in by_file.items():
+            wanted = {place.row: place for place in places}
+            first = 0
+            for rows in read_file(self.directory / path, what, _COLUMNS):
+                for number in range(first, first + len(rows)):
+                    if number in wanted:
+                        yield wanted.pop(number), rows[number - first]
+                if not wanted:
+                    break
+                first += len(rows)
+
+    def _compared(self, place: ChosenRow, row: Mapping[str, Any], pixels: Any, stack: Mapping[str, Any]) -> Rerendered:
+        from PIL import Image
+
+        from counterfoil.generate import encode_image
+
+        fields = tuple(differences(place.receipt.stack, stack))
+        if pixels is None:
+            return Rerendered(_path(place), row["key"], "not rendered", None, None, fields)
+        rendered = encode_image(Image.fromarray(pixels), self.recipe)
+        outcome, decibels, levels = compare_images(row["image"]["bytes"], rendered)
+        return Rerendered(_path(place), row["key"], outcome, decibels, levels, fields)
+
+
+def tell_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: ProblemsFound) -> None:
+    """What of the rows rendered again is damage: any other byte on the same stack, and on another what one would see.
+
+    `receipts` are the shards' receipts by file.
+    """
+    for each in rerendered:
+        what = difference_told(each)
+        if what is not None:
+            findings.add(each.path, what, findings.repairs.of_shard(receipts[each.path]))
+
+
+def difference_told(each: Rerendered) -> str | None:
+    """Why a row that was rendered again is damaged; None where it is not."""
+    numbers = ""
+    if each.psnr is not None:
+        numbers = f" (PSNR {each.psnr:.1f} dB, at most {each.greatest} levels)"
+    if not each.stack:
+        if each.outcome == "identical bytes":
+            return None
+        return f"is wrong in {each.key}: rendered again on the same stack it is {each.outcome}{numbers}"
+    if each.outcome == "not rendered" or (each.outcome == "different" and (each.psnr or 0.0) < LEAST_PSNR):
+        return (
+            f"is wrong in {each.key}: rendered again it is {each.outcome}{numbers},"
+            f" more than another stack explains ({LEAST_PSNR:g} dB)"
+        )
+    return None
+
+
+def _path(place: ChosenRow) -> str:
+    file = place.receipt.file(place.what)
+    assert file is not None  # it was chosen from one
+    return file.path
+
+
+# Above 40 dB nobody sees a difference between two 8-bit images; below 30 dB most do. Another stack moves levels by one.
+LEAST_PSNR = 30.0
+
+
+def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | None, int | None]:
+    """The outcome, PSNR in dB and the greatest difference in levels of 255 of two encoded images that decode.
+
+    The numbers are None for equal pixels, and PSNR and levels also where the sizes differ.
+    """
+    if stored == rendered:
+        return "identical bytes", None, None
+    one, other = decoded(stored), decoded(rendered)
+    if one.shape != other.shape:
+        return "different", None, None
+    if np.array_equal(one, other):
+        return "identical pixels", None, None
+    return "different", psnr(one, other), greatest_difference(one, other)
+
+
+def greatest_difference(one: np.ndarray, other: np.ndarray) -> int:
+    """The greatest difference of two uint8 arrays, in levels."""
+    return int(np.abs(one.astype(np.int16) - other.astype(np.int16)).max())

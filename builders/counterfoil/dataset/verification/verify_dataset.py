@@ -1,0 +1,303 @@
+"""`verify`: files against the manifest, inputs against each other, receipts against files, rows against the plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.data.hub import locate_dataset
+from counterfoil.dataset import StandingDataset, read_dataset
+from counterfoil.dataset.verification.card_counts import check_card, check_croissant
+from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
+from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, pinned_generator, tell_differences
+from counterfoil.dataset.verification.shards import ShardCheck, decode_images
+from counterfoil.errors import UserError
+from counterfoil.progress import report
+from counterfoil.store import Receipt, StoredFile
+from counterfoil.store.documents import differences, document_bytes, in_one_line
+from counterfoil.store.inside import read_inside
+from counterfoil.store.layout import (
+    CROISSANT,
+    LOCK,
+    MANIFEST,
+    RECEIPTS,
+    RECIPE,
+    ROWS,
+    TIMM_INFO,
+    WHATS,
+    What,
+    parse_shard_path,
+    shard_paths,
+)
+from counterfoil.store.manifest import Entry, FileCheck, check_files, difference, manifest_document
+from counterfoil.store.reading import no_dataset
+from counterfoil.store.receipts import receipt_faults, standing_shards, timm_info
+
+if TYPE_CHECKING:
+    from counterfoil.dataset.verification.rerendering import PinnedGenerator
+
+
+def verify(
+    source: str | Path,
+    *,
+    rerender: int = 0,
+    seed: int = 0,
+    device: str = "auto",
+    overrides: Sequence[str] = (),
+) -> Verification:
+    """Prove that a dataset directory, or a published dataset (`user/name[@revision]`), is whole.
+
+    Every problem is collected, with what repairs it: files that are missing, changed or unexpected; recipe, lock,
+    thresholds and tokens that do not agree; receipts; rows that are not as the plan and the thresholds say; images
+    that do not decode; a card that counts otherwise. `rerender` random rows, chosen by `seed`, are rendered again
+    from their metadata on `device`; `overrides` (`generator.model=PATH`) tell where the generator lies.
+
+    UserError where there is no dataset, or for a generator that is not the pinned one; RunFailure when a dataset
+    or model cannot be fetched. Reports "files", then "images", then "rendering" where rows are rendered
+    again.
+    """
+    if rerender < 0:
+        raise UserError(f"rerender: found {rerender}, expected 0 or more")
+    if overrides and not rerender:
+        raise UserError("--set goes with --rerender: without it no generator is loaded")
+    located = locate_dataset(source)
+    directory = located.directory
+    described = read_dataset(directory, "thresholds", "tokens", "embeddings", "rows", own=located.reference is None)
+    if not any((directory / name).is_file() for name in (LOCK, MANIFEST)):
+        raise no_dataset(directory)
+    generator = None
+    if rerender:  # before gigabytes are read: a mistake in the options should not wait for them
+        from counterfoil.models.devices import resolve_device
+
+        device = resolve_device(device)
+        generator = pinned_generator(described, overrides)
+    findings = ProblemsFound(Repairs(directory, located.reference))
+    reading = _Reading.of(described, findings)
+    candidates, images = reading.check_shards()
+    reading.check_summaries()
+    rerendered = reading.rerender(rerender, seed, device, generator) if rerender else []
+    files = reading.files
+    return Verification(
+        source=str(source),
+        directory=directory,
+        problems=findings.problems(),
+        notes=tuple(findings.notes),
+        files=len(files.found),
+        bytes=sum(entry.size for entry in files.found.values()),
+        shards=len(reading.receipts),
+        candidates=candidates,
+        images=images,
+        manifest_sha256=None if files.listed is None else manifest_document(list(files.listed.values()))["sha256"],
+        rerendered=tuple(rerendered),
+    )
+
+
+def _tell_files(files: FileCheck, findings: ProblemsFound) -> None:
+    for problem in files.problems:
+        if problem.fault == "unexpected":
+            findings.unexpected(problem.path, problem.what)
+        elif problem.fault == "unfit":
+            findings.add(problem.path, problem.what, findings.repairs.of_unfit(problem.path))
+        else:
+            findings.add(problem.path, problem.what)
+    if files.listed is None:
+        findings.note(f"no file was compared with {MANIFEST}, which is missing or damaged; receipts and {LOCK} were")
+
+
+def _tell_faults(described: StandingDataset, findings: ProblemsFound) -> None:
+    damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
+    for fault in described.causes():
+        if not (fault.consequence and fault.path in damaged):
+            findings.add(fault.path, str(fault))
+    if described.recipe is None:
+        findings.note(f"rows were not compared with the plan, which {RECIPE} does not give")
+    elif not described.prompts_known:
+        rowless = (
+            described.recipe.generator.alters_rows and described.plan is not None and described.plan.edited is None
+        )
+        what = f"{ROWS} is" if rowless else "class tokens are"
+        findings.note(f"prompts were not compared with the plan, since {what} damaged")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A dataset as far as it could be read: its files, what it says of itself, and receipts by group and shard."""
+
+    directory: Path
+    findings: ProblemsFound
+    files: FileCheck
+    described: StandingDataset
+    receipts: Mapping[tuple[str, int], Receipt]
+
+    @classmethod
+    def of(cls, described: StandingDataset, findings: ProblemsFound) -> _Reading:
+        directory = described.directory
+        files = check_files(directory)
+        _tell_files(files, findings)
+        _tell_faults(described, findings)
+        receipts = read_shard_receipts(directory, described, files, findings)
+        return cls(directory, findings, files, described, receipts)
+
+    def is_sound(self, path: str) -> bool:
+        """Whether a file is there and, so far, as it should be."""
+        return path in self.files.found and not self.findings.is_damaged(path)
+
+    def check_shards(self) -> tuple[int, int]:
+        """Rows and images of every shard; how many candidates and images were read."""
+        total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
+        plan = self.described.plan
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            if plan is None:
+                return 0, decode_images(self.directory, self._image_files(), self.findings, pool)
+            check = ShardCheck(
+                self.directory,
+                plan,
+                self.described.read_thresholds,
+                self.described.prompts_known,
+                self.files.found,
+                self.findings,
+                pool,
+                self.described.judges,
+            )
+            for shard in plan.shards:
+                for done in check.check(shard, self.receipts.get((shard.group, shard.number))):
+                    report("images", done, max(done, total))
+            check.finish()
+            return check.candidates, check.images
+
+    def _image_files(self) -> list[tuple[str, str, What]]:
+        """(path, receipt, table) of the files with images that receipts list, where no plan tells of them."""
+        stored = [(file.path, receipt.path) for receipt in self.receipts.values() for file in receipt.files]
+        return [
+            (path, receipt, parsed.what)
+            for path, receipt in stored
+            if self.is_sound(path) and (parsed := parse_shard_path(path)) and parsed.what != "candidates"
+        ]
+
+    def check_summaries(self) -> None:
+        """The files that tell of all shards together."""
+        plan = self.described.plan
+        if plan is not None and len(self.receipts) == plan.n_shards:
+            check_card(self.directory, list(self.receipts.values()), self.findings)
+            if plan.recipe.output.format == "webdataset":
+                self._check_timm_info()
+        if CROISSANT in self.files.found:
+            check_croissant(self.directory, self.files.found, self.findings)
+
+    def _check_timm_info(self) -> None:
+        expected = document_bytes(timm_info(self.receipts.values()))
+        if TIMM_INFO not in self.files.found:
+            self.findings.add(TIMM_INFO, "is missing")
+        elif self.is_sound(TIMM_INFO) and read_inside(self.directory, TIMM_INFO) != expected:
+            self.findings.add(TIMM_INFO, "does not list the files and rows that the receipts do")
+
+    def rerender(self, count: int, seed: int, device: str, generator: PinnedGenerator | None) -> list[Rerendered]:
+        """Render rows again; none where what it takes is damaged."""
+        plan = self.described.plan
+        known = self.described.prompts_known and self.described.embeddings_known
+        if generator is None or plan is None or self.described.lock is None or not known:
+            self.findings.note("nothing was rendered again, for what that takes is damaged")
+            return []
+        receipts = list(self.receipts.values())
+        chosen = choose_rows(receipts, self.is_sound, count, seed)
+        if len(chosen) < count:
+            self.findings.note(f"{len(chosen)} rows were rendered again: there are no more whole images")
+        if not chosen:
+            return []
+        described = self.described
+        renderer = Rerenderer(self.directory, plan, described.tokens, generator, device, described.embeddings)
+        done = renderer.render(chosen)
+        tell_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
+        return done
+
+
+def read_shard_receipts(
+    directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
+) -> dict[tuple[str, int], Receipt]:
+    """The receipts that can be relied on, by group and shard number, in the plan's order where there is a plan.
+
+    Receipts that are missing, damaged, of another dataset or of no shard, and files that are not as their receipt
+    says, go to `findings`.
+    """
+    plan, output = described.plan, None if described.recipe is None else described.recipe.output
+    split, format = (None, None) if output is None else (output.split, output.format)
+    hashes = _hashes(described)
+    receipts: dict[tuple[str, int], Receipt] = {}
+    known: set[str] = set()
+    for stands in standing_shards(directory, () if plan is None else plan.shards):
+        if plan is not None and stands.shard is None:
+            continue
+        known.add(stands.path)
+        if stands.path not in files.found:
+            if not findings.is_damaged(stands.path):
+                findings.add(stands.path, "is missing")
+            continue
+        changed = findings.is_damaged(stands.path)
+        faults = [in_one_line(stands.unreadable)] if stands.unreadable else []
+        if stands.receipt is not None:
+            faults = list(receipt_faults(stands, hashes, split, format))
+        for fault in faults:
+            findings.add(stands.path, fault)
+        if stands.receipt is None or changed or faults:
+            continue
+        receipts[stands.receipt.group, stands.receipt.shard] = stands.receipt
+        for file in stands.receipt.files:
+            _check_file(file, stands.path, files.found, findings)
+    for path in files.found:
+        if plan is not None and path.startswith(f"{RECEIPTS}/") and path not in known:
+            findings.unexpected(path, "is unexpected: the plan has no such shard")
+    _refuse_strays(receipts.values(), described, files, findings)
+    _note_mixed(receipts.values(), described, findings)
+    return receipts
+
+
+def _check_file(file: StoredFile, receipt: str, found: Mapping[str, Entry], findings: ProblemsFound) -> None:
+    if findings.is_damaged(file.path):
+        return
+    if file.path not in found:
+        findings.add(file.path, "is missing")
+    elif what := difference(found[file.path], file.size, file.sha256):
+        findings.add(file.path, f"{what} by {receipt}")
+
+
+def _hashes(described: StandingDataset) -> dict[str, str]:
+    """What the hashes of receipts must be: the lock's, or where that is damaged those that the recipe gives."""
+    if described.lock is not None:
+        return dict(described.lock.hashes)
+    if described.recipe is not None:
+        return {"plan": described.recipe.plan_hash, "screen": described.recipe.screen_hash}
+    return {}
+
+
+def _refuse_strays(receipts: Any, described: StandingDataset, files: FileCheck, findings: ProblemsFound) -> None:
+    """Files in the folders of shards that no receipt lists, and no receipt that is damaged may have listed."""
+    listed = {file.path for receipt in receipts for file in receipt.files}
+    planned = set()
+    if described.plan is not None and described.recipe is not None:
+        output, have = described.recipe.output, {(receipt.group, receipt.shard) for receipt in receipts}
+        for shard in described.plan.shards:
+            if (shard.group, shard.number) not in have:
+                planned |= set(shard_paths(shard.group, output.split, shard.number, shard.of, output.format).values())
+    for path in files.found:
+        if path.partition("/")[0] in WHATS and path not in listed | planned and described.plan is not None:
+            findings.unexpected(path, "is unexpected: no receipt lists it")
+
+
+def _note_mixed(receipts: Any, described: StandingDataset, findings: ProblemsFound) -> None:
+    """Shards that another stack rendered: no damage, and the card tells of them too."""
+    if described.lock is None:
+        return
+    shards: dict[tuple[str, ...], int] = {}
+    for receipt in receipts:
+        lines = tuple(differences(described.lock.stack, receipt.stack))
+        if lines:
+            shards[lines] = shards.get(lines, 0) + 1
+    for lines, count in shards.items():
+        findings.note(
+            f"{count} shard{'s were' if count > 1 else ' was'} rendered by another stack than {LOCK} names (“there”):"
+            f" {'; '.join(lines)}"
+        )

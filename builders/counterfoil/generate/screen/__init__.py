@@ -1,0 +1,26 @@
+"""CLIP scores, and the thresholds that they must reach, as numbers."""
+
+from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
+from counterfoil.generate.screen.scores import Captions, Scorer, shift_scores
+from counterfoil.generate.screen.thresholds import (
+    FewImages,
+    Thresholds,
+    open_shifts,
+    percentile_of,
+    resolve_thresholds,
+    stored_thresholds,
+)
+
+__all__ = [
+    "Captions",
+    "FewImages",
+    "Scorer",
+    "ScreenDoubts",
+    "Thresholds",
+    "open_shifts",
+    "percentile_of",
+    "resolve_thresholds",
+    "screen_doubts",
+    "shift_scores",
+    "stored_thresholds",
+]

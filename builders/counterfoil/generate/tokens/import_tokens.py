@@ -1,0 +1,174 @@
+"""Import class tokens released as bare tensors: a zip or a folder of `{label}.bin`, as ImageNet* is (Vendrow 2023).
+
+Each file is one tensor saved with torch; it is read with `weights_only=True`, so nothing in it can run. Members of an
+archive are looked up by the names that the recipe's labels give, never used as paths.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from counterfoil.data.resolved_classes import resolve_classes
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.generate.tokens.class_tokens import (
+    MOST_BYTES,
+    MOST_VECTORS,
+    TOKENS_MANIFEST,
+    TokenFile,
+    placeholder_of,
+    token_bytes,
+    token_file_name,
+)
+from counterfoil.generate.tokens.learn_tokens import TokenResult
+from counterfoil.models import pin_model
+from counterfoil.models.diffusion import text_widths
+from counterfoil.models.loading_errors import one_line
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.documents import document_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+    from counterfoil.recipe import Recipe
+
+_MOST_SHOWN = 20
+
+
+def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Path) -> TokenResult:
+    """Write `CLASS_ID.safetensors` and manifest.json in the folder `out` from `{source_label}.bin` tensors.
+
+    Every class of the recipe needs one. UserError where files are missing, are no tensors, or do not have the
+    width of the generator's text encoder.
+    """
+    recipe = resolve_classes(recipe)
+    folder = named_path(out)
+    try_folder(folder)
+    widths = text_widths(recipe.generator.model, recipe.generator.revision)
+    problems: list[str] = []
+    if len(widths) != 1:
+        raise UserError(
+            f"{recipe.generator.model} has {len(widths)} text encoders, and a bare tensor holds the vectors of one",
+            "Choose a Stable Diffusion 1.x or 2.x generator, or learn tokens for this one.",
+        )
+    tokens: dict[str, TokenFile] = {}
+    with ExitStack() as stack:
+        read = _reader(named_path(source), stack)
+        for cls in recipe.classes:
+            name = f"{cls.source_label}.bin"
+            try:
+                vectors = _vectors(name, read(name), widths[0], recipe.generator.model)
+            except UserError as error:
+                problems += error.problems
+                continue
+            notes = {"method": "imported", "class_id": cls.id, "file": name}
+            tokens[cls.id] = TokenFile(placeholder_of(cls.id, cls.name), (vectors,), notes)
+    if problems:
+        more = [f"… and {len(problems) - _MOST_SHOWN} more"] if len(problems) > _MOST_SHOWN else []
+        raise UserError([*problems[:_MOST_SHOWN], *more], "Tokens fit only the text encoder they were learned with.")
+    make_folder(folder)
+    with directory_lock(folder):
+        classes = {}
+        for class_id, token in tokens.items():
+            content = token_bytes(token)
+            digest = write_atomically(folder / token_file_name(class_id), content).sha256
+            classes[class_id] = {"placeholder": token.placeholder, "sha256": digest, "file": token.notes["file"]}
+        generator = pin_model(recipe.generator.model, recipe.generator.revision).document()
+        manifest = document_bytes({"method": "imported", "generator": generator, "classes": classes})
+        digest = write_atomically(folder / TOKENS_MANIFEST, manifest).sha256
+    return TokenResult(folder, dict.fromkeys(tokens), tuple(tokens), {}, digest)
+
+
+def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
+    """A function from a file's name to its content, for a folder or a zip with the files at any one depth."""
+    if source.is_dir():
+        return lambda name: _from_folder(source, name)
+    if not source.is_file():
+        raise UserError(f"--import: there is no {source}", "Name a zip or a folder of {label}.bin files.")
+    try:
+        archive = stack.enter_context(zipfile.ZipFile(source))
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UserError(f"--import: {source.name} is no readable zip ({error})") from error
+    members: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        name = member.filename.rsplit("/", 1)[-1]
+        if name in members and not member.is_dir():
+            raise UserError(f"--import: {source.name} holds {name} twice", "Name a zip with one file a label.")
+        members[name] = member
+
+    def read(name: str) -> bytes:
+        if name not in members:
+            return _missing(source, name)
+        try:
+            return _checked(name, members[name].file_size, lambda: _unpacked(archive, members[name]))
+        except CounterfoilError:
+            raise
+        except Exception as error:  # whatever a damaged archive makes its reader raise: zlib.error, EOFError, …
+            raise RunFailure(f"--import: {name} in {source.name} cannot be read: {one_line(error)}") from error
+
+    return read
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """A member's content. What a member says of its size need not be so: no more than a token has is unpacked."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise NotImplementedError("it is packed in another way than released tokens are")
+    with archive.open(member) as file:
+        return file.read(MOST_BYTES + 1)
+
+
+def _from_folder(folder: Path, name: str) -> bytes:
+    path = folder / name
+    return _checked(name, path.stat().st_size, path.read_bytes) if path.is_file() else _missing(folder, name)
+
+
+def _missing(source: Path, name: str) -> bytes:
+    raise UserError(f"--import: {source.name} has no {name}")
+
+
+def _checked(name: str, size: int, read: Callable[[], bytes]) -> bytes:
+    if size > MOST_BYTES:
+        raise UserError(f"--import: {name} has {size} bytes, which no class token has")
+    return read()
+
+
+def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
+    """The tensor of a file as float32 [n, width]. UserError for what is none, or larger than a token, or not finite."""
+    import torch
+
+    try:
+        _refuse_inflated(content)
+        tensor = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a file of any content makes the reader raise
+        raise UserError(f"--import: {name} is not a tensor that can be read safely") from error
+    # A tensor of a few bytes may stand for one of any size, or hold its numbers in another way or nowhere.
+    plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
+    if not plain or not tensor.is_floating_point() or tensor.ndim not in (1, 2):
+        raise UserError(f"--import: {name} holds no vector or list of vectors")
+    if tensor.shape[-1] != width:
+        raise UserError(f"--import: {name}: width {tensor.shape[-1]}, expected {width} by {model}'s text encoder")
+    if not 1 <= tensor.numel() // width <= MOST_VECTORS:
+        raise UserError(
+            f"--import: {name} holds {tensor.numel() // width:,} vectors, expected 1 to {MOST_VECTORS} of a token"
+        )
+    vectors = tensor.detach().float().reshape(-1, width).clone()
+    if not bool(torch.isfinite(vectors).all()):
+        raise UserError(f"--import: {name} holds numbers that are not finite")
+    return vectors
+
+
+def _refuse_inflated(content: bytes) -> None:
+    """ValueError for a file of torch, a zip, whose parts are packed or say that they are larger than a token's."""
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            parts = archive.infolist()
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+            raise ValueError("its parts are packed, as torch never writes them")
+        if sum(part.file_size for part in parts) > MOST_BYTES:
+            raise ValueError("its parts are larger than those of a token")

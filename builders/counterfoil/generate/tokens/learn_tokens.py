@@ -1,0 +1,428 @@
+"""Learn or import the class tokens of a recipe into a folder, class by class; run again to resume.
+
+A class is learned when its file exists; a killed run loses at most the classes in flight. The folder refuses
+other settings, another generator or another input dataset, with the differences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.resolved_classes import resolve_classes
+from counterfoil.engines import Advanced, Delivered, Doing, Engine, EngineChoice, Lost, engine_and_device
+from counterfoil.engines.called_on import stack_where_done
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.tokens.class_tokens import (
+    TOKENS_MANIFEST,
+    ClassTokens,
+    TokenFile,
+    placeholder_of,
+    read_class_tokens,
+    read_token_file,
+    read_token_folder,
+    token_bytes,
+    token_file_name,
+)
+from counterfoil.models import pin_model
+from counterfoil.models.devices import computing_on, stack_of
+from counterfoil.models.diffusion import load_pipeline, pipeline_family
+from counterfoil.progress import tell
+from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from counterfoil.recipe.names import refuse_disagreements
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
+from counterfoil.store.directory_lock import MARKS, FolderMark, directory_lock, marked
+from counterfoil.store.documents import differences, document_bytes
+from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX, TOKENS
+from counterfoil.store.lock import read_lock
+
+if TYPE_CHECKING:
+    from counterfoil.data.open_source import SourceSplit
+    from counterfoil.recipe import LearnSettings
+
+_LEARNING = f"{PRIVATE}/tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenProgress:
+    """How far learning is: classes and optimisation steps (of one group of classes) of this run.
+
+    lost: sentences about workers and devices that were lost so far, while the run goes on.
+    """
+
+    classes_done: int
+    classes: int
+    steps_done: int
+    steps: int
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenResult:
+    """What a run left in its folder: loss by class id, classes learned now, and why others have no token."""
+
+    folder: Path
+    losses: Mapping[str, float | None]
+    learned: tuple[str, ...]
+    failed: Mapping[str, str]
+    manifest_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What a worker tells of a group: class ids with their loss, or why they failed."""
+
+    losses: Mapping[str, float]
+    failed: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LearningTask:
+    """All that a worker needs to learn groups of classes, as plain data that pickles (an `engines.Work`).
+
+    `mark` proves that a worker's folder is the one that is meant. With `deliver` nothing is written there: each file is
+    delivered, as its name and its content.
+    """
+
+    recipe: Recipe
+    folder: Path
+    device: str
+    identity: Mapping[str, Any]
+    mark: FolderMark | None = None
+    deliver: bool = False
+
+    def on(self, device: str) -> LearningTask:
+        """The same for a worker on this device."""
+        return replace(self, device=device)
+
+    @property
+    def less_memory(self) -> str:
+        return "Fewer tokens.learn.classes_in_flight need less memory (other tokens, so in another folder)."
+
+    @property
+    def imports(self) -> Sequence[str]:
+        return (__name__, "diffusers.pipelines.auto_pipeline")
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
+        """Load pipeline and input dataset; then a group of class ids is learned, step by step, and its files written.
+
+        Raises UserError where this worker's stack is not the one that tokens of the folder are learned by, and where
+        its folder is another one.
+        """
+        if self.mark is not None:
+            self.mark.refuse_unseen()
+        with computing_on(self.device), self._loaded() as learn:
+            yield learn
+
+    @contextlib.contextmanager
+    def _loaded(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
+        from counterfoil.generate.tokens.inversion import ClassToLearn, Inversion, TrainingImages
+
+        recipe = self.recipe
+        settings = _settings(recipe)
+        generator = recipe.generator
+        identity = {**self.identity, "stack": stack_of(self.device, generator.dtype, _together(settings))}
+        if lines := differences(self.identity, identity):
+            raise _made_otherwise(f"{self.folder}: its tokens are learned by another stack than this worker's:", lines)
+        pipeline = load_pipeline(
+            generator.model,
+            revision=self.identity["generator"]["revision"] or generator.revision,
+            dtype=generator.dtype,
+            device=self.device,
+        )
+        inversion = Inversion(pipeline, settings, generator.size)
+        pin = SourcePin.of(self.identity["source"])
+        split = open_source(recipe.source, pin=pin).split(recipe.source.train_split)
+        classes = {cls.id: cls for cls in recipe.classes}
+
+        def learn(group: Sequence[str]) -> Doing[Any, _Learned]:
+            chosen = [classes[class_id] for class_id in group]
+            rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
+
+            def images(class_id: str) -> TrainingImages:
+                return TrainingImages(len(rows[class_id]), lambda place: split.image(int(rows[class_id][place])))
+
+            tokens = yield from inversion.learn(
+                [ClassToLearn(cls.id, settings.initial_word or cls.name, images(cls.id)) for cls in chosen]
+            )
+            for cls, token in zip(chosen, tokens, strict=True):
+                if token.failure is None:
+                    notes = {
+                        **identity,
+                        "class_id": cls.id,
+                        "initial_words": settings.initial_word or cls.name,
+                        "images": len(rows[cls.id]),
+                        "loss": token.loss,
+                    }
+                    content = token_bytes(TokenFile(placeholder_of(cls.id, cls.name), token.vectors, notes))
+                    if self.deliver:
+                        yield Delivered((token_file_name(cls.id), content))
+                    else:
+                        write_atomically(self.folder / token_file_name(cls.id), content)
+            return _Learned(
+                {token.class_id: token.loss for token in tokens if token.failure is None},
+                {token.class_id: token.failure for token in tokens if token.failure is not None},
+            )
+
+        yield learn
+
+
+def learn_tokens(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+    engine: EngineChoice | None = None,
+) -> TokenResult:
+    """Learn a token for every class of a recipe whose `tokens` say `learn`, into the folder `out`; or go on there.
+
+    Writes `CLASS_ID.safetensors` for each class and, last, manifest.json. With more than one worker, a script
+    that calls this needs the usual `if __name__ == "__main__":`. UserError for a class with too few images or a
+    name without sub-tokens, for a folder of other settings; RunFailure, when all others are learned, for classes
+    whose loss stopped being a number.
+    """
+    recipe = load_recipe(recipe, overrides)
+    _settings(recipe)  # a recipe that does not learn is refused before anything else is looked at
+    recipe = resolve_classes(recipe)
+    made_by, here = engine_and_device(device, workers, engine)
+    return _learn(recipe, named_path(out), here, made_by)
+
+
+def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenResult:
+    settings = _settings(recipe)
+    try_folder(folder)
+    stack = stack_where_done(engine, device, recipe.generator.dtype, _together(settings))
+    identity = _identity(recipe, folder) | {"stack": stack}
+    make_folder(folder)
+    with directory_lock(folder):
+        _remove_leftovers(folder)
+        known = _known(recipe, folder, identity)
+        pending = [cls for cls in recipe.classes if cls.id not in known]
+        failed: dict[str, str] = {}
+        learned: list[str] = []
+        if pending:
+            pin = SourcePin.of(identity["source"])
+            _check(recipe, pending, open_source(recipe.source, pin=pin).split(recipe.source.train_split))
+            size = settings.classes_in_flight
+            groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
+            steps, all_steps = 0, len(groups) * settings.steps
+            lost: list[str] = []
+            tell(TokenProgress(0, len(pending), 0, all_steps))
+            with contextlib.ExitStack() as held:
+                mark = None if engine.collects else held.enter_context(marked(folder))
+                work = LearningTask(recipe, folder, device, identity, mark, deliver=engine.collects)
+                for event in held.enter_context(contextlib.closing(engine.run(work, groups))):
+                    if isinstance(event, Advanced):
+                        steps += event.count
+                    elif isinstance(event, Delivered):
+                        _write_collected(folder, pending, *event.part)
+                    elif isinstance(event, Lost):
+                        lost.append(event.told)
+                    else:
+                        learned.extend(event.result.losses)
+                        failed.update(event.result.failed)
+                    tell(TokenProgress(len(learned) + len(failed), len(pending), steps, all_steps, tuple(lost)))
+            if lost:
+                _remove_leftovers(folder)
+        losses, manifest = _write_manifest(recipe, folder, identity, failed)
+    if failed:
+        raise RunFailure(
+            [f"class '{class_id}' has no token: {reason}" for class_id, reason in failed.items()],
+            "The other classes are learned and kept. Lower tokens.learn.learning_rate, and run into a new folder.",
+        )
+    return TokenResult(folder, losses, tuple(learned), failed, manifest)
+
+
+def _write_collected(folder: Path, pending: Sequence[RecipeClass], name: str, content: bytes) -> None:
+    """Write what a worker learned elsewhere. RunFailure for a file that nobody asked for."""
+    if name not in {token_file_name(cls.id) for cls in pending}:
+        raise RunFailure(
+            f"a worker sent '{name[:80]}', which is no token of these classes", "Nothing of it was written."
+        )
+    write_atomically(folder / name, content)
+
+
+def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> ClassTokens | None:
+    """The tokens that a build of the recipe in `out` uses: none, those of a folder or the Hub, or learned ones.
+
+    Tokens that the directory has are never learned again; there it is the settings that must agree. Without `learn`,
+    those are read that were learned for it before (see `learned_before`).
+    """
+    if recipe.tokens is None or recipe.tokens.learn is None:
+        return read_class_tokens(recipe)
+    folder = learned_before(recipe, out) if not learn or _has_tokens(recipe, out) else None
+    if folder is not None:
+        _known(recipe, folder, _identity(recipe, folder))
+        return read_token_folder(recipe, folder)
+    _learn(recipe, learning_folder(out), device, engine)
+    return read_token_folder(recipe, learning_folder(out))
+
+
+def learning_folder(out: Path) -> Path:
+    """Where a build in `out` learns class tokens, before it keeps them in the dataset."""
+    return out / _LEARNING
+
+
+def learned_before(recipe: Recipe, out: Path) -> Path | None:
+    """The folder with the class tokens that were learned for a dataset, all of them; None where some are missing."""
+    if _has_tokens(recipe, out):
+        return out / TOKENS
+    return learning_folder(out) if _is_whole(recipe, learning_folder(out)) else None
+
+
+def _has_tokens(recipe: Recipe, out: Path) -> bool:
+    """Whether a dataset has its tokens: a build killed while it copied them has only some."""
+    lock = read_lock(out)
+    return lock is not None and bool(lock.inputs.get("tokens")) and _is_whole(recipe, out / TOKENS)
+
+
+def _is_whole(recipe: Recipe, folder: Path) -> bool:
+    files = [TOKENS_MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
+    return all((folder / file).is_file() for file in files)
+
+
+def _settings(recipe: Recipe) -> LearnSettings:
+    if recipe.tokens is None or recipe.tokens.learn is None:
+        does, how = "does not say how to learn them", "{learn: {}}"
+        if recipe.tokens is not None:
+            does, how = f"takes those of {recipe.tokens.path}", "{path: null, learn: {}}"
+        raise UserError(
+            f"tokens: this recipe {does}",
+            f"Give it `tokens: {how}`, for example by --set 'tokens={how}'.",
+        )
+    return recipe.tokens.learn
+
+
+def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """What a token depends on beside its class and the stack; the input dataset as the folder's tokens recorded it."""
+    settings = _settings(recipe)
+    generator = recipe.generator
+    identity = {
+        "method": "textual inversion",
+        "generator": pin_model(generator.model, generator.revision).document(),
+        "source": open_source(recipe.source, _recorded_source(recipe, folder)).pin.document()
+        | {"split": recipe.source.train_split},
+        "settings": settings.model_dump(mode="json") | {"rendered_size": generator.size},
+    }
+    return json.loads(json.dumps(identity))
+
+
+def _together(settings: LearnSettings) -> int:
+    """Images in a batch, of all classes in flight: what a stack calls its batch size."""
+    return settings.batch_size * settings.classes_in_flight
+
+
+def _recorded_source(recipe: Recipe, folder: Path) -> Any:
+    """The input dataset's pin in the first token that the folder has; None where it has none."""
+    for cls in recipe.classes:
+        path = folder / token_file_name(cls.id)
+        if path.is_file():
+            return read_token_file(path).notes.get("source")
+    return None
+
+
+def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Class id → notes of the tokens that are in the folder. UserError where they are of another identity."""
+    known: dict[str, Mapping[str, Any]] = {}
+    for cls in recipe.classes:
+        path = folder / token_file_name(cls.id)
+        if not path.is_file():
+            continue
+        notes = read_token_file(path).notes
+        there = {key: notes.get(key) for key in identity}
+        if lines := differences(there, identity):
+            raise _made_otherwise(f"{folder} holds tokens that were made otherwise ({path.name}):", lines)
+        known[cls.id] = notes
+    return known
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what a killed run left half-written; only the holder of the folder's lock may."""
+    for name in (token_file_name("*"), TOKENS_MANIFEST, MARKS, ".try.*"):
+        for left in folder.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
+            remove_durably(left)
+
+
+def _made_otherwise(what: str, lines: Sequence[str]) -> UserError:
+    return UserError(
+        [what, *(f"  {line}" for line in lines)],
+        "Learn into another folder, or restore the settings that these were learned with.",
+    )
+
+
+def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -> None:
+    """Refuse, all at once and before any model loads, classes that cannot be learned."""
+    names = split.rows.class_names(recipe.source.label_column)
+    if names is not None and split.conditions is None:
+        refuse_disagreements(pending, names, split.name)
+    settings = _settings(recipe)
+    family, _ = pipeline_family(recipe.generator.model, recipe.generator.revision)
+    if not family.learns_tokens:
+        raise UserError(
+            f"tokens.learn: '{recipe.generator.model}' is {family.name}, with which no class tokens are learned",
+            "Prompt by class name, with `tokens: null`"
+            + (", or name tokens that were learned for its CLIP." if family.takes_tokens else "."),
+        )
+    problems = []
+    for cls in pending:
+        count = len(split.rows_of(cls.source_label))
+        if count < settings.min_images:
+            problems.append(
+                f"class '{cls.id}' ({cls.name}): {count} training images in {split.name},"
+                f" expected at least {settings.min_images} (tokens.learn.min_images)"
+            )
+    hint = "Drop these classes, give them images, or lower tokens.learn.min_images."
+    if not problems:
+        problems = _unreadable_words(recipe, pending)
+        hint = "Set tokens.learn.initial_word, or write the name in letters that the tokenizer knows."
+    if problems:
+        raise UserError(problems[:20] + ([f"… and {len(problems) - 20} more"] if len(problems) > 20 else []), hint)
+
+
+def _unreadable_words(recipe: Recipe, pending: Sequence[RecipeClass]) -> list[str]:
+    from counterfoil.models.diffusion import load_tokenizers
+
+    initial = _settings(recipe).initial_word
+    tokenizers = load_tokenizers(recipe.generator.model, recipe.generator.revision)
+    problems = []
+    for words, place in [(initial, "tokens.learn.initial_word")] if initial else [(c.name, c.id) for c in pending]:
+        for tokenizer in tokenizers:
+            if not tokenizer(words, add_special_tokens=False)["input_ids"]:
+                problems.append(f"{place}: '{words}' tokenises to nothing that {recipe.generator.model} knows")
+                break
+    return problems
+
+
+def _write_manifest(
+    recipe: Recipe, folder: Path, identity: Mapping[str, Any], failed: Mapping[str, str]
+) -> tuple[dict[str, float], str]:
+    """manifest.json: how the tokens were made, and for each class its hash and loss, or why it has none.
+
+    Gives the losses by class id, and the hash of the file.
+    """
+    classes: dict[str, dict[str, Any]] = {}
+    for cls in recipe.classes:
+        path = folder / token_file_name(cls.id)
+        if path.is_file():
+            token = read_token_file(path)
+            classes[cls.id] = {
+                "placeholder": token.placeholder,
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                **{key: token.notes.get(key) for key in ("initial_words", "images", "loss")},
+            }
+        elif cls.id in failed:
+            classes[cls.id] = {"failed": failed[cls.id]}
+    content = document_bytes({**identity, "classes": classes})
+    digest = write_atomically(folder / TOKENS_MANIFEST, content).sha256
+    return {class_id: entry["loss"] for class_id, entry in classes.items() if "loss" in entry}, digest

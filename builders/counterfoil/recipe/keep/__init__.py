@@ -1,0 +1,56 @@
+"""What is kept of a cell: verdicts, keep rules, quotas and tables. Pure functions on numbers."""
+
+from counterfoil.recipe.keep.cells import (
+    ACCEPTED,
+    FAILED,
+    OPEN,
+    SURPLUS,
+    before_judges,
+    decide_cell,
+    drawn,
+    filled_at,
+    keeps_image,
+    passing,
+)
+from counterfoil.recipe.keep.misclassified import MisclassifiedRule
+from counterfoil.recipe.keep.rule import CLIP_SCORES, OBJECT, SHIFT, Column, KeepRule, Verdict
+from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY, SameImageRule, similarity
+from counterfoil.recipe.keep.thresholds import ThresholdsRule
+from counterfoil.recipe.keep.top import TopRule
+from counterfoil.recipe.keep.visible import VisibleRule
+
+# The name in a recipe → the rule. The schema's values are made of this table.
+KEEP_RULES: dict[str, type[KeepRule]] = {
+    "thresholds": ThresholdsRule,
+    "misclassified": MisclassifiedRule,
+    "top": TopRule,
+    "visible": VisibleRule,
+    "same_image": SameImageRule,
+}
+
+__all__ = [
+    "ACCEPTED",
+    "CLIP_SCORES",
+    "FAILED",
+    "KEEP_RULES",
+    "OBJECT",
+    "OPEN",
+    "SHIFT",
+    "SOURCE_SIMILARITY",
+    "SURPLUS",
+    "Column",
+    "KeepRule",
+    "MisclassifiedRule",
+    "SameImageRule",
+    "ThresholdsRule",
+    "TopRule",
+    "Verdict",
+    "VisibleRule",
+    "before_judges",
+    "decide_cell",
+    "drawn",
+    "filled_at",
+    "keeps_image",
+    "passing",
+    "similarity",
+]

@@ -1,0 +1,56 @@
+"""Keep edits that are still the image that was edited: by how near CLIP finds them to its row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict, as_stored
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SOURCE_SIMILARITY = "source_similarity"
+
+
+class SameImageRule(KeepRule):
+    """Edits that are still like the image that they were made of. With no setting it measures only.
+
+    The base is an edit too, under the base's prompt: what it loses is what the way itself costs, and no shift.
+    """
+
+    reasons: ClassVar[tuple[str, ...]] = ("other_image",)
+    # Compared with the row, which no stored image shows; so nothing is measured of pixels alone.
+    measures: ClassVar[Mapping[str, tuple[float, float]]] = {SOURCE_SIMILARITY: (-1, 1)}
+
+    similarity: float | None = Field(
+        default=None,
+        ge=-1,
+        le=1,
+        description="The least cosine of the image and its row in the screen's CLIP; null: it is measured only.",
+    )
+
+    def scores(self) -> tuple[str, ...]:
+        return (SOURCE_SIMILARITY,)
+
+    def columns(self) -> dict[str, Column]:
+        told = "Cosine of the image and the row that it was edited from, as it was edited, in the screen's CLIP."
+        return {SOURCE_SIMILARITY: Column("float32", told)}
+
+    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
+        return ["other_image" if self._differs(verdict) else None for verdict in left]
+
+    def _differs(self, verdict: Verdict) -> bool:
+        """Whether the cosine misses the setting; a number that is not there misses nothing."""
+        found = verdict.scores.get(SOURCE_SIMILARITY)
+        return self.similarity is not None and found is not None and found < as_stored(self.similarity)
+
+
+def similarity(image: np.ndarray, source: np.ndarray) -> float:
+    """The cosine of two unit embeddings, [width] each: summed in float64, and a float32 number from -1 to 1."""
+    import numpy as np
+
+    cosine = np.float32(image.astype(np.float64) @ source.astype(np.float64))
+    return float(np.clip(cosine, -1, 1))

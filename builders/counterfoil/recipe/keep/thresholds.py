@@ -1,0 +1,24 @@
+"""Keep what reaches its thresholds: Vendrow 2023, section 3.1, where both cosines must."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from counterfoil.recipe.keep.rule import CLIP_SCORES, KeepRule, Verdict
+
+
+class ThresholdsRule(KeepRule):
+    """Every score reaches its threshold."""
+
+    reasons: ClassVar[tuple[str, ...]] = (*(f"low_{name}" for name in CLIP_SCORES), "low_both")
+
+    def scores(self) -> tuple[str, ...]:
+        return CLIP_SCORES
+
+    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
+        return [_why([name for name in CLIP_SCORES if verdict.is_low(name)]) for verdict in left]
+
+
+def _why(low: Sequence[str]) -> str | None:
+    return None if not low else f"low_{low[0]}" if len(low) == 1 else "low_both"

@@ -1,0 +1,31 @@
+"""Keep the best of a cell: Jain 2023 takes the images nearest to a caption."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from counterfoil.recipe.keep.rule import KeepRule, Verdict
+
+
+class TopRule(KeepRule):
+    """The k best of a cell by a score, equal ones by index. What has no such score comes last."""
+
+    whole_cell: ClassVar[bool] = True
+    reasons: ClassVar[tuple[str, ...]] = ("below_top",)
+
+    k: int = Field(ge=1, le=1_000_000, description="How many candidates of a cell are kept.")
+    by: Literal["object", "shift"] = Field(default="shift", description="The score that ranks them, highest first.")
+
+    def scores(self) -> tuple[str, ...]:
+        return (self.by,)
+
+    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
+        def rank(place: int) -> tuple[bool, float, int]:
+            score = left[place].scores.get(self.by)
+            return (score is None, -score if score is not None else 0.0, place)
+
+        best = set(sorted(range(len(left)), key=rank)[: self.k])
+        return [None if place in best else "below_top" for place in range(len(left))]

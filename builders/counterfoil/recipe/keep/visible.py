@@ -1,0 +1,99 @@
+"""Keep what shows something: a high shift score may reward darkness, and a black rectangle shows no class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict, as_stored
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CONTRAST, BLACK, WHITE = "contrast", "black", "white"
+# Luma up to which a pixel is black, and from which it is white: 3 % of 255 at either end.
+MOST_BLACK, LEAST_WHITE = 8, 247
+_TAIL = 20  # one pixel in so many is left out at either end of the contrast
+_LUMA = (19595, 38470, 7471)  # ITU-R BT.601 in 1/65536, as Pillow's mode L has it
+
+
+class VisibleRule(KeepRule):
+    """What is visible: enough contrast, and not too much black or white. With no setting it measures only.
+
+    `contrast` is the 95th minus the 5th percentile of the red, green or blue of all pixels, whichever is most. A
+    standard deviation is blind to darkness with a lamp in it: three bright pixels in a hundred give as much as a faint
+    picture that fills the frame, and the range of all pixels is decided by two of them. Here a twentieth at either end
+    decides nothing, so that what stands out must have a size. It may stand out by its colour alone: blue trousers on an
+    equally dark wall are visible, and have no contrast in luma.
+    """
+
+    reasons: ClassVar[tuple[str, ...]] = ("low_contrast", "too_black", "too_white")
+    measures: ClassVar[Mapping[str, tuple[float, float]]] = {CONTRAST: (0, 255), BLACK: (0, 1), WHITE: (0, 1)}
+
+    contrast: float | None = Field(
+        default=None,
+        ge=0,
+        le=255,
+        description="The least contrast: 95th minus 5th percentile of the channel that varies most, of 255.",
+    )
+    black: float | None = Field(
+        default=None, ge=0, le=1, description=f"The most pixels, as a share, with a luma of {MOST_BLACK} or less."
+    )
+    white: float | None = Field(
+        default=None, ge=0, le=1, description=f"The most pixels, as a share, with a luma of {LEAST_WHITE} or more."
+    )
+
+    def scores(self) -> tuple[str, ...]:
+        return (CONTRAST, BLACK, WHITE)
+
+    def columns(self) -> dict[str, Column]:
+        return {
+            CONTRAST: Column(
+                "float32", "Contrast of the image: 95th minus 5th percentile of the channel that varies most, of 255."
+            ),
+            BLACK: Column("float32", f"Share of its pixels with a luma of {MOST_BLACK} or less."),
+            WHITE: Column("float32", f"Share of its pixels with a luma of {LEAST_WHITE} or more."),
+        }
+
+    def measure(self, pixels: NDArray[Any]) -> dict[str, float]:
+        return visibility(pixels)
+
+    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
+        return [self._why(verdict) for verdict in left]
+
+    def _why(self, verdict: Verdict) -> str | None:
+        """The first of the reasons; a number that is not there misses nothing."""
+        contrast, black, white = (verdict.scores.get(name) for name in self.scores())
+        if self.contrast is not None and contrast is not None and contrast < as_stored(self.contrast):
+            return "low_contrast"
+        if self.black is not None and black is not None and black > as_stored(self.black):
+            return "too_black"
+        if self.white is not None and white is not None and white > as_stored(self.white):
+            return "too_white"
+        return None
+
+
+def visibility(pixels: NDArray[Any]) -> dict[str, float]:
+    """Contrast, black and white of an image, uint8 (height, width, 3), as float32 numbers."""
+    import numpy as np
+
+    pixels = pixels.reshape(-1, 3)
+    luma = (pixels.astype(np.int64) @ np.array(_LUMA) + 0x8000) >> 16
+    measured = {
+        CONTRAST: float(max(_spread(pixels[:, channel]) for channel in range(3))),
+        BLACK: float((luma <= MOST_BLACK).mean()),
+        WHITE: float((luma >= LEAST_WHITE).mean()),
+    }
+    return {name: as_stored(value) for name, value in measured.items()}
+
+
+def _spread(levels: NDArray[Any]) -> int:
+    """From the first level past a twentieth of them to the last before one: whole numbers, which no library rounds."""
+    import numpy as np
+
+    counts = np.bincount(levels, minlength=256)
+    low = int(np.argmax(counts.cumsum() * _TAIL > levels.size))
+    high = 255 - int(np.argmax(counts[::-1].cumsum() * _TAIL > levels.size))
+    return max(0, high - low)

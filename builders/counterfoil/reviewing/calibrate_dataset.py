@@ -1,0 +1,451 @@
+"""`calibrate`: the scores and images of a built dataset's shifts and objects on one page, and the cut by them.
+
+The page is one HTML file with no outside resource. It shows few images: spread over all scores, dense around the lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil import __version__
+from counterfoil.dataset import read_dataset
+from counterfoil.dataset.card.contact_sheets import encoded_images, reduced
+from counterfoil.dataset.card.index_page import write_index
+from counterfoil.errors import UserError
+from counterfoil.generate.screen import ScreenDoubts, screen_doubts
+from counterfoil.plan import sample_key
+from counterfoil.recipe import Recipe, layer_text
+from counterfoil.recipe.keep import KEEP_RULES
+from counterfoil.recipe.loader import layer_head
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.prompts import BASE
+from counterfoil.recipe.strict_yaml import dump_yaml
+from counterfoil.regular_files import named_path
+from counterfoil.report.templates import template_environment
+from counterfoil.report.words import spoken
+from counterfoil.reviewing.screen_scores import (
+    DECIMALS,
+    ObjectGroup,
+    ShiftScores,
+    object_groups,
+    scores_of,
+    shown_groups,
+    steps_of,
+    thresholds_over,
+)
+from counterfoil.store.atomic import try_folder, write_atomically
+from counterfoil.store.inside import refuse_written_inside
+from counterfoil.store.layout import PRIVATE
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe
+    from counterfoil.store import Receipt
+
+AS_IT_IS = "as it is cut now"
+SIDE = 96
+_QUALITY = 75
+# A picture of a photograph takes about 4 kB in the page, so that they make it at most some 8 MB.
+MOST_PICTURES = 2000
+MOST_A_SHIFT, MOST_A_CLASS, MOST_A_CONTRAST = 60, 40, 30
+# Of those of a slider so many lie next to where its line stands first, half of them on either side, and so many at
+# each end of the scores, where few are left on one side.
+_NEXT_TO_THE_LINE, _AT_THE_ENDS = 16, 4
+
+# Thresholds to start from, as percentiles of the shift's scores.
+CANDIDATE_PERCENTILES = (5.0, 10.0, 25.0, 50.0)
+TEMPLATE = "calibrate.html.j2"
+# Of so many candidates the page holds every score, in some 3 MB; of more it holds counts at the steps of shifts.
+MOST_CANDIDATES = 200_000
+# Keep rules that the page's counts are by.
+_KNOWN = ("thresholds", "visible", "same_image")
+# In the private folder, for the page is not part of the dataset.
+PAGE = f"{PRIVATE}/calibrate.html"
+MOST_SHIFTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One candidate on the page: which of the shifts' scores it is among, and at which rank there."""
+
+    unit: int
+    rank: int
+    key: str
+    class_name: str
+    shift: str
+    score: float | None
+    object_score: float
+    contrast: float | None
+    uri: str
+
+
+def pictures_of(
+    directory: Path,
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    scores: Sequence[ShiftScores],
+    shown: Sequence[int],
+    groups: Sequence[ObjectGroup],
+) -> list[Picture]:
+    """Pictures for the sliders of the `shown` shifts, of their contrast where it was measured, and of all groups'
+    classes, by shift and ascending score.
+
+    RunFailure for an image that does not open.
+    """
+    objects = [one for group in groups for one in group.objects]
+    measured = [unit for unit in shown if scores[unit].contrast is not None]
+    wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * len(measured)
+    share = min(1.0, MOST_PICTURES / max(1, wanted))
+    chosen: set[tuple[int, int]] = set()
+    for unit in shown:
+        own = scores[unit]
+        ranks = spread(own.scores, own.has_image, own.threshold, int(share * MOST_A_SHIFT))
+        chosen |= {(unit, rank) for rank in ranks}
+    for unit in measured:
+        own = scores[unit]
+        contrast = np.asarray(own.contrast)
+        order = np.argsort(contrast, kind="stable")
+        places = spread(contrast[order], own.has_image[order], own.least_contrast, int(share * MOST_A_CONTRAST))
+        chosen |= {(unit, int(order[place])) for place in places}
+    for one in objects:
+        places = spread(one.scores, one.has_image, one.threshold, int(share * MOST_A_CLASS))
+        chosen |= {(int(one.units[place]), int(one.ranks[place])) for place in places}
+    keys: dict[int, dict[str, tuple[int, int]]] = {}
+    for unit, rank in sorted(chosen):
+        own = scores[unit]
+        key = sample_key(own.shift.name, recipe.classes[int(own.labels[rank])].id, int(own.indices[rank]))
+        keys.setdefault(int(own.shards[rank]), {})[key] = (unit, rank)
+    found: dict[tuple[int, int], Picture] = {}
+    for at, wanted_keys in sorted(keys.items()):
+        for key, uri in _read(directory, receipts[at], wanted_keys.keys()).items():
+            unit, rank = wanted_keys[key]
+            own = scores[unit]
+            found[unit, rank] = Picture(
+                unit=unit,
+                rank=rank,
+                key=key,
+                class_name=recipe.classes[int(own.labels[rank])].name,
+                shift=own.shift.name,
+                score=float(own.scores[rank]) if own.is_screened else None,
+                object_score=float(own.object_scores[rank]),
+                contrast=None if own.contrast is None else float(own.contrast[rank]),
+                uri=uri,
+            )
+    return [found[place] for place in sorted(found)]
+
+
+def spread(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
+    """Places among ascending scores [n] of at most so many images that are there.
+
+    The lowest and the highest are among them, the others are next to the line or evenly spread: wherever a line stands,
+    some lie near on either side.
+    """
+    there = np.flatnonzero(has_image)
+    if there.size <= most:
+        return there.tolist()
+    ends = min(_AT_THE_ENDS, most // 6)
+    chosen = dict.fromkeys([*range(ends), *range(there.size - ends, there.size)])
+    if line is not None:
+        at = int(np.searchsorted(scores[there], np.float32(line), side="left"))
+        half = min(_NEXT_TO_THE_LINE, most // 3) // 2
+        chosen |= dict.fromkeys(range(max(0, at - half), min(there.size, at + half)))
+    left = most - len(chosen)
+    chosen |= dict.fromkeys(np.linspace(0, there.size - 1, left).round().astype(int).tolist())
+    return sorted(int(there[place]) for place in chosen)
+
+
+def _read(directory: Path, receipt: Receipt, keys: Set[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for what in ("data", "rejected"):
+        file = receipt.file(what)
+        if file is not None:
+            left = keys - found.keys()
+            for key, encoded in encoded_images(directory / file.path, left) if left else ():
+                with io.BytesIO() as small:
+                    picture = reduced(encoded, f"{file.path}: {key}", SIDE)
+                    picture.save(small, "WEBP", quality=_QUALITY, method=6)
+                    found[key] = f"data:image/webp;base64,{base64.b64encode(small.getvalue()).decode()}"
+    return found
+
+
+def calibration_page(
+    recipe: Recipe,
+    directory: str,
+    scores: Sequence[ShiftScores],
+    shown: Sequence[int],
+    groups: Sequence[ObjectGroup],
+    pictures: Sequence[Picture],
+    *,
+    exact: bool,
+    candidates: int,
+    n_shifts: int,
+    doubts: Sequence[str] = (),
+) -> str:
+    """The page as text; equal datasets give equal bytes.
+
+    `shown` are the positions of the shifts with a slider. With `exact` the page holds the scores of all candidates, and
+    has sliders of objects too. `candidates` and `n_shifts` tell of what is not shown,
+    `doubts` why CLIP may not know the classes, a line each.
+    """
+    filters = {"spoken": spoken, "number": "{:,}".format}
+    environment = template_environment(TEMPLATE, filters)
+    objects = shown_groups(groups)
+    stores: dict[str, list[tuple[int, Picture]]] = {}
+    for at, picture in enumerate(pictures):
+        stores.setdefault(picture.shift, []).append((at, picture))
+    specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
+    everywhere = len(groups) == 1 and all(specs[each.shift.name].object_threshold is None for each in scores)
+    shifts = recipe.all_shifts()
+    data = {
+        "exact": exact,
+        "units": [
+            {
+                "name": each.shift.name,
+                "key": _yaml_key(each.shift.name),
+                "base": each.shift.name == BASE,
+                "candidates": each.candidates,
+                "scored": int(each.scores.size),
+                # Also where the page has no slider for it; what has no score is reached by nothing.
+                "threshold": (2.0 if each.threshold is None else each.threshold) if each.is_screened else None,
+                "contrast": each.least_contrast if each.contrast is not None else None,
+            }
+            for each in scores
+        ],
+        "rows": _rows(scores) if exact else None,
+        "shifts": [{"unit": unit, **_shift(scores[unit], exact)} for unit in shown],
+        "contrasts": [
+            {"unit": unit, **_contrast(recipe, scores[unit])}
+            for unit in shown
+            if exact and scores[unit].contrast is not None
+        ],
+        "groups": [
+            {
+                "units": list(group.units),
+                "screen": everywhere,
+                # What the object must reach, by label, also of classes without a slider.
+                "values": [thresholds.get(cls.label, -1.0) for cls in recipe.classes],
+                "objects": [
+                    {
+                        "id": one.cls.id,
+                        "key": _yaml_key(one.cls.id),
+                        "label": one.cls.label,
+                        "starts": [{"text": AS_IT_IS, "value": one.threshold}],
+                        "thresholds": thresholds_over(one.scores),
+                    }
+                    for one in own.objects
+                ],
+            }
+            for group, own in zip(groups, objects, strict=True)
+            for thresholds in [{one.cls.label: one.threshold for one in group.objects}]
+        ],
+        "pictures": [_picture_data(picture, scores) for picture in pictures],
+        "head": layer_head(recipe),
+    }
+    return environment.get_template(TEMPLATE).render(
+        name=recipe.name,
+        directory=directory,
+        shifts=[scores[unit] for unit in shown],
+        shown=shown,
+        groups=objects,
+        names_of={at: [scores[unit].shift.name for unit in group.units] for at, group in enumerate(groups)},
+        data=data,
+        stores=stores,
+        exact=exact,
+        kept=recipe.screen.keep_rejected,
+        candidates=candidates,
+        most_candidates=MOST_CANDIDATES,
+        n_shifts=n_shifts,
+        n_objects=sum(len(group.objects) for group in groups),
+        n_shown_objects=sum(len(group.objects) for group in objects),
+        other_rules=[  # whose decisions the page does not know
+            name
+            for name, kind in sorted(KEEP_RULES.items())
+            if name not in _KNOWN and any(type(rule) is kind for shift in shifts for rule in shift.keep)
+        ],
+        quotas=sorted({shift.accepted for shift in shifts if shift.accepted is not None}),
+        doubts=doubts,
+        version=__version__,
+    )
+
+
+def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
+    """The scores of all candidates, shift after shift, as little-endian arrays in base64."""
+    visible = np.concatenate([each.visible for each in scores])
+    kept = np.concatenate([each.has_image for each in scores])
+    contrast = [np.full(each.scores.size, np.inf) if each.contrast is None else each.contrast for each in scores]
+    return {
+        "shift": _packed(np.concatenate([each.scores for each in scores]), "<f4"),
+        "object": _packed(np.concatenate([each.object_scores for each in scores]), "<f4"),
+        "label": _packed(np.concatenate([each.labels for each in scores]), "<u2"),
+        "flags": _packed(kept + 2 * visible, "u1"),
+        "contrast": _packed(np.concatenate(contrast), "<f4") if any(one.contrast is not None for one in scores) else "",
+    }
+
+
+def _packed(values: np.ndarray, form: str) -> str:
+    return base64.b64encode(values.astype(form).tobytes()).decode()
+
+
+def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
+    """A slider of a shift: its steps, and where it starts. Without all scores also what each step accepts."""
+    spec, value, start = shift.shift.threshold, shift.threshold, AS_IT_IS
+    if spec is not None and spec.percentile is not None:
+        start = f"the recipe’s percentile {spec.percentile:g}"
+    starts: list[dict[str, Any]] = [] if value is None else [{"text": start, "value": value}]
+    for percentile in CANDIDATE_PERCENTILES:
+        at = shift.at_percentile(percentile)
+        if at is not None:
+            # With the decimals of the slider: what a person would write.
+            starts.append({"text": f"percentile {percentile:g}", "value": round(at, DECIMALS)})
+    slider: dict[str, Any] = {"starts": starts, "thresholds": thresholds_over(shift.scores)}
+    if not exact:
+        slider |= steps_of(shift.scores, shift.others_pass, shift.has_image)
+        for start in starts:
+            start["accepted"] = shift.accepted_at(start["value"])
+    return slider
+
+
+def _contrast(recipe: Recipe, shift: ShiftScores) -> dict[str, Any]:
+    """A slider of the least contrast, which becomes a keep rule of the shift; its steps are levels of 255."""
+    spec = recipe.prompts.shifts[shift.shift.name]
+    steps = recipe.screen.keep if spec.keep is None else spec.keep
+    value = shift.least_contrast or 0
+    return {
+        "starts": [{"text": AS_IT_IS, "value": value}],
+        "thresholds": list(range(256)),
+        "keep": [step.model_dump(mode="json") for step in steps],
+    }
+
+
+def _picture_data(picture: Picture, scores: Sequence[ShiftScores]) -> dict[str, Any]:
+    own = scores[picture.unit]
+    row = sum(each.scores.size for each in scores[: picture.unit]) + picture.rank
+    return {
+        "unit": picture.unit,
+        "row": row,
+        "label": int(own.labels[picture.rank]),
+        "shift": picture.score,
+        "object": picture.object_score,
+        "contrast": picture.contrast,
+        "passes": bool(own.others_pass[picture.rank]),
+    }
+
+
+def _yaml_key(name: str) -> str:
+    """A name as a key of YAML: quoted where it must be."""
+    return dump_yaml({name: 0}).partition(": 0")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftCut:
+    """A shift as it stands: its threshold (or the one that its percentile comes to) and what that accepts.
+
+    `threshold` is None for an open shift none of whose candidates has a score.
+    """
+
+    shift: str
+    caption: str
+    open: bool
+    percentile: float | None
+    threshold: float | None
+    candidates: int
+    accepted: int
+
+    @property
+    def passed(self) -> float | None:
+        """The yield; None without a candidate or a threshold."""
+        return self.accepted / self.candidates if self.candidates and self.threshold is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The page that was written, and the cut of all thresholds as YAML (a layer for `recut`).
+
+    `screen_doubts` says where CLIP does not know the classes, as it was measured when the dataset was built.
+    """
+
+    directory: Path
+    page: Path
+    shifts: tuple[ShiftCut, ...]
+    shown: int
+    cut: str
+    screen_doubts: ScreenDoubts | None = None
+
+
+def calibrate(
+    directory: str | Path, page: str | Path | None = None, shifts: Sequence[str] | None = None
+) -> Calibration:
+    """Write the page of a finished dataset's screened shifts, or of those named; resolve open thresholds.
+
+    The page shows at most 100 shifts, 100 objects and some 2,000 images; the cut holds every shift that was asked for,
+    and objects as they are. Of more than 200,000 candidates it shows the shifts alone.
+    UserError for a directory that is no finished dataset, or a shift that is not screened.
+    """
+    directory = named_path(directory)
+    place = directory / PAGE if page is None else named_path(page)
+    refuse_written_inside(place, directory, directory / PRIVATE)
+    finished = read_dataset(directory, "thresholds", "receipts").finished()
+    try_folder(place.parent)
+    recipe, receipts = finished.recipe, finished.receipts
+    doubts = screen_doubts(recipe, finished.thresholds)
+    screened = [s.name for s in recipe.all_shifts() if s.caption is not None]
+    _refuse_unscreened(screened, shifts)
+    asked = [name for name in screened if not shifts or name in shifts]
+    candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())
+    exact = candidates <= MOST_CANDIDATES
+    every = [s.name for s in recipe.all_shifts()] if exact else asked
+    units = scores_of(directory, recipe, receipts, every)
+    scores = [each for each in units if each.shift.name in asked]
+    shown = [unit for unit, each in enumerate(units) if each.shift.name in asked][:MOST_SHIFTS]
+    groups = object_groups(recipe, units) if exact else ()
+    html = calibration_page(
+        recipe,
+        directory.resolve().name,
+        units,
+        shown,
+        groups,
+        pictures_of(directory, recipe, receipts, units, shown, shown_groups(groups)),
+        exact=exact,
+        candidates=candidates,
+        n_shifts=len(scores),
+        doubts=() if doubts is None else doubts.lines(),
+    )
+    write_atomically(place, html.encode())
+    if page is None:
+        write_index(directory)
+    cuts = tuple(
+        ShiftCut(
+            shift=each.shift.name,
+            caption=each.shift.caption or "",
+            open=each.is_open,
+            percentile=each.shift.threshold.percentile if each.shift.threshold else None,
+            threshold=each.threshold,
+            candidates=each.candidates,
+            accepted=0 if each.threshold is None else each.accepted_at(each.threshold),
+        )
+        for each in scores
+    )
+    return Calibration(directory, place, cuts, len(shown), cut_yaml(recipe, cuts), doubts)
+
+
+def cut_yaml(recipe: Recipe, cuts: Sequence[ShiftCut]) -> str:
+    """The layer that sets each shift's threshold by value; shifts without a number are left out."""
+    layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
+    return layer_text({"prompts": {"shifts": layer}}, recipe)
+
+
+def _refuse_unscreened(screened: Sequence[str], asked: Sequence[str] | None) -> None:
+    if not screened:
+        raise UserError("no shift of this dataset is screened: none has a caption", hint="There is nothing to choose.")
+    unknown = [name for name in asked or () if name not in screened]
+    if unknown:
+        raise UserError(
+            [f"found '{name}', expected a screened shift{did_you_mean(name, screened)}" for name in unknown],
+            hint=f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
+        )

@@ -1,0 +1,501 @@
+"""Cut a built dataset again: other thresholds on the stored scores, the same images, and nothing rendered.
+
+The result is, byte for byte, what a fresh build of the re-cut recipe makes. It is written whole elsewhere: into a
+folder that is named, or inside the directory's private folder, from where it takes the old one's place at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.building.closing import close_dataset, counts_of
+from counterfoil.building.inputs import thresholds_of
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pins import SourcePin
+from counterfoil.dataset import SoundDataset, read_dataset
+from counterfoil.dataset.card.index_page import write_index
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts
+from counterfoil.generate.screen.thresholds import needs_validation
+from counterfoil.models.clip import pin_clip
+from counterfoil.models.devices import resolve_device
+from counterfoil.models.names import Pin
+from counterfoil.plan import make_plan
+from counterfoil.progress import report
+from counterfoil.recipe import Recipe, sha256_json
+from counterfoil.recipe.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
+from counterfoil.recipe.keep.misclassified import TOP1
+from counterfoil.recipe.loader import load_cut
+from counterfoil.recipe.names import without_folders
+from counterfoil.regular_files import named_path
+from counterfoil.report.words import counted
+from counterfoil.store import Candidate, DatasetStore, Receipt
+from counterfoil.store.atomic import try_folder
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.documents import differences
+from counterfoil.store.inside import is_outside
+from counterfoil.store.layout import (
+    CARD,
+    CROISSANT,
+    FIGURES,
+    LOCK,
+    MANIFEST,
+    RECEIPTS,
+    RECIPE,
+    THRESHOLDS,
+    TIMM_INFO,
+    WHATS,
+)
+from counterfoil.store.lock import read_lock
+from counterfoil.store.manifest import hash_files, published_paths
+from counterfoil.store.reading import IDENTITY, PlannedRows, read_shard
+from counterfoil.store.receipts import repair_hint
+from counterfoil.store.replacement import (
+    discard_replacement,
+    replace_dataset,
+    replacement_folder,
+    settle_directory,
+)
+from counterfoil.store.rows import TableForm, verdict_of
+from counterfoil.store.sealed_folder import SEALED_FOLDERS
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Cell, Plan, Shard
+    from counterfoil.recipe import Shift
+
+_SCORED = (
+    "key", "shift", "class_id", "label", "index", "prompt", "object_score", "shift_score", "reason",
+)  # fmt: skip
+# Folders of what was measured on the images as they were: a cut leaves them behind.
+_RESULTS = tuple(folder.name for folder in SEALED_FOLDERS)
+_MOST_SHIFTS = 8  # that are named where images are lost
+_PLACES = "Give --out NEW (in Python out=…) for a new directory, or --in-place (in_place=True) to change this one."
+
+
+@dataclass(frozen=True, slots=True)
+class CutLosses:
+    """What no later cut, and no command, brings back where a cut takes a dataset's place: images by shift that are no
+    longer kept, candidates whose rows go, columns, and files of results by folder.
+
+    Empty, and false, where everything that is dropped can be had again by another cut.
+    """
+
+    images: Mapping[str, int]
+    candidates: int
+    columns: tuple[str, ...]
+    results: Mapping[str, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.images or self.candidates or self.columns or self.results)
+
+    def lines(self) -> list[str]:
+        """In words, a line for each kind."""
+        said = []
+        if self.images:
+            shown = [f"{count:,} of {name}" for name, count in list(self.images.items())[:_MOST_SHIFTS]]
+            more = f" and {len(self.images) - _MOST_SHIFTS} more shifts" if len(self.images) > _MOST_SHIFTS else ""
+            said.append(
+                f"{counted(sum(self.images.values()), 'image')} that fall out are not kept, so no later, looser cut can"
+                f" take them back: {', '.join(shown)}{more}"
+            )
+        if self.candidates:
+            said.append(
+                f"{counted(self.candidates, 'candidate')} behind what fills a quota sooner, with their scores, go"
+            )
+        if self.columns:
+            said.append(f"columns that no rule asks for any more go: {', '.join(self.columns)}")
+        said += [
+            f"results in {folder}/ are dropped, for they are of the images as they are now: {counted(files, 'file')}"
+            for folder, files in self.results.items()
+        ]
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class RecutResult:
+    """What a cut made of a dataset: counts by shift and reason, and the images that are no longer kept.
+
+    `changed` are lines of what the screen's settings were and are; none where nothing was left to do.
+    """
+
+    directory: Path
+    counts: Mapping[str, Mapping[str, int]]
+    candidates: int
+    accepted: int
+    shards: int
+    images_dropped: int
+    manifest_sha256: str
+    changed: tuple[str, ...]
+    open_shifts: tuple[str, ...] = ()
+    few_images: tuple[FewImages, ...] = ()
+    screen_doubts: ScreenDoubts | None = None
+
+
+def recut(
+    directory: str | Path,
+    cut: str | Path,
+    out: str | Path | None = None,
+    *,
+    in_place: bool = False,
+    source: str | None = None,
+    device: str = "auto",
+    before: Callable[[CutLosses], None] | None = None,
+) -> RecutResult:
+    """Lay the thresholds in the file `cut` over a finished dataset's recipe, and cut the dataset by them.
+
+    The new dataset is written to `out`, or with `in_place=True` takes the place of the old one. Then `before` is called
+    with what cannot be had back, where there is any, before a file is changed; what it raises ends the cut. Run again
+    after a kill to go on. `device` is for CLIP, which is loaded only for an object percentile that was not measured
+    before, and `source` then tells where the input dataset lies, if that is a folder. UserError for neither or both
+    places, and when images would be needed that were not kept or not rendered.
+    """
+    directory = named_path(directory)
+    out = _place(directory, out, in_place)
+    if out is not None:
+        try_folder(out)
+    settle_directory(directory)
+    # Where nobody can write, nobody changes what is read.
+    writable = out is None or os.access(directory, os.W_OK)
+    with directory_lock(directory) if (directory / LOCK).is_file() and writable else contextlib.nullcontext():
+        there = read_dataset(directory, "thresholds", "receipts", "rows").finished()
+        recipe = load_cut(directory / RECIPE, named_path(cut))
+        changed = tuple(differences(there.recipe.screen_document, recipe.screen_document))
+        if out is None and recipe.portable_yaml == there.recipe.portable_yaml:
+            return _result(directory, recipe, there.receipts, there.thresholds, 0, changed)
+        new = _New.of(there, recipe, source, device)
+        losses = new.refuse_missing()
+        if out is None and losses and before is not None:
+            before(losses)
+        target = replacement_folder(directory) if out is None else out
+        if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
+            discard_replacement(directory)  # what an earlier cut by other thresholds had begun
+        receipts = new.write(target)
+        dropped = _images(there.receipts) - _images(receipts)
+        if out is None:
+            replace_dataset(directory)
+            write_index(directory)
+        return _result(directory if out is None else target, recipe, receipts, new.thresholds, dropped, changed)
+
+
+def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
+    """Where the cut dataset goes; None for the place of the old one, which nobody means by leaving something out."""
+    if in_place and out is not None:
+        raise UserError("a cut goes in place or to another directory, and not both", _PLACES)
+    if out is None:
+        if not in_place:
+            raise UserError(f"where shall the cut dataset go? {directory} itself is changed only in place", _PLACES)
+        return None
+    if named_path(out).resolve() == directory.resolve():
+        raise UserError(f"{out} is the dataset itself, which is changed only in place", _PLACES)
+    return named_path(out)
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """The dataset that a cut makes of another."""
+
+    old: SoundDataset
+    recipe: Recipe
+    plan: Plan
+    thresholds: Thresholds
+    inputs: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, old: SoundDataset, recipe: Recipe, source: str | None, device: str) -> _New:
+        if recipe.screen.store_embeddings and not old.recipe.screen.store_embeddings:
+            raise UserError(
+                "screen.store_embeddings: this dataset did not store them, so images would have to be screened again",
+                hint="Build the recipe into another folder.",
+            )
+        problems = [*_never_asked(old.recipe, recipe)]
+        if problems:
+            raise UserError(problems, "Build the recipe into another folder: images would have to be screened again.")
+        known = old.measured
+        measuring = recipe
+        if source is not None:  # a directory's recipe does not say where on a machine a folder lies
+            lies = {"dataset": str(named_path(source).resolve())}
+            measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update=lies)})
+        pin = _same_pins(old, measuring) if needs_validation(recipe, known) else None
+        resolved = resolve_device(device)
+        thresholds = thresholds_of(measuring, known, resolved, _screen_pin(old), pin, old.thresholds.known)
+        inputs = {**old.lock.inputs, "thresholds": thresholds.pin()}
+        judges = inputs.pop("judges", None) or {}
+        if recipe.judges:
+            names = list(map(without_folders, recipe.judges))
+            if unknown := [name for name in names if name not in judges]:
+                raise RunFailure(f"{old.directory / LOCK} does not pin {', '.join(unknown)}", "Restore it from a copy.")
+            inputs["judges"] = {name: judges[name] for name in names}
+        return cls(old, recipe, make_plan(recipe, edited=old.plan.edited), thresholds, inputs)
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        return {
+            "plan": self.recipe.plan_hash,
+            "screen": self.recipe.screen_hash,
+            "inputs": sha256_json(self.inputs),
+        }
+
+    def refuse_missing(self) -> CutLosses:
+        """UserError with the count by shift when images are needed that are not there. Reads scores alone.
+
+        What the old dataset has and the new one does not, should that take its place.
+        """
+        images: dict[str, int] = {}
+        cells: dict[str, int] = {}
+        lost: dict[str, int] = {}
+        candidates = 0
+        for shard, receipt in self._shards():
+            for cut in self._cells(shard, receipt):
+                if cut.short:
+                    cells[cut.cell.shift] = cells.get(cut.cell.shift, 0) + 1
+                missing = sum(self._needs_image(*row) and not self._has_image(*row) for row in cut.rows_and_reasons())
+                if missing:
+                    images[cut.cell.shift] = images.get(cut.cell.shift, 0) + missing
+                candidates += len(cut.beyond)
+                gone = sum(self._loses(*row) for row in cut.rows_and_reasons())
+                gone += sum(self._loses(row, None) for row in cut.beyond)
+                if gone:
+                    lost[cut.cell.shift] = lost.get(cut.cell.shift, 0) + gone
+        problems = [f"{name}: {count} images are needed that were not kept" for name, count in images.items()]
+        problems += [f"{name}: {count} cells need candidates that were not rendered" for name, count in cells.items()]
+        if problems:
+            raise UserError(
+                problems,
+                hint="Choose thresholds that accept only images that were kept, or build the re-cut recipe into"
+                " another folder (with screen.keep_rejected: true every later cut is possible).",
+            )
+        return CutLosses(lost, candidates, self._columns_lost(), self._results())
+
+    def write(self, target: Path) -> list[Receipt]:
+        """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
+        portable = self.recipe.portable_yaml
+        attachments = self._attachments() | {THRESHOLDS: self.thresholds.content()}
+        with DatasetStore.open(
+            target, self.plan, self.hashes, self.inputs, self.old.lock.stack,
+            recipe_yaml=portable, attachments=attachments, allow_mixed=True,
+        ) as store:  # fmt: skip
+            done = {(receipt.group, receipt.shard) for receipt in store.receipts()}
+            for shard, receipt in self._shards():
+                if (shard.group, shard.number) not in done:
+                    # Each shard keeps the stack that rendered it.
+                    writer = replace(store.writer, stack=receipt.stack)
+                    try:
+                        writer.write(shard, list(self._candidates(shard, receipt)))
+                    except ValueError as error:  # rows that no build writes
+                        raise RunFailure(f"{self.old.directory}: {error}", repair_hint(self.old.directory)) from error
+                    done.add((shard.group, shard.number))
+                report("shards", len(done), self.plan.n_shards)
+            close_dataset(store, self.recipe, None)
+            return store.receipts()
+
+    def _shards(self) -> Iterator[tuple[Shard, Receipt]]:
+        return zip(self.plan.shards, self.old.receipts, strict=True)
+
+    def _cells(self, shard: Shard, receipt: Receipt) -> Iterator[_CutCell]:
+        embeddings = self.recipe.screen.store_embeddings
+        # Columns that no rule asks for any more are left behind.
+        form = TableForm.of(self.recipe)
+        columns = [*_SCORED, *form.added, *(["embedding"] if embeddings else [])]
+        rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        planned = PlannedRows(self.old.directory, receipt, "candidates", self.plan, shard)
+        for row in read_shard(self.old.directory, receipt, columns, "candidates", form):
+            planned.refuse_other(*(row[name] for name in IDENTITY))
+            rows.setdefault((row["shift"], row["label"]), []).append(row)
+        for cell in shard.cells:
+            yield self._decided(shard, cell, rows.get((cell.shift, cell.label), []))
+
+    def _decided(self, shard: Shard, cell: Cell, rows: list[dict[str, Any]]) -> _CutCell:
+        verdicts = [self._verdict(row) for row in rows]
+        rules, short, beyond = self.plan.shift(cell.shift).keep, False, []
+        if cell.accepted is not None:
+            rendered = drawn(rules, verdicts, map(len, self.plan.batches(shard, cell)), cell.accepted)
+            short = rendered > len(rows)
+            rows, verdicts, beyond = rows[:rendered], verdicts[:rendered], rows[rendered:]
+        return _CutCell(cell, rows, verdicts, decide_cell(rules, verdicts, cell.accepted), short, beyond)
+
+    def _verdict(self, row: Mapping[str, Any]) -> Verdict:
+        thresholds = self.thresholds.of(row["shift"], row["class_id"])
+        # What a rule of the shift no longer asks for is left behind, though another shift still has the column.
+        asked = self.recipe.columns_of(self.plan.shift(row["shift"]))
+        return verdict_of(row, thresholds, asked, open=self.thresholds.is_open(row["shift"]))
+
+    def _needs_image(self, row: Mapping[str, Any], reason: str) -> bool:
+        if reason == ACCEPTED or keeps_image(reason, self.recipe.screen.keep_rejected):
+            # What failed has an image only where its scores, and not its rendering, did.
+            return reason != FAILED or not self.old.recipe.screen.keep_rejected
+        return False
+
+    def _has_image(self, row: Mapping[str, Any], reason: str) -> bool:
+        return row["reason"] == ACCEPTED or keeps_image(row["reason"], self.old.recipe.screen.keep_rejected)
+
+    def _loses(self, row: Mapping[str, Any], reason: str | None) -> bool:
+        """Whether a candidate has an image that the cut does not keep; None as a reason is no place in its cell."""
+        if row["reason"] == FAILED or not self._has_image(row, row["reason"]):
+            return False
+        return reason is None or not self._needs_image(row, reason)
+
+    def _columns_lost(self) -> tuple[str, ...]:
+        kept = TableForm.of(self.recipe).added
+        lost = [name for name in TableForm.of(self.old.recipe).added if name not in kept]
+        if self.old.recipe.screen.store_embeddings and not self.recipe.screen.store_embeddings:
+            lost.append("embedding")
+        return tuple(lost)
+
+    def _results(self) -> dict[str, int]:
+        """Published files by folder of results."""
+        folders = [path.partition("/")[0] for path in published_paths(self.old.directory)]
+        return {folder: count for folder in _RESULTS if (count := folders.count(folder))}
+
+    def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
+        _refuse_changed(self.old.directory, receipt)
+        images = {
+            row["key"]: (row["image"] or {}).get("bytes")
+            for what in ("data", "rejected")
+            for row in read_shard(self.old.directory, receipt, ["key", "image"], what)
+        }
+        samples = {sample.key: sample for sample in shard.samples(self.plan)}
+        for cut in self._cells(shard, receipt):
+            for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
+                if reason == ACCEPTED and images.get(row["key"]) is None:
+                    raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
+                # The prompt holds the class's placeholder token, which the recipe alone does not tell.
+                sample = replace(samples[row["key"]], prompt=row["prompt"])
+                columns = (*self.recipe.generator.columns, *self.recipe.pairing(self.plan.shift(row["shift"])))
+                values = {name: row[name] for name in columns}
+                yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values)
+
+    def _attachments(self) -> dict[str, bytes]:
+        """The class tokens, and whatever else a person has put beside them; results were measured on other images.
+
+        UserError for names that are paths on some systems.
+        """
+        own = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
+        folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
+        paths = published_paths(self.old.directory)
+        kept = [path for path in paths if path not in own and path.partition("/")[0] not in folders]
+        odd = [path for path in kept if is_outside(path)]
+        if odd:
+            raise UserError(
+                [f"{self.old.directory}: the name {path!r} is a path on some systems" for path in odd[:10]],
+                "No build writes such a file: rename it, or move it elsewhere.",
+            )
+        return {path: (self.old.directory / path).read_bytes() for path in kept}
+
+
+@dataclass(frozen=True, slots=True)
+class _CutCell:
+    """A cell with its new decisions; `short` says that its quota asks for more than was rendered.
+
+    `beyond` are rows of candidates that the quota does not draw any more.
+    """
+
+    cell: Cell
+    rows: Sequence[Mapping[str, Any]]
+    verdicts: Sequence[Verdict]
+    reasons: Sequence[str]
+    short: bool
+    beyond: Sequence[Mapping[str, Any]]
+
+    def rows_and_reasons(self) -> Iterator[tuple[Mapping[str, Any], str]]:
+        return zip(self.rows, self.reasons, strict=True)
+
+
+def _refuse_changed(directory: Path, receipt: Receipt) -> None:
+    """RunFailure when a file of the shard is not as its receipt says: a fault must not be cut into a new dataset."""
+    missing = [file.path for file in receipt.files if not (directory / file.path).is_file()]
+    found = {} if missing else {e.path: e.sha256 for e in hash_files(directory, [f.path for f in receipt.files])}
+    changed = missing or [file.path for file in receipt.files if found[file.path] != file.sha256]
+    if changed:
+        raise RunFailure(
+            [f"{directory / path} is missing or changed: it is not as {receipt.path} says" for path in changed],
+            hint=repair_hint(directory),
+        )
+
+
+def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
+    """A new percentile must be measured by the CLIP model and the input dataset that the lock names.
+
+    The pin of the input dataset, which is loaded by it; UserError for another one.
+    """
+    screen = measuring.screen
+    source = open_source(measuring.source, old.lock.inputs.get("source"), as_recorded=True).pin
+    here = json.loads(json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()]))
+    there = [old.lock.inputs["models"]["screen"], old.lock.inputs.get("source")]
+    lines = [*differences(there[0], here[0], "screen"), *differences(there[1], here[1], "source")]
+    if lines:
+        raise UserError(
+            ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
+            hint="Restore them (a folder that was moved: --source PATH), or give the object threshold by value.",
+        )
+    return source
+
+
+def _screen_pin(old: SoundDataset) -> Pin:
+    """What the lock says of the CLIP model, whatever else it says there."""
+    pin = old.lock.inputs["models"]["screen"]
+    return Pin(*(pin.get(name) for name in ("name", "revision", "sha256", "license")))
+
+
+def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
+    """Judges whose answers about a shift's images a cut needs, and that were not asked about them; and measures of
+    these images that were not taken.
+
+    Whether the first answer is right is recorded whatever the failure rule is, and of the others only the rule's own.
+    """
+    asked: dict[tuple[str, str], str] = {}
+    for shift in before.all_shifts():
+        asked |= {(shift.name, without_folders(judge)): rule for judge, rule in _judges(before, shift).items()}
+    missing: dict[tuple[str, str], list[str]] = {}  # what stands before the shifts, and behind them
+    for shift in after.all_shifts():
+        for judge, rule in _judges(after, shift).items():
+            known = asked.get((shift.name, without_folders(judge)))
+            if known is None or rule not in (TOP1, known):
+                by_rule = "" if known is None else f" by the failure rule '{rule}'"
+                missing.setdefault((f"{judge} was not asked about", by_rule), []).append(shift.name)
+    taken = {shift.name: {name for rule in shift.keep for name in rule.measures} for shift in before.all_shifts()}
+    for shift in after.all_shifts():
+        for name in sorted({name for rule in shift.keep for name in rule.measures} - taken[shift.name]):
+            missing.setdefault((f"{name} was not measured of", ""), []).append(shift.name)
+    for (what, by_rule), shifts in missing.items():
+        more = f" and {len(shifts) - 3} more shifts" if len(shifts) > 3 else ""
+        yield f"{what} the images of {', '.join(shifts[:3])}{more}{by_rule}"
+
+
+def _judges(recipe: Recipe, shift: Shift) -> dict[str, str]:
+    """The judges that are asked about a shift's images, each with the failure rule that it is asked by."""
+    asked = {judge: recipe.failure_asked(shift, judge) for judge in recipe.judges}
+    return {judge: rule for judge, rule in asked.items() if rule is not None}
+
+
+def _images(receipts: Sequence[Receipt]) -> int:
+    return sum(receipt.rows.get("data", 0) + receipt.rows.get("rejected", 0) for receipt in receipts)
+
+
+def _result(
+    directory: Path,
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    thresholds: Thresholds,
+    dropped: int,
+    changed: tuple[str, ...],
+) -> RecutResult:
+    counts = counts_of(receipts)
+    return RecutResult(
+        directory=directory,
+        counts=counts,
+        candidates=sum(sum(reasons.values()) for reasons in counts.values()),
+        accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
+        shards=len(receipts),
+        images_dropped=dropped,
+        manifest_sha256=json.loads((directory / MANIFEST).read_bytes())["sha256"],
+        changed=changed,
+        open_shifts=open_shifts(recipe),
+        few_images=thresholds.few_images(),
+        screen_doubts=screen_doubts(recipe, thresholds),
+    )

@@ -1,0 +1,280 @@
+"""The scores of a built dataset's candidates as arrays, by shift and by class, and what each step of a slider does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil.errors import RunFailure
+from counterfoil.generate.screen import percentile_of
+from counterfoil.recipe.keep import ACCEPTED, SOURCE_SIMILARITY, keeps_image
+from counterfoil.recipe.prompts import object_caption_for
+from counterfoil.store.reading import read_shard
+from counterfoil.store.rows import TableForm
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe, RecipeClass, Shift
+    from counterfoil.store import Receipt
+
+_VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
+_COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
+_MEASURED = ("contrast", "black", "white", SOURCE_SIMILARITY)
+_TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64, np.float32, bool)
+# Round steps, so that a chosen threshold reads like those of Vendrow 2023, Table 1 (three decimals), and at most
+# as many as a slider of a screen's width can show.
+_STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01)
+MOST_STEPS = 300
+DECIMALS = 4
+# A page has so many sliders of objects, so that every one can have pictures.
+MOST_OBJECTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftScores:
+    """All scored candidates of a shift or the base, by ascending shift score; arrays of one length n.
+
+    `scores` are those of the shift, float32, and infinite where it is not screened, so that every threshold is
+    reached. `object_thresholds` are those that the candidates were cut by, `has_image` is bool, `shards` the
+    position of the receipt that a candidate is under. `contrast` is None where it was not measured, and `visible`
+    whether no more of an image is black or white than a keep rule of the shift lets pass, and an edit is as near to
+    its row as one asks. `failed` candidates have no score and are in no array.
+    """
+
+    shift: Shift
+    scores: np.ndarray
+    object_scores: np.ndarray
+    object_thresholds: np.ndarray
+    has_image: np.ndarray
+    labels: np.ndarray
+    indices: np.ndarray
+    shards: np.ndarray
+    contrast: np.ndarray | None
+    visible: np.ndarray
+    failed: int
+
+    @property
+    def candidates(self) -> int:
+        return int(self.scores.size) + self.failed
+
+    @property
+    def is_screened(self) -> bool:
+        return self.shift.caption is not None
+
+    @property
+    def is_open(self) -> bool:
+        return self.shift.threshold is not None and self.shift.threshold.percentile is not None
+
+    @property
+    def least_contrast(self) -> float | None:
+        """The contrast that a keep rule of the shift asks for."""
+        asked = (getattr(rule, "contrast", None) for rule in self.shift.keep)
+        return next((value for value in asked if value is not None), None)
+
+    @property
+    def others_pass(self) -> np.ndarray:
+        """Whether all but the shift's own threshold is reached, as the recipe stands."""
+        passes = self.object_passes & self.visible
+        if self.contrast is None or self.least_contrast is None:
+            return passes
+        return passes & (self.contrast >= np.float32(self.least_contrast))
+
+    @property
+    def object_passes(self) -> np.ndarray:
+        """Whether each candidate's object reaches the threshold that it was cut by."""
+        return self.object_scores >= self.object_thresholds
+
+    @property
+    def threshold(self) -> float | None:
+        """The recipe's value, or its percentile over all candidates; None for a percentile of none.
+
+        The shortest number whose float32, in which scores are compared, is the threshold's.
+        """
+        spec = self.shift.threshold
+        if spec is None or spec.percentile is None:
+            return None if spec is None else spec.value
+        return self.at_percentile(spec.percentile)
+
+    def at_percentile(self, percentile: float) -> float | None:
+        return shortest(percentile_of(self.scores, percentile)) if self.scores.size else None
+
+    def accepted_at(self, threshold: float) -> int:
+        """Candidates that a threshold accepts: the shift passes, and all else does."""
+        return int((self.others_pass & (self.scores >= np.float32(threshold))).sum())
+
+
+def shortest(value: float) -> float:
+    """The number with the fewest digits that is the same in float32: 0.163 and not 0.16300000250339508."""
+    return float(str(np.float32(value)))
+
+
+def scores_of(
+    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], names: Collection[str]
+) -> tuple[ShiftScores, ...]:
+    """The scores of the shifts that are named, the base among them, in the recipe's order; reads no image."""
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
+    failed = dict.fromkeys(names, 0)
+    screened = {shift.name for shift in recipe.all_shifts() if shift.caption is not None}
+    form = TableForm.of(recipe)
+    measured = [name for name in _MEASURED if name in form.added]
+    limits = {shift.name: _limits(shift) for shift in recipe.all_shifts()}
+    leasts = {shift.name: _least_similarity(shift) for shift in recipe.all_shifts()}
+    for at, receipt in enumerate(receipts):
+        if rows.keys().isdisjoint(receipt.counts):
+            continue
+        for row in read_shard(directory, receipt, [*_COLUMNS, *measured], "candidates", form):
+            if row["shift"] not in rows:
+                continue
+            if row["object_score"] is None or (row["shift"] in screened and row["shift_score"] is None):
+                failed[row["shift"]] += 1
+                continue
+            if not 0 <= row["label"] < len(recipe.classes) or row["index"] < 0:
+                raise RunFailure(
+                    f"{directory / receipt.path}: a candidate has a label that the recipe does not", _VERIFY
+                )
+            score = row["shift_score"] if row["shift"] in screened else np.inf
+            least = -1.0 if row["object_threshold"] is None else row["object_threshold"]
+            kept = row["reason"] == ACCEPTED or keeps_image(row["reason"], recipe.screen.keep_rejected)
+            contrast = row.get("contrast")
+            visible = all((row.get(name) or 0.0) <= most for name, most in limits[row["shift"]].items())
+            similarity, least_similar = row.get(SOURCE_SIMILARITY), leasts[row["shift"]]
+            if similarity is not None and least_similar is not None and similarity < least_similar:
+                visible = False  # an edit that is another picture than its row
+            rows[row["shift"]].append(
+                (
+                    score, row["object_score"], least, kept, row["label"], row["index"], at,
+                    np.nan if contrast is None else contrast, visible,
+                )
+            )  # fmt: skip
+    return tuple(
+        _sorted(shift, rows[shift.name], failed[shift.name]) for shift in recipe.all_shifts() if shift.name in rows
+    )
+
+
+def _sorted(shift: Shift, rows: list[tuple[Any, ...]], failed: int) -> ShiftScores:
+    rows.sort(key=lambda row: (row[0], row[4], row[5]))
+    columns = list(zip(*rows, strict=True)) or [()] * len(_TYPES)
+    *arrays, contrast, visible = (np.array(c, t) for c, t in zip(columns, _TYPES, strict=True))
+    there = contrast if contrast.size and not np.isnan(contrast).any() else None
+    return ShiftScores(shift, *arrays, contrast=there, visible=visible, failed=failed)
+
+
+def _limits(shift: Shift) -> dict[str, np.float32]:
+    """The most black and white that a keep rule of the shift lets pass, as their columns hold it."""
+    asked = [(name, getattr(rule, name, None)) for rule in shift.keep for name in ("black", "white")]
+    return {name: np.float32(value) for name, value in asked if value is not None}
+
+
+def _least_similarity(shift: Shift) -> np.float32 | None:
+    """The similarity of an edit and its row that a keep rule of the shift asks for, as its column holds it."""
+    asked = (getattr(rule, "similarity", None) for rule in shift.keep)
+    return next((np.float32(value) for value in asked if value is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectScores:
+    """All scored candidates of a class under one caption, by ascending object score; arrays of one length n.
+
+    `units` are positions among the shifts' scores, `ranks` positions in their arrays.
+    """
+
+    cls: RecipeClass
+    caption: str
+    threshold: float
+    units: np.ndarray
+    ranks: np.ndarray
+    scores: np.ndarray
+    has_image: np.ndarray
+
+    @property
+    def rejected(self) -> int:
+        """Candidates whose object is below the threshold that they were cut by."""
+        return int((self.scores < np.float32(self.threshold)).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectGroup:
+    """Shifts whose objects are screened by one caption and one threshold spec: what one slider a class can set."""
+
+    place: int
+    caption: str
+    units: tuple[int, ...]
+    objects: tuple[ObjectScores, ...]
+
+
+def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[ObjectGroup, ...]:
+    """The groups in the recipe's order; classes in label order, those without a scored candidate left out."""
+    members: dict[tuple[str, str], list[int]] = {}
+    for unit, each in enumerate(scores):
+        spec = json.dumps(each.shift.object_threshold.model_dump(exclude_none=True), sort_keys=True)
+        members.setdefault((each.shift.object_caption, spec), []).append(unit)
+    return tuple(
+        ObjectGroup(place, caption, tuple(units), tuple(_objects(recipe, scores, units)))
+        for place, ((caption, _), units) in enumerate(members.items())
+    )
+
+
+def shown_groups(groups: Sequence[ObjectGroup], most: int = MOST_OBJECTS) -> tuple[ObjectGroup, ...]:
+    """The groups with at most so many objects in all: those that reject most candidates."""
+    every = [(one.rejected, -group.place, -at) for group in groups for at, one in enumerate(group.objects)]
+    chosen = {(-place, -at) for _, place, at in sorted(every, reverse=True)[:most]}
+    return tuple(
+        replace(group, objects=tuple(one for at, one in enumerate(group.objects) if (group.place, at) in chosen))
+        for group in groups
+    )
+
+
+def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]) -> list[ObjectScores]:
+    of_unit = np.concatenate([np.full(scores[unit].scores.size, unit) for unit in units])
+    ranks = np.concatenate([np.arange(scores[unit].scores.size) for unit in units])
+    labels, values, least, kept = (
+        np.concatenate([getattr(scores[unit], name) for unit in units])
+        for name in ("labels", "object_scores", "object_thresholds", "has_image")
+    )
+    found = []
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        own = own[np.argsort(values[own], kind="stable")]
+        cls = recipe.classes[int(label)]
+        caption = object_caption_for(scores[units[0]].shift, cls)
+        threshold = shortest(float(least[own[0]]))
+        found.append(ObjectScores(cls, caption, threshold, of_unit[own], ranks[own], values[own], kept[own]))
+    return found
+
+
+def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
+    """Round thresholds at equal steps over scores [n, float32]: every score reaches the first, none the last."""
+    if scores.size == 0:
+        return (0.0,)
+    low, high = float(scores.min()), float(scores.max())
+    # Rounding outwards adds up to two steps, the two ends two more, and there is one threshold more than steps.
+    step = next((s for s in _STEPS if (high - low) / s <= MOST_STEPS - 5), _STEPS[-1])
+    first, last = int(np.floor(low / step)) - 1, int(np.ceil(high / step)) + 1
+    return tuple(round(number * step, DECIMALS) for number in range(first, last + 1))
+
+
+def steps_of(
+    scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray
+) -> dict[str, tuple[float, ...] | tuple[int, ...]]:
+    """The `thresholds` over scores [n, float32], and the candidates at or above each, under the names of the page.
+
+    `atOrAbove` counts all candidates, `accepted` those whose object passes too, and `missing` those of the accepted
+    whose image was not kept. Compared as a build compares: score >= threshold, both float32.
+    """
+    thresholds = thresholds_over(scores)
+    edges = np.array(thresholds, np.float32)
+    return {
+        "thresholds": thresholds,
+        "atOrAbove": _at_or_above(scores, edges),
+        "accepted": _at_or_above(scores[object_passes], edges),
+        "missing": _at_or_above(scores[object_passes & ~has_image], edges),
+    }
+
+
+def _at_or_above(scores: np.ndarray, edges: np.ndarray) -> tuple[int, ...]:
+    ordered = np.sort(scores.astype(np.float32))
+    return tuple(int(count) for count in ordered.size - np.searchsorted(ordered, edges, side="left"))

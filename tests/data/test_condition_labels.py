@@ -1,0 +1,224 @@
+"""Rows of several labels become conditions, whatever form a dataset has them in; what is unclear is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+
+from counterfoil.data import LabelledImages, labelled_source
+from counterfoil.data.labelled_images import deal_halves
+from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
+from counterfoil.data.labels import NONE, ConditionLabels
+from counterfoil.data.open_source import open_source
+from counterfoil.errors import UserError
+from counterfoil.recipe import Recipe, load_recipe
+from support.images import encoded
+
+CONDITIONS = ("Effusion", "Cardiomegaly")
+# What four rows have, in ChestX-ray14's own spelling.
+TEXTS = ["Cardiomegaly|Effusion", "No Finding", "Effusion", "Cardiomegaly"]
+PRESENT = [[True, True], [False, False], [True, False], [False, True]]
+PATIENTS = [7, 7, 8, 9]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def saved(folder: Path, feature: Any = None, **columns: list[Any]) -> Path:
+    count = len(next(iter(columns.values())))
+    table: dict[str, Any] = {
+        "image": [{"bytes": encoded((20 * row, 0, 0)), "path": None} for row in range(count)],
+        **columns,
+    }
+    made = datasets.Dataset.from_dict(table).cast_column("image", datasets.Image())
+    if feature is not None:
+        made = made.cast_column("found", feature)
+    folder.mkdir(parents=True)
+    made.to_parquet(str(folder / "validation.parquet"))
+    return folder
+
+
+def recipe_of(folder: Path, conditions: str, *changes: str) -> Recipe:
+    classes = "[{id: effusion, name: effusion, source_label: 0}, {id: no_effusion, name: no effusion, source_label: 1}"
+    classes += (
+        ", {id: heart, name: large heart, source_label: 2}, {id: no_heart, name: no large heart, source_label: 3}]"
+    )
+    own = (f"source.dataset={folder}", "source.label_column=found", f"source.classes={classes}")
+    sections = ("tokens=null", "source.unit_column=patient", f"source.conditions={conditions}")
+    return load_recipe("wardrobe-mini", [*own, *sections, *changes])
+
+
+BY_LABELS = "{labels: [Effusion, Cardiomegaly], others: [No Finding]}"
+BY_COLUMNS = "{columns: [Effusion, Cardiomegaly]}"
+
+
+def read(folder: Path, conditions: str) -> tuple[LabelledImages, ConditionLabels]:
+    return labelled_conditions(recipe_of(folder, conditions).source, "validation")
+
+
+def forms(tmp_path: Path) -> dict[str, tuple[Path, str]]:
+    names = ["No Finding", "Cardiomegaly", "Effusion"]
+    numbers = [[names.index(part) for part in text.split("|")] for text in TEXTS]
+    lists = [text.split("|") for text in TEXTS]
+    columns = {name: [int(row[k]) for row in PRESENT] for k, name in enumerate(CONDITIONS)}
+    named = datasets.Sequence(datasets.ClassLabel(names=names))
+    every = {
+        "texts": (saved(tmp_path / "texts", found=TEXTS, patient=PATIENTS), BY_LABELS),
+        "lists": (saved(tmp_path / "lists", found=lists, patient=PATIENTS), BY_LABELS),
+        "numbers": (
+            saved(tmp_path / "numbers", found=numbers, patient=PATIENTS),
+            "{labels: ['2', '1'], others: ['0']}",
+        ),
+        "named numbers": (saved(tmp_path / "named", named, found=numbers, patient=PATIENTS), BY_LABELS),
+        "columns": (saved(tmp_path / "columns", patient=PATIENTS, **columns), BY_COLUMNS),
+    }
+    truths: dict[str, list[Any]] = {
+        "floats": [[float(value) for value in column] for column in columns.values()],
+        "truths": [[bool(value) for value in column] for column in columns.values()],
+    }
+    for name, values in truths.items():
+        own = dict(zip(CONDITIONS, values, strict=True))
+        every[name] = (saved(tmp_path / name, patient=PATIENTS, **own), BY_COLUMNS)
+    return every
+
+
+def test_every_form_tells_the_same(tmp_path: Path) -> None:
+    for name, (folder, conditions) in forms(tmp_path).items():
+        images, found = read(folder, conditions)
+        assert found.present.tolist() == PRESENT, name
+        # The units are patients, and no row is left out: one without a condition is healthy, not unlabelled.
+        assert images.units == ("7", "7", "8", "9"), name
+        assert images.keys == tuple(f"validation_{row:08d}" for row in range(4)), name
+        assert [encoded for _, encoded in images.images()] == [encoded((20 * row, 0, 0)) for row in range(4)], name
+        assert images.left_out == {}, name
+
+
+def test_the_classes_of_a_condition_are_two_and_part_its_rows(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "texts", found=TEXTS, patient=PATIENTS)
+    _, found = read(folder, BY_LABELS)
+    assert [np.flatnonzero(found.of_label(label)).tolist() for label in range(4)] == [[0, 2], [1, 3], [0, 3], [1, 2]]
+    split = open_source(recipe_of(folder, BY_LABELS).source).split("validation")
+    assert [split.rows_of(label).tolist() for label in range(4)] == [[0, 2], [1, 3], [0, 3], [1, 2]]
+
+
+def test_an_empty_list_is_none_of_the_conditions(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "lists", found=[["Effusion"], [], ["Cardiomegaly", "Effusion"]], patient=[1, 2, 3])
+    images, found = read(folder, "{labels: [Effusion, Cardiomegaly]}")
+    assert found.present.tolist() == [[True, False], [False, False], [True, True]]
+    assert images.class_names is not None
+    called = [images.class_names[label] for label in images.labels.tolist()]
+    assert called == ["Effusion", NONE, "Effusion, Cardiomegaly"]
+
+
+def test_other_conditions_are_another_content(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "columns", patient=[1, 2], a=[0, 1], b=[1, 1])
+    contents = {read(folder, f"{{columns: [{names}]}}")[0].content for names in ("a, b", "b, a")}
+    assert len(contents) == 2
+
+
+def test_halves_by_patient_have_every_condition(tmp_path: Path) -> None:
+    """Dealt by the sets of conditions, whole patients go to one half, and each condition to both alike."""
+    rng = np.random.default_rng(0)
+    patients = np.repeat(np.arange(150), 2)
+    has = rng.random((300, 2)) < (0.3, 0.1)
+    columns = {name: has[:, k].astype(int).tolist() for k, name in enumerate(CONDITIONS)}
+    images, found = read(saved(tmp_path / "columns", patient=patients.tolist(), **columns), BY_COLUMNS)
+    halves = deal_halves(images.labels, 0, images.units)
+    assert not set(patients[halves.discover]) & set(patients[halves.confirm])
+    # By a coin the standard deviation of these differences is 9 and 5.
+    both = found.present[halves.discover].sum(axis=0) - found.present[halves.confirm].sum(axis=0)
+    assert (np.abs(both) <= 4).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            ["Effusion", "Effusion|Hernia", "Hernia"],
+            "row 1 and 1 other have the label 'Hernia', which the recipe does not know",
+        ),
+        (["Effusion", "effusion"], "row 1 has the label 'effusion', which the recipe does not know; did you mean"),
+        (["Effusion", "Effusion||Cardiomegaly"], "row 1 has the label '', which"),
+        (["Effusion", None, ""], "2 rows have no value in 'found', such as row 1"),
+        ([["Effusion"], None], "1 row has no value in 'found', such as row 1"),
+    ],
+)
+def test_labels_that_are_unclear_are_told(values: list[Any], told: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "odd", found=values, patient=list(range(len(values))))
+    with pytest.raises(UserError) as refused:
+        read(folder, BY_LABELS)
+    assert told in "\n".join(refused.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([0, 1, -1, 2], "column 'Effusion' holds '-1' in row 2 and 1 such value, expected 0 or 1"),
+        ([0.0, 1.0, None, 0.5], "1 row has no value in 'Effusion', such as row 2"),
+        ([0.0, 1.0, 1.0, 0.5], "column 'Effusion' holds '0.5' in row 3, expected 0 or 1"),
+        (["0", "1", "1", "0"], "column 'Effusion' holds '0' in row 0 and 3 such values"),
+    ],
+)
+def test_columns_of_anything_else_are_told(values: list[Any], told: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "odd", Effusion=values, Cardiomegaly=[0, 0, 1, 3], patient=[1, 2, 3, 4])
+    with pytest.raises(UserError) as refused:
+        read(folder, BY_COLUMNS)
+    assert told in "\n".join(refused.value.problems)
+    assert "column 'Cardiomegaly' holds '3' in row 3" in "\n".join(refused.value.problems)
+
+
+def test_what_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
+    columns = saved(tmp_path / "columns", patient=[1, 2], effusion=[0, 1])
+    with pytest.raises(UserError, match="no column 'Effusion'; did you mean 'effusion'"):
+        read(columns, BY_COLUMNS)
+    with pytest.raises(UserError, match="no column 'found'"):
+        read(columns, BY_LABELS)
+    named = datasets.Sequence(datasets.ClassLabel(names=["Effusion", "Hernia"]))
+    lists = saved(tmp_path / "lists", named, found=[[0], [0, 1]], patient=[1, 2])
+    with pytest.raises(UserError, match="no label 'Cardiomegaly'"):
+        read(lists, "{labels: [Effusion, Cardiomegaly], others: [Hernia]}")
+
+
+def test_a_patient_must_be_told_of_every_row(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "texts", found=TEXTS, patient=[1, None, 2, 3])
+    with pytest.raises(UserError, match=r"unit_column.*1 rows have no patient"):
+        read(folder, BY_LABELS)
+
+
+def test_where_a_row_needs_one_label_conditions_are_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "lists", found=[["Effusion"], ["Cardiomegaly"]], patient=[1, 2])
+    recipe = recipe_of(folder, BY_LABELS)
+    with pytest.raises(UserError, match="have several labels"):
+        labelled_split(recipe.source, "validation", recipe.classes)
+    with pytest.raises(UserError, match="holds lists"):
+        labelled_source(folder, recipe.classes, label_column="found")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "told"),
+    [
+        ("{}", "found neither labels nor columns"),
+        ("{labels: [a], columns: [b]}", "found labels and columns"),
+        ("{columns: [a, b], others: [c]}", "found others with columns"),
+        ("{labels: [a, b], others: [a]}", "found 'a' again"),
+        ("{labels: [a, 'b|c']}", "found 'b|c'"),
+        ("{labels: [a]}", "expected two classes a condition, with source labels from 0 to 1"),
+        ("{labels: [a, b, c]}", "expected two classes a condition, with source labels from 0 to 5"),
+    ],
+)
+def test_a_recipe_says_its_conditions_once_with_two_classes_each(conditions: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        recipe_of(tmp_path, conditions)
+    assert told in "\n".join(refused.value.problems)
+
+
+def test_conditions_are_of_the_source_and_change_no_image(tmp_path: Path) -> None:
+    one, other = recipe_of(tmp_path, BY_LABELS), recipe_of(tmp_path, BY_COLUMNS)
+    assert (one.plan_hash, one.screen_hash) == (other.plan_hash, other.screen_hash)
+    assert one.recipe_hash != other.recipe_hash

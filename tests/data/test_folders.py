@@ -1,0 +1,304 @@
+"""A folder is pinned by its content, found again by it, and read as `datasets` reads it."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from counterfoil.data import folders as room
+from counterfoil.data import labelled_source
+from counterfoil.data.folders import folder_content, folder_listing, image_folder, placed
+from counterfoil.data.open_source import open_source
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.schema_inputs import Source
+from drawn_folders import draw_folder
+from support.files import write_all
+
+FILES = {"a.txt": b"first", "train/b.bin": b"\0" * 70_000, "train/deep/c.txt": b"", ".hidden/d": b"seen too"}
+
+
+def later() -> int:
+    """A clock an hour ahead: every file is old by it."""
+    return time.time_ns() + 3_600_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_all(tmp_path / "photos", FILES)
+
+
+def remembered(cache: Path) -> Path:
+    (file,) = (cache / "counterfoil" / "folders").iterdir()
+    return file
+
+
+def test_the_same_files_are_the_same_content_whatever_the_folder_is_called(folder: Path, tmp_path: Path) -> None:
+    backwards = write_all(tmp_path / "other" / "name", dict(reversed(FILES.items())))
+    assert folder_content(folder).sha256 == folder_content(backwards).sha256
+    assert folder_content(folder).files == len(FILES)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "a.txt").write_bytes(b"First"),
+        lambda folder: (folder / "a.txt").rename(folder / "A.txt"),
+        lambda folder: (folder / "a.txt").unlink(),
+        lambda folder: (folder / "new").write_bytes(b""),
+        lambda folder: (folder / ".hidden" / "d").write_bytes(b""),
+        lambda folder: (folder / "a.txt").rename(folder / "train" / "a.txt"),
+    ],
+)
+def test_every_change_is_another_content(change: Callable[[Path], object], folder: Path) -> None:
+    before = folder_content(folder, clock=later)
+    change(folder)
+    assert folder_content(folder, clock=later).sha256 != before.sha256
+
+
+def test_files_are_read_once(folder: Path) -> None:
+    first = folder_content(folder, clock=later)
+    again = folder_content(folder, clock=later)
+    assert (first.read, again.read) == (len(FILES), 0)
+    assert again.sha256 == first.sha256
+    (folder / "a.txt").write_bytes(b"changed")
+    assert folder_content(folder, clock=later).read == 1
+
+
+def test_a_change_that_keeps_size_and_time_is_seen(folder: Path) -> None:
+    file = folder / "a.txt"
+    os.utime(file, ns=(1, 1))
+    before = folder_content(folder, clock=later)
+    file.write_bytes(b"FIRST")
+    os.utime(file, ns=(1, 1))
+    assert folder_content(folder, clock=later).sha256 != before.sha256
+
+
+def test_a_young_file_is_not_believed(folder: Path) -> None:
+    """It may change again within the same tick of its file system's clock."""
+    folder_content(folder, clock=later)
+    young = (folder / "a.txt").stat().st_ctime_ns
+
+    def soon() -> int:
+        return young + 1_000_000_000
+
+    assert folder_content(folder, clock=soon).read == len(FILES)
+    # What was young when it was read is not remembered either.
+    assert folder_content(folder, clock=later).read == len(FILES)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(file.read_bytes()[:-1]),
+        lambda file: file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]),
+        lambda file: file.write_bytes(file.read_bytes()[:-1] + bytes([file.read_bytes()[-1] ^ 1])),
+        lambda file: file.write_bytes(b"\xff" * 4096),
+        lambda file: (file.unlink(), os.mkfifo(file)),
+        lambda file: (file.unlink(), file.mkdir()),
+        lambda file: (file.unlink(), file.symlink_to("/dev/zero")),
+    ],
+    ids=["empty", "cut", "seal", "digest", "noise", "pipe", "folder", "device"],
+)
+def test_a_damaged_or_hostile_memory_is_none(damage: Callable[[Path], object], folder: Path, cache: Path) -> None:
+    before = folder_content(folder, clock=later)
+    damage(remembered(cache))
+    after = folder_content(folder, clock=later)
+    assert (after.sha256, after.read) == (before.sha256, len(FILES))
+
+
+def test_a_memory_is_of_one_folder(folder: Path, tmp_path: Path, cache: Path) -> None:
+    folder_content(folder, clock=later)
+    moved = tmp_path / "moved"
+    shutil.move(folder, moved)
+    assert folder_content(moved, clock=later).read == len(FILES)
+    assert len(list((cache / "counterfoil" / "folders").iterdir())) == 2
+
+
+def test_without_a_place_to_remember_it_is_read_each_time(folder: Path, cache: Path) -> None:
+    cache.write_text("a file where the cache should be")
+    assert folder_content(folder, clock=later).read == len(FILES)
+    assert folder_content(folder, clock=later).read == len(FILES)
+
+
+@pytest.mark.parametrize("kind", ["file", "dangling", "itself", "above", "link in a link", "pipe"])
+def test_links_and_pipes_have_no_content(kind: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "secret.txt").write_text("mine")
+    odd = folder / "train" / "odd"
+    if kind == "pipe":
+        os.mkfifo(odd)
+    elif kind == "link in a link":
+        (tmp_path / "elsewhere" / "more").symlink_to(tmp_path / "cache")
+        odd.symlink_to(tmp_path / "elsewhere")
+    else:
+        targets = {"file": "secret.txt", "dangling": "nothing", "itself": odd, "above": "."}
+        odd.symlink_to(tmp_path / targets[kind])
+    with pytest.raises(UserError, match=r"train/odd(/more)? is a (link|pipe)"):
+        folder_content(folder)
+
+
+def test_a_class_folder_that_is_a_link_has_the_content_of_its_files(folder: Path, tmp_path: Path) -> None:
+    plain = folder_content(folder).sha256
+    shutil.move(folder / "train", tmp_path / "collected")
+    (folder / "train").symlink_to(tmp_path / "collected")
+    assert folder_content(folder).sha256 == plain
+    (tmp_path / "collected" / "new.txt").write_text("new")
+    assert folder_content(folder).sha256 != plain
+
+
+def test_what_is_kept_in_a_built_dataset_is_none_of_its_content(folder: Path) -> None:
+    plain = folder_content(folder).sha256
+    write_all(folder, {".counterfoil/evaluation/report.html": b"report"})
+    assert folder_content(folder).sha256 == plain
+    write_all(folder, {"train/.counterfoil/x": b"x"})
+    assert folder_content(folder).sha256 != plain
+
+
+@pytest.mark.parametrize("mark", [".cache/huggingface/x", "README.md", "state.json", "a/b.parquet", "manifest.json"])
+def test_what_others_made_follows_no_link(mark: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (folder / "odd").symlink_to(tmp_path / "private")
+    folder_content(folder)
+    write_all(folder, {mark: b"theirs"})
+    with pytest.raises(UserError, match="odd is a link"):
+        folder_content(folder)
+
+
+def test_a_listing_has_an_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_FILES", len(FILES) - 1)
+    with pytest.raises(CounterfoilError, match="more than 3 files"):
+        folder_content(folder)
+
+
+def test_a_snapshot_of_the_hubs_client_is_read_through_its_links(tmp_path: Path) -> None:
+    repository = tmp_path / "datasets--someone--photos"
+    write_all(repository / "blobs", {"1" * 40: b"first"})
+    (repository / "snapshots" / "abc").mkdir(parents=True)
+    (repository / "snapshots" / "abc" / "a.txt").symlink_to(f"../../blobs/{'1' * 40}")
+    plain = write_all(tmp_path / "plain", {"a.txt": b"first"})
+    assert folder_content(repository / "snapshots" / "abc").sha256 == folder_content(plain).sha256
+
+
+@pytest.fixture
+def mugs(tmp_path: Path) -> Path:
+    (tmp_path / "photos" / "mug").mkdir(parents=True)
+    (tmp_path / "photos" / "mug" / "1.png").write_bytes(b"one")
+    return tmp_path / "photos"
+
+
+def source_of(name: str) -> Source:
+    return load_recipe("wardrobe-mini").source.model_copy(update={"dataset": name})
+
+
+def test_the_folder_of_a_pin_is_found_where_it_lies_now(mugs: Path) -> None:
+    pin = open_source(source_of(str(mugs))).pin.document()
+    portable = source_of("elsewhere:./photos")
+    assert placed(portable, pin).dataset == str(mugs.resolve())
+    moved = mugs.rename(mugs.with_name("other"))
+    assert placed(portable, pin) is portable, "nothing lies there any more"
+    open_source(source_of(str(moved)))
+    assert placed(portable, pin).dataset == str(moved.resolve())
+
+
+def test_a_folder_that_has_changed_or_was_never_seen_is_not_opened(mugs: Path) -> None:
+    pin = open_source(source_of(str(mugs))).pin.document()
+    portable = source_of("elsewhere:./photos")
+    (mugs / "mug" / "2.png").write_bytes(b"two")
+    assert placed(portable, pin) is portable
+    for strange in (None, {}, {"content": "../../x"}, {"content": 3}, {"content": "0" * 64}, {"content": "G" * 64}):
+        assert placed(portable, strange) is portable
+
+
+def test_names_of_the_hub_and_of_the_lab_stay_what_they_are(mugs: Path) -> None:
+    pin = open_source(source_of(str(mugs))).pin.document()
+    for name in ("lab:wardrobe", "someone/photos", str(mugs)):
+        own = source_of(name)
+        assert placed(own, pin) is own
+
+
+# What decides splits, classes and kinds of files, in names that people give.
+FOLDERS = ("train", "test", "val", "cat", "dog", "my-train", "test_2", "valid.old", "retrain", "__pycache__", ".trash",
+           "a.jpg.b", "evaluation", "Train", "dev set")  # fmt: skip
+ODD_FILES = ("1.jpg", "2.JPG", "3.png", "4.Jpg", "train_5.png", "6-test-1.jpg", "x.test.png", "notes.txt", "label.csv",
+         "Thumbs.db", ".DS_Store", "metadata.csv", "7.tar.png", "LICENSE", "8.jpg.txt", "config.json",
+         "9.h5")  # fmt: skip
+# Of random trees most are read by name; the others are for `datasets`.
+EXAMPLES = 24
+
+
+def tree(seed: int, place: Path) -> Path:
+    chance = random.Random(seed)
+    odd = chance.random() < 0.5
+    for _ in range(chance.randint(2, 12)):
+        parts = chance.choices(FOLDERS if odd else FOLDERS[:5], k=chance.choice((1, 2, 2, 2, 3) if odd else (2,)))
+        file = place.joinpath(*parts, chance.choice(ODD_FILES if chance.random() < 0.3 else ODD_FILES[:3]))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"file_name,x\n1.jpg,2\n" if file.suffix == ".csv" else b"x")
+    return place
+
+
+def as_told(tables: Mapping[Any, Any]) -> dict[str, Any]:
+    """Rows, columns and classes by split, with the paths of images."""
+    told = {}
+    for split, table in tables.items():
+        images = table.cast_column("image", datasets.Image(decode=False))["image"][:]
+        labels = table["label"][:] if "label" in table.features else None
+        told[str(split)] = (table.features, [each["path"] for each in images], labels)
+    return told
+
+
+def test_what_is_read_by_name_is_what_datasets_reads(tmp_path: Path) -> None:
+    read = 0
+    for seed in range(EXAMPLES):
+        folder = tree(seed, tmp_path / f"photos-{seed}")
+        found = image_folder(folder, folder_listing(folder).files)
+        if found is not None:
+            read += 1
+            expected = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+            assert as_told(found) == as_told(expected), seed
+    assert read > EXAMPLES / 3
+
+
+def test_folders_that_are_links_give_the_rows_and_images_of_what_they_lead_to(tmp_path: Path) -> None:
+    folder = draw_folder(tmp_path / "photos", per_class=2, splits=("",))
+    plain = labelled_source(folder)
+    shutil.move(folder / "mug", tmp_path / "collected")
+    (folder / "mug").symlink_to(tmp_path / "collected")
+    linked = labelled_source(folder)
+    assert (linked.keys, linked.labels.tolist(), linked.class_names, linked.content) == (
+        plain.keys, plain.labels.tolist(), plain.class_names, plain.content,
+    )  # fmt: skip
+    assert all(image for _, image in linked.read(None))
+
+
+@pytest.mark.parametrize("place", ["file", "deeper", "described"])
+def test_no_other_link_leads_out_of_a_dataset(place: str, tmp_path: Path) -> None:
+    folder = draw_folder(tmp_path / "photos", per_class=2, splits=("",))
+    shutil.move(folder / "mug", tmp_path / "private")
+    if place == "file":
+        (folder / "mug").mkdir()
+        (folder / "mug" / "000.png").symlink_to(tmp_path / "private" / "000.png")
+    else:
+        (tmp_path / "private" / "more").symlink_to(tmp_path)
+        (folder / "mug").symlink_to(tmp_path / "private")
+    if place == "described":
+        (tmp_path / "private" / "more").unlink()
+        (folder / "README.md").write_text("---\nconfigs: [{config_name: a, data_files: '*/*'}]\n---\n")
+    with pytest.raises(CounterfoilError, match="is a link"):
+        labelled_source(folder)

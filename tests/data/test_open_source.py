@@ -1,0 +1,576 @@
+"""An input dataset is opened by name, pinned by content, and read as it is pinned: folders, the Hub's, the lab's."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import CommitOperationAdd
+from PIL import Image
+from webdataset.writer import TarWriter
+
+import warm
+from counterfoil.data.labelled_sources import Reference
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pins import SourcePin
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.lab.planted import COLUMNS, SPLITS, VERSION, named_world, planted_world
+from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.recipe.schema_inputs import ClassEntry, Source
+from loopback_hub import LoopbackHub, client, client_environment
+from support.images import encoded
+
+ROWS = 14
+CLASS = ClassEntry(id="x", name="x", source_label=0)
+
+
+def _source(dataset: Path | str, **other: str) -> Source:
+    return Source(dataset=str(dataset), classes=(CLASS,), **other)
+
+
+@pytest.fixture(scope="module")
+def wardrobe() -> tuple[list[int], list[Image.Image]]:
+    split = open_source(_source("lab:wardrobe")).split("validation")
+    return [int(label) for label in split.labels[:ROWS]], [split.image(row) for row in range(ROWS)]
+
+
+def _table(wardrobe: tuple[list[int], list[Image.Image]]) -> datasets.Dataset:
+    labels, pictures = wardrobe
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
+    return datasets.Dataset.from_dict({"image": pictures, "label": labels}, features=features)
+
+
+def _saved(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    _table(wardrobe).save_to_disk(str(folder))
+    return _source(folder)
+
+
+def _saved_splits(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    table: Any = _table(wardrobe)
+    datasets.DatasetDict({"train": table.select([0]), "validation": table}).save_to_disk(str(folder))
+    return _source(folder)
+
+
+def _parquet(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    (folder / "data").mkdir(parents=True)
+    _table(wardrobe).to_parquet(str(folder / "data" / "validation-00000-of-00001.parquet"))
+    return _source(folder)
+
+
+def _imagefolder(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    # Folders are sorted by name, so the names are made to sort by label.
+    for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
+        place = folder / "validation" / f"{label}-{CLASSES[label]}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{row:03d}.png").write_bytes(encoded(picture))
+    return _source(folder)
+
+
+def _tars(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    folder.mkdir()
+    with TarWriter(str(folder / "validation-0000.tar")) as writer:
+        for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
+            writer.write({"__key__": f"{row:03d}", "png": encoded(picture), "cls": str(label).encode()})
+    return _source(folder, image_column="png", label_column="cls")
+
+
+@pytest.mark.parametrize("save", [_saved, _saved_splits, _parquet, _imagefolder, _tars])
+def test_every_form_gives_the_same_labels_and_pixels(
+    save: Callable[[Path, tuple[list[int], list[Image.Image]]], Source],
+    wardrobe: tuple[list[int], list[Image.Image]],
+    tmp_path: Path,
+) -> None:
+    source = save(tmp_path / "source", wardrobe)
+    split = open_source(source).split("validation")
+    assert split.labels.dtype == np.int64
+    # An image folder's rows come class by class; compare what each form holds, class by class, in order.
+    for label in range(10):
+        rows = split.rows_of(label)
+        expected = [picture for found, picture in zip(*wardrobe, strict=True) if found == label]
+        assert len(rows) == len(expected) > 0
+        for row, picture in zip(rows, expected, strict=True):
+            image = split.image(int(row))
+            assert image.mode == "RGB"
+            np.testing.assert_array_equal(np.asarray(image), np.asarray(picture))
+
+
+def test_the_embedded_split_is_whole() -> None:
+    split = open_source(_source("lab:wardrobe")).split("train")
+    assert len(split.labels) == 8000
+    assert set(np.bincount(split.labels)) == {800}
+    assert open_source(_source("lab:wardrobe")).pin.license == "mit"
+
+
+@pytest.mark.parametrize(
+    ("source", "split", "said"),
+    [
+        (_source("lab:wardrop"), "train", "lab:wardrobe"),
+        (_source("lab:wardrobe"), "test", "no split 'test'"),
+        (_source("./no/such/folder"), "train", "no/such/folder"),
+    ],
+)
+def test_what_is_not_there_is_a_users_mistake(source: Source, split: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        open_source(source).split(split)
+    assert said in " ".join([*refused.value.problems, refused.value.hint or ""])
+
+
+def test_missing_columns_and_splits_are_told_with_those_there_are(
+    wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
+) -> None:
+    source = _parquet(tmp_path / "source", wardrobe)
+    with pytest.raises(UserError, match="no column 'picture'") as refused:
+        open_source(source.model_copy(update={"image_column": "picture"})).split("validation")
+    assert "image, label" in (refused.value.hint or "")
+    with pytest.raises(UserError, match="trian"):
+        open_source(source).split("trian")
+
+
+def test_labels_must_be_integers_or_texts(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"image": [None], "label": [0.5]}).save_to_disk(str(tmp_path / "source"))
+    with pytest.raises(UserError, match="expected integer labels"):
+        open_source(_source(tmp_path / "source")).split("train")
+
+
+# Pillow reads a portable pixmap; nothing here opens more formats than photographs come in.
+PIXMAP = b"P6 64 64 255\n" + bytes(64 * 64 * 3)
+
+
+@pytest.mark.parametrize("damage", [b"no picture", b"", PIXMAP, None], ids=["text", "empty", "pixmap", "cut"])
+def test_an_unreadable_image_names_its_row_and_no_other(
+    damage: bytes | None, wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
+) -> None:
+    labels, pictures = wardrobe
+    content = [encoded(picture) for picture in pictures]
+    content[3] = content[3][:200] if damage is None else damage
+    table = datasets.Dataset.from_dict({"image": [{"bytes": each, "path": None} for each in content], "label": labels})
+    (tmp_path / "source").mkdir()
+    table.to_parquet(str(tmp_path / "source" / "validation.parquet"))
+    split = open_source(_source(tmp_path / "source")).split("validation")
+    np.testing.assert_array_equal(np.asarray(split.image(2)), np.asarray(pictures[2]))
+    with pytest.raises(UserError, match=r"split validation, row 3: unreadable image"):
+        split.image(3)
+
+
+def test_a_damaged_table_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "validation.parquet").write_bytes(b"PAR1 but nothing more")
+    with pytest.raises(CounterfoilError) as failed:
+        open_source(_source(tmp_path / "source")).split("validation")
+    assert "\n" not in failed.value.problems[0]
+
+
+@pytest.mark.parametrize("name", ["imagefolder", "json", "csv", "parquet", "webdataset", "text"])
+def test_a_loader_of_files_is_no_dataset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` would load whatever lies in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.txt").write_text("mine")
+    with pytest.raises(UserError, match=f"'{name}' is a loader of files, not a dataset"):
+        open_source(_source(name)).split("train")
+
+
+def test_a_name_of_the_hub_is_never_a_folder_here(
+    wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _table(wardrobe).to_parquet(str(tmp_path / "private" / "photos" / "train.parquet"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"Write \./private/photos for the folder"):
+        open_source(_source("private/photos")).split("train")
+    assert open_source(_source("./private/photos")).pin.dataset == "photos"
+
+
+def test_a_folder_of_another_machine_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(UserError, match=r"'\./photos' is a folder of the machine that the dataset was built on"):
+        open_source(_source("elsewhere:./photos")).split("train")
+    assert open_source(_source("elsewhere:./photos")).pin == open_source(_source("/other/photos")).pin
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_an_image_of_too_many_pixels_is_refused_by_its_header(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    large = {"bytes": encoded(Image.new("1", (12_000, 8_000))), "path": None}
+    datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(str(folder / "train.parquet"))
+    with pytest.raises(UserError, match=r"it has 12000×8000 pixels"):
+        open_source(_source(folder)).split("train").image(0)
+
+
+def edit(file: Path, **changes: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize("name", ["../elsewhere.arrow", "/elsewhere.arrow", "a/b.arrow", "", ".hidden", 3])
+def test_a_saved_dataset_names_files_beside_it(
+    name: Any, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
+) -> None:
+    source = _saved(tmp_path / "saved", wardrobe)
+    (own,) = (tmp_path / "saved").glob("*.arrow")
+    own.rename(tmp_path / "elsewhere.arrow")
+    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": name}])
+    with pytest.raises(UserError, match=r"state\.json names the file .*expected files beside it"):
+        open_source(source).split("train")
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "..", "train/../../elsewhere"])
+def test_a_saved_dataset_names_splits_inside_it(
+    name: str, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
+) -> None:
+    source = _saved_splits(tmp_path / "saved", wardrobe)
+    _saved(tmp_path / "elsewhere", wardrobe)
+    edit(tmp_path / "saved" / "dataset_dict.json", splits=["train", name])
+    with pytest.raises(UserError, match=r"dataset_dict\.json names the split"):
+        open_source(source).split("train")
+
+
+def test_a_saved_dataset_is_of_regular_files_that_are_named_once(
+    tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
+) -> None:
+    source = _saved(tmp_path / "saved", wardrobe)
+    (own,) = (tmp_path / "saved").glob("*.arrow")
+    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": own.name}] * 20_000)
+    with pytest.raises(UserError, match="names a file twice"):
+        open_source(source).split("train")
+    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": own.name}], _format_type="torch")
+    assert len(open_source(source).split("train").labels) == ROWS
+    own.unlink()
+    os.mkfifo(own)
+    with pytest.raises(UserError, match="is a pipe"):
+        open_source(source).split("train")
+
+
+@pytest.mark.parametrize("feature", [datasets.Image(), datasets.List(datasets.Image())])
+def test_a_column_of_labels_opens_no_file(
+    feature: Any, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
+) -> None:
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    os.mkfifo(tmp_path / "secret.png")  # whoever opened it would wait
+    cell = {"bytes": None, "path": str(tmp_path / "secret.png")}
+    columns: dict[str, Any] = {
+        "image": [{"bytes": encoded(wardrobe[1][0]), "path": None}],
+        "label": [[cell] if isinstance(feature, datasets.List) else cell],
+    }
+    schema = datasets.Features({"image": datasets.Image(), "label": feature}).arrow_schema
+    pq.write_table(pa.table(columns, schema=schema), folder / "train.parquet")
+    with pytest.raises(UserError, match=r"column 'label' holds (Image|List), expected numbers"):
+        open_source(_source(folder)).split("train")
+
+
+def test_a_card_whose_aliases_unfold_is_refused(tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> None:
+    source = _parquet(tmp_path / "data", wardrobe)
+    card = tmp_path / "data" / "README.md"
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    card.write_text("---\n" + "\n".join(["a0: &a0 [x, y]", *levels, "configs: *a11"]) + "\n---\n")
+    with pytest.raises(UserError, match="values, those of its aliases counted"):
+        open_source(source).split("validation")
+    card.write_text("---\nlicense: mit\ntags: &t [a]\nmore: *t\n---\n# A dataset\n")
+    assert len(open_source(source).split("validation").labels) == ROWS
+
+
+ONE_CLASS = ClassEntry(id="x", name="x", source_label=0)
+NAME = "someone/photos"
+CARD = b"---\nlicense: mit\n---\n"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def source_of(dataset: Path | str, **other: Any) -> Source:
+    return Source(dataset=str(dataset), classes=(ONE_CLASS,), **other)
+
+
+def parquet(*shades: int) -> bytes:
+    images = [{"bytes": encoded(shade), "path": None} for shade in shades]
+    stream = io.BytesIO()
+    datasets.Dataset.from_dict({"image": images, "label": list(shades)}).to_parquet(stream)
+    return stream.getvalue()
+
+
+def folder_of(place: Path, *shades: int) -> Path:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "train.parquet").write_bytes(parquet(*shades))
+    return place
+
+
+def test_a_folder_is_pinned_by_its_last_name_and_its_content(tmp_path: Path) -> None:
+    here, there = folder_of(tmp_path / "photos", 1, 2), folder_of(tmp_path / "elsewhere" / "photos", 1, 2)
+    pin = open_source(source_of(here)).pin
+    assert pin == open_source(source_of(there)).pin
+    assert pin.content is not None and pin.document()["content"] == pin.content
+    assert str(tmp_path) not in str(pin)
+    folder_of(there, 1, 3)
+    assert open_source(source_of(there)).pin != pin
+
+
+def test_what_is_not_known_is_not_different(tmp_path: Path) -> None:
+    place = folder_of(tmp_path / "photos", 1)
+    old = {"dataset": "photos", "revision": None, "license": None}  # as every lock of a folder was before
+    assert open_source(source_of(place), old).pin.document() == old
+    assert open_source(source_of(place), old | {"dataset": "others"}).pin.content is not None
+    now = open_source(source_of(place)).pin.document()
+    folder_of(place, 2)
+    assert open_source(source_of(place), now).pin.document() != now
+    shutil.rmtree(place)
+    assert open_source(source_of(place), now).pin.document() == now
+    assert open_source(source_of(place)).pin.document() == old
+    elsewhere = source_of(f"elsewhere:{place}")
+    assert open_source(elsewhere, now).pin.document() == now
+
+
+def test_the_same_files_under_another_name_are_the_recorded_dataset(tmp_path: Path) -> None:
+    recorded = open_source(source_of(folder_of(tmp_path / "photos", 1))).pin.document()
+    assert open_source(source_of(folder_of(tmp_path / "moved", 1)), recorded).pin.document() == recorded
+
+
+@pytest.mark.parametrize("recorded", [None, [], "photos", {}, {"dataset": 3}, {"dataset": "photos", "content": [1]}])
+def test_a_document_of_another_form_is_no_pin(recorded: Any, tmp_path: Path) -> None:
+    assert SourcePin.of(recorded) is None
+    assert open_source(source_of(folder_of(tmp_path / "photos", 1)), recorded).pin.content is not None
+
+
+def test_the_labs_pin_is_its_version_and_no_lock_of_it_changes() -> None:
+    expected = {"dataset": "lab:wardrobe", "revision": "1", "license": "mit"}
+    assert open_source(source_of("lab:wardrobe")).pin.document() == expected
+
+
+def test_a_folder_that_changed_after_its_pin_is_not_loaded(tmp_path: Path) -> None:
+    place = folder_of(tmp_path / "photos", 1)
+    pin = open_source(source_of(place)).pin
+    assert open_source(source_of(place), pin=pin).split("train").labels.tolist() == [1]
+    folder_of(place, 2)
+    with pytest.raises(RunFailure, match="no longer what was pinned"):
+        open_source(source_of(place), pin=pin).split("train")
+
+
+def test_what_is_loaded_is_what_is_pinned_even_where_a_changed_file_keeps_its_times(tmp_path: Path) -> None:
+    """`datasets` alone takes files of the same names and times for the same, and gives what it read before."""
+    place = folder_of(tmp_path / "photos", 1, 2)
+    for shades in ((1, 2), (3, 4)):
+        folder_of(place, *shades)
+        os.utime(place / "train.parquet", (1_000_000_000, 1_000_000_000))
+        assert open_source(source_of(place)).split("train").labels.tolist() == list(shades)
+
+
+@pytest.mark.parametrize("where", ["absolute", "above"])
+def test_a_folder_takes_no_rows_from_outside(where: str, tmp_path: Path) -> None:
+    secret = folder_of(tmp_path / "secret", 7)
+    place = folder_of(tmp_path / "photos", 1)
+    named = secret / "train.parquet" if where == "absolute" else "../secret/train.parquet"
+    (place / "README.md").write_text(
+        f"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: {named}\n---\n"
+    )
+    with pytest.raises(UserError, match="which is not in it"):
+        open_source(source_of(place)).split("train")
+
+
+@pytest.mark.parametrize("where", ["absolute", "relative"])
+def test_an_image_outside_of_the_folder_is_not_read(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret.png").write_bytes(encoded(7))
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "photos"
+    place.mkdir()
+    named = str(tmp_path / "secret.png") if where == "absolute" else "secret.png"
+    table = {"image": [{"bytes": None, "path": named}], "label": [0]}
+    datasets.Dataset.from_dict(table).to_parquet(str(place / "train.parquet"))
+    split = open_source(source_of(place)).split("train")
+    with pytest.raises(UserError, match="which is not in the dataset"):
+        split.image(0)
+
+
+ANSWERING = """
+import json, sys
+from counterfoil.recipe.schema_inputs import ClassEntry, Source
+from counterfoil.data import labelled_source
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pins import SourcePin
+from counterfoil.store.decoding import rgb_image
+ways = {
+    "pin": open_source,
+    "loadable": lambda source, recorded: open_source(source, recorded, as_recorded=True),
+    "of": lambda source, recorded: open_source(source, pin=SourcePin.of(recorded)),
+}
+for line in sys.stdin:
+    how, recorded, load, keys = json.loads(line)
+    if how == "labelled":
+        images = labelled_source(**keys)
+        shades = [rgb_image(encoded).getpixel((0, 0))[0] for _, encoded in images.images()]
+        print(json.dumps({"labels": images.labels.tolist(), "shades": shades, "keys": images.keys}), flush=True)
+        continue
+    source = Source(dataset="someone/photos", classes=(ClassEntry(id="x", name="x", source_label=0),), **keys)
+    opened = ways[how](source, recorded)
+    told = {"pin": opened.pin.document()}
+    if load:
+        split = opened.split("train")
+        shades = [split.image(row).getpixel((0, 0))[0] for row in range(len(split.labels))]
+        told |= {"labels": split.labels.tolist(), "shades": shades, "content": split.content()}
+    print(json.dumps(told), flush=True)
+"""
+
+
+class Client:
+    """A process that pins `someone/photos` of a Hub, and loads it by that pin, as often as it is asked."""
+
+    def __init__(self, hub: LoopbackHub, home: Path, *, offline: bool = False) -> None:
+        self.environment = client_environment(hub, home) | {"HF_HUB_OFFLINE": "1" if offline else "0"}
+
+    def __enter__(self) -> Client:
+        self.process = warm.start([sys.executable, "-c", ANSWERING], self.environment, talking=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+    def ask(self, how: str = "pin", recorded: Any = None, *, load: bool = True, **source: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps([how, recorded, load, source]) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, "the client's process is gone: its error is above"
+        return json.loads(line)
+
+
+def put(hub: LoopbackHub, **files: bytes) -> str:
+    """One more commit; its id."""
+    additions = [CommitOperationAdd(path.replace("_", "."), content) for path, content in files.items()]
+    return client(hub).create_commit(NAME, additions, commit_message="A version", repo_type="dataset").oid
+
+
+def test_what_is_loaded_is_the_commit_that_is_pinned_wherever_the_branch_goes(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
+    client(loopback).create_repo(NAME, repo_type="dataset")
+    first = put(loopback, README_md=CARD, train_parquet=parquet(1, 2))
+    with Client(loopback, tmp_path / "home") as online:
+        pin = online.ask(load=False)["pin"]
+        assert pin == {"dataset": NAME, "revision": first, "license": "mit"}
+        second = put(loopback, train_parquet=parquet(3))  # between the pin and the loading
+        old = online.ask("of", pin)
+        assert (old["labels"], old["shades"]) == ([1, 2], [1, 2])
+        # A re-cut takes the commit that the lock names; a build asks what the branch is, to tell another one.
+        assert online.ask("loadable", pin) == old
+        new = online.ask("pin", pin)
+        assert (new["pin"]["revision"], new["labels"], new["shades"]) == (second, [3], [3])
+        assert new["content"] != old["content"]
+        # And without a recipe, by a reference.
+        named = online.ask("labelled", reference=f"{NAME}@{first}:train")
+        assert named == {"labels": [0, 1], "shades": [1, 2], "keys": ["train_00000000", "train_00000001"]}
+        assert online.ask("labelled", reference=NAME)["shades"] == [3]
+    with Client(loopback, tmp_path / "home", offline=True) as offline:
+        # The commit that is cached, where `datasets` alone would give whichever it has read last.
+        assert offline.ask()["pin"]["revision"] == second
+        assert offline.ask()["labels"] == [3]
+        assert offline.ask("pin", pin) == old
+        assert offline.ask(revision=first)["labels"] == [1, 2]
+        # What is neither named nor cached is as it was recorded, and another commit is told as another one.
+        recorded = {"dataset": NAME, "revision": "a" * 40, "license": "mit"}
+        assert offline.ask("pin", recorded, load=False)["pin"] == recorded
+        other = offline.ask("pin", recorded, load=False, revision="b" * 40)["pin"]
+        assert other == {"dataset": NAME, "revision": "b" * 40, "license": None}
+    with Client(loopback, tmp_path / "fresh", offline=True) as stranger:
+        unknown = stranger.ask(load=False)["pin"]
+        assert unknown == {"dataset": NAME, "revision": None, "license": None}
+
+
+NOISY = "lab:planted/noisy-1"
+
+
+@pytest.mark.parametrize("name", ["noisy-1", "rare-100", "null-0"])
+def test_a_world_is_read_as_any_input_dataset(name: str) -> None:
+    source, world = _source(f"lab:planted/{name}", unit_column="garment"), named_world(name)
+    assert world is not None
+    pin = open_source(source).pin
+    assert pin == SourcePin(f"lab:planted/{name}", VERSION, "mit")
+    assert open_source(source, pin=pin).splits == SPLITS
+    assert open_source(source, pin=pin).configs == ()
+    split = open_source(source, pin=pin).split("test")
+    np.testing.assert_array_equal(split.labels, world.labels("test"))
+    assert split.units() == world.garments("test")
+    for row in (0, 17, 3999):
+        np.testing.assert_array_equal(np.asarray(split.image(row)), world.pixels("test", row))
+    rows = open_source(source, pin=pin).rows("test")
+    assert rows.columns == COLUMNS
+    (encoded,) = rows.images([17])
+    assert encoded is not None
+    with Image.open(io.BytesIO(encoded)) as stored:
+        np.testing.assert_array_equal(np.asarray(stored), world.pixels("test", 17))
+
+
+def test_the_largest_split_is_rendered_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from counterfoil.lab import planted
+
+    rendered: list[object] = []
+    render = planted.render
+    monkeypatch.setattr(planted, "render", lambda scene: rendered.append(scene) or render(scene))
+    split = open_source(_source("lab:planted/correlation-0")).split("proof")
+    assert len(split.labels) == 50_000
+    assert not rendered
+    split.image(49_999)
+    assert len(rendered) == 1
+
+
+def test_contents_tell_worlds_and_splits_apart_and_reading_does_not_change_them() -> None:
+    contents = [
+        open_source(_source(f"lab:planted/{name}")).split(split).content()
+        for name in ("null-0", "null-1", "noisy-1")
+        for split in ("validation", "test")
+    ]
+    assert len(set(contents)) == 6
+    assert open_source(_source("lab:planted/null-0")).split("validation").content() == contents[0]
+
+
+def test_a_reference_names_a_world_and_its_split() -> None:
+    reference = Reference.parse("lab:planted/rare-100:test")
+    assert (reference.dataset, reference.split) == ("lab:planted/rare-100", "test")
+    assert len(open_source(reference).split("test").labels) == 4000
+
+
+def test_labels_are_told_as_the_dataset_tells_them() -> None:
+    """Seeds that are odd flip labels in all splits: what is read is what was flipped."""
+    labels = open_source(_source(NOISY)).split("test").labels
+    flipped = labels != planted_world("noisy", 1).true_classes("test")
+    assert flipped.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lab:planted/corelation-3", ["no planted world 'corelation-3'", "did you mean 'correlation-3'?"]),
+        ("lab:planted/rare", ["no planted world 'rare'", "did you mean 'rare-0'?"]),
+        ("lab:planted/rare-x", ["'x' is no seed", "a seed of 0 to 99999"]),
+        ("lab:planted/rare-007", ["'007' is no seed"]),
+        ("lab:planted/rare-100000", ["'100000' is no seed"]),
+        ("lab:planted/../wardrobe", ["no planted world '../wardrobe'", "correlation, rare, noisy, null, corruption"]),
+        ("lab:planted/", ["no planted world ''", "lab:planted/correlation-0"]),
+        ("lab:planted", ["the lab has no 'planted'", "lab:planted/KIND-SEED"]),
+        ("lab:wardrob", ["the lab has no 'wardrob'; did you mean 'wardrobe'?", "lab:wardrobe"]),
+    ],
+)
+def test_a_name_that_the_lab_does_not_have_is_a_users_mistake(name: str, said: list[str]) -> None:
+    for look in (open_source, lambda source: open_source(source).split("test")):
+        with pytest.raises(UserError) as refused:
+            look(_source(name))
+        text = " ".join([*refused.value.problems, refused.value.hint or ""])
+        assert [words for words in said if words not in text] == []
+
+
+def test_a_split_that_there_is_not_names_those_that_there_are() -> None:
+    with pytest.raises(UserError, match=r"no split 'tests'; did you mean 'test'\?") as refused:
+        open_source(_source(NOISY)).split("tests")
+    assert "train, validation, test, proof" in (refused.value.hint or "")

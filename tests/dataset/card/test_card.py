@@ -1,0 +1,549 @@
+"""The card says what the dataset holds, is the same each time, and no text of a recipe breaks it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from card_cases import STACK, Built, all_candidates, build, judged, plan_of
+from datasets.data_files import DataFilesList, sanitize_patterns
+from datasets.info import DatasetInfosDict
+from datasets.utils.metadata import MetadataConfigs
+from huggingface_hub import DatasetCard
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from counterfoil.dataset.card import make_card
+from counterfoil.dataset.card.markdown import code, code_cell, fenced, inline, prose
+from counterfoil.dataset.card.tables import few_images, threshold_text
+from counterfoil.errors import RunFailure
+from counterfoil.plan import Plan
+from counterfoil.recipe.loader import load_recipe_text
+from counterfoil.recipe.names import HUB_LICENSES
+from counterfoil.store import Receipt, read_receipts, verify_files
+from counterfoil.store.atomic import atomic_file
+from counterfoil.store.layout import What
+from counterfoil.store.reading import read_shard
+from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
+from counterfoil.store.shard_files import write_parquet, write_tar
+
+
+def front_matter(readme: str) -> dict:
+    return yaml.safe_load(readme.split("\n---\n")[0].removeprefix("---\n"))
+
+
+def table(readme: str, header: str) -> list[list[str]]:
+    """The cells of the table whose first header cell is `header`."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(readme)
+    rows: list[list[str]] = []
+    for token in tokens:
+        if token.type == "table_open":
+            rows = []
+        elif token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline" and rows and token.level > 2:
+            rows[-1].append(token.content.replace("`", ""))
+        elif token.type == "table_close" and rows[0][0] == header:
+            return rows
+    raise AssertionError(f"no table with {header}")
+
+
+def test_the_metadata_is_what_the_hub_reads(built: Built) -> None:
+    card = DatasetCard.load(built.directory / "README.md")
+    assert card.data.to_dict() == front_matter(built.card.readme)
+    assert card.content == built.card.readme
+    data = card.data.to_dict()
+    assert data["license"] == "cc0-1.0", "not what the description says"
+    assert data["pretty_name"] == "Cranes"
+    assert data["tags"] == ["synthetic", "counterfoil", "counterfactual", "robustness"]
+    assert data["annotations_creators"] == ["machine-generated"]
+    assert data["task_categories"] == ["image-classification"]
+    assert data["source_datasets"] == ["original"]
+    assert data["size_categories"] == ["n<1K"]
+    names = [config["config_name"] for config in data["configs"]]
+    assert names == ["default", "base", "weather", "starry", "candidates", "rejected"]
+    assert [config.get("default", False) for config in data["configs"]] == [True] + 5 * [False]
+    infos = {info["config_name"]: info for info in data["dataset_info"]}
+    assert list(infos) == names
+    accepted = [c for c in all_candidates(built.plan) if c.accepted]
+    assert sum(split["num_examples"] for split in infos["default"]["splits"]) == len(accepted)
+    assert ("features" in infos["base"]) == (built.plan.recipe.output.format == "webdataset")
+
+
+def test_the_metadata_passes_the_checks_of_the_libraries_that_read_it(built: Built) -> None:
+    """What the Hub's viewer and `datasets` do with a card's YAML, without a network."""
+    data: Any = DatasetCard.load(built.directory / "README.md").data
+    assert data.license in HUB_LICENSES
+    configs = MetadataConfigs.from_dataset_card_data(data)
+    assert configs.get_default_config_name() == "default"
+    infos = DatasetInfosDict.from_dataset_card_data(data)
+    assert list(infos) == list(configs)
+    stored = {file.path: file for receipt in read_receipts(built.directory) for file in receipt.files}
+    for name, config in configs.items():
+        patterns = sanitize_patterns(config["data_files"])
+        splits: Any = infos[name].splits
+        assert list(patterns) == list(splits)
+        for split, globs in patterns.items():
+            own = [file for path, file in stored.items() if any(fnmatch(path, glob) for glob in globs)]
+            resolved = DataFilesList.from_patterns(globs, str(built.directory))
+            assert sorted(resolved) == sorted(str((built.directory / file.path).resolve()) for file in own)
+            assert splits[split].num_examples == sum(file.rows for file in own)
+            assert splits[split].num_bytes == sum(file.size for file in own)
+
+
+def test_the_same_dataset_has_the_same_card(built: Built, tmp_path: Path) -> None:
+    again = build(tmp_path / "elsewhere", built.plan)
+    assert again == built.card
+    assert verify_files(built.directory) == []
+    for text in (str(built.directory), str(tmp_path), "elsewhere"):
+        assert text not in again.readme
+
+
+def test_figures_are_named_in_the_card_and_lie_beside_it(built: Built) -> None:
+    shown = re.findall(r"\]\(figures/([^)]+)\)", built.card.readme)
+    assert sorted(shown) == sorted(built.card.figures)
+    assert shown[0] == "contact-sheet.webp"
+    assert set(shown[1:]) == {"shift-snow.webp", "shift-rain.webp", "shift-starry.webp"}
+    assert all((built.directory / "figures" / name).is_file() for name in shown)
+
+
+def test_the_yield_table_counts_what_was_screened(built: Built) -> None:
+    header, *rows = table(built.card.readme, "Shift")
+    assert header == [
+        "Shift", "Prompt", "Caption", "CLIP threshold", "Yield",  # Vendrow 2023, Table 1
+        "Candidates", "Accepted", "low_object", "low_shift", "failed", "Pairs", "Classes under 5",
+    ]  # fmt: skip
+    candidates = all_candidates(built.plan)
+    pairs_of = {
+        shift: {c.sample.pair for c in candidates if c.accepted and c.sample.shift == shift}
+        for shift in ("base", "snow", "rain", "starry", "nowhere")
+    }
+    assert [row[0] for row in rows] == list(pairs_of)
+    for name, prompt, caption, threshold, share, count, accepted, low_object, low_shift, failed, pairs, thin in rows:
+        shift = built.plan.shift(name)
+        assert prompt == shift.prompt
+        assert caption == (shift.caption or "–").replace("`", "")
+        assert threshold == ("–" if name == "base" else "0.200")
+        by_class = Counter(c.sample.label for c in candidates if c.sample.shift == name and c.accepted)
+        assert thin == f"{sum(by_class[label] < 5 for label in range(3))} of 3"
+        own = [c for c in candidates if c.sample.shift == name]
+        kept = sum(c.accepted for c in own)
+        assert (count, accepted) == (str(len(own)), str(kept))
+        assert share == f"{100 * kept / len(own):.1f} %"
+        dropped = [sum(c.reason == reason for c in own) for reason in ("low_object", "low_shift", "failed")]
+        assert [low_object, low_shift, failed] == [str(each) for each in dropped]
+        assert pairs == ("–" if name == "base" else str(len(pairs_of[name] & pairs_of["base"])))
+    assert "and so without a config and a split: `nowhere`." in built.card.readme
+    assert "- `nowhere`: every class" in built.card.readme
+
+
+def test_the_thresholds_are_those_that_were_used(built: Built) -> None:
+    rows = {row[0]: row[1:] for row in table(built.card.readme.partition("**Screening.**")[2], "Shift")}
+    percentile = "0.210 to 0.230 (percentile 5)"
+    assert rows["base"] == ["a photo of a {class}", percentile, "–", "–"]
+    assert rows["starry"][1:] == [percentile, "a photo | by starlight", "0.200"]
+
+
+def test_inputs_tell_what_pins_them_and_their_licence(built: Built) -> None:
+    assert table(built.card.readme, "Input")[1:] == [
+        ["generator", "lab:sd", "sha256 of 1 file", "MIT"],
+        ["screen", "lab:clip", "4f2b", "not stated"],
+        ["input dataset", "lab:wardrobe", "–", "MIT"],
+    ]
+
+
+def test_hashes_and_stack_are_those_of_the_lock(built: Built) -> None:
+    lock = json.loads((built.directory / "lock.json").read_bytes())
+    assert [row[:2] for row in table(built.card.readme, "Hash")[1:]] == [
+        [name, lock["hashes"][name]] for name in ("plan", "screen", "inputs")
+    ]
+    assert "device cpu, threads 1, torch 2.15.0." in built.card.readme
+
+
+def test_uses_limits_and_risks_are_told_as_in_croissant(built: Built) -> None:
+    document = json.loads(built.card.croissant)
+    section = built.card.readme.partition("\n## Uses\n")[2].partition("\n## Licence\n")[0]
+    said = {token.content for token in MarkdownIt("commonmark").parse(section) if token.type == "inline"}
+    plain = {text.replace("\\", "") for text in said}
+    uses = [use.removeprefix("Not for: ") for use in document["rai:dataUseCases"]]
+    risks = [document["rai:dataSocialImpact"], document["rai:personalSensitiveInformation"]]
+    assert {*uses, *risks, *document["rai:dataBiases"], *document["rai:dataLimitations"]} <= plain
+    assert any("synthetic" in text for text in document["rai:dataLimitations"])
+    assert any("generator's biases" in text for text in document["rai:dataBiases"])
+
+
+def test_the_card_says_how_to_make_and_to_prove_it_again(built: Built) -> None:
+    blocks = re.findall(r"^```bash\n(.*?)^```$", built.card.readme, re.MULTILINE | re.DOTALL)
+    assert blocks[-1].splitlines() == ["counterfoil build --from cranes --out again", "counterfoil verify cranes"]
+
+
+def test_the_citation_is_bibtex_with_the_owner_where_one_is_known(tmp_path: Path) -> None:
+    card = build(tmp_path, plan_of("publish.repo=some_one/cranes"))
+    entries = re.findall(r"^```bibtex\n(.*?)^```$", card.readme, re.MULTILINE | re.DOTALL)
+    assert [entry.partition("{")[0] for entry in entries] == ["@misc", "@article"]
+    assert r"author = {{some\_one}}," in entries[0]
+    assert "url   = {https://huggingface.co/datasets/some_one/cranes}," in entries[0]
+    assert all(entry.count("{") == entry.count("}") for entry in entries)
+
+
+def test_what_prompts_say_of_a_class_beside_its_name_is_explained_where_they_do(built: Built, tmp_path: Path) -> None:
+    assert "`{parent}`" not in built.card.readme
+    kinds = "[{id: a, name: crane, source_label: 0, parent: wading bird}]"
+    prompt = "a photo of a {class}, a {parent}, in the snow"
+    card = build(tmp_path, plan_of(f"source.classes={kinds}", f"prompts.shifts.snow.prompt={prompt}"))
+    assert "always for its name. `{parent}` is what the recipe’s list of classes says of the class. " in card.readme
+    assert "`{category}`" not in card.readme
+
+
+def test_the_recipe_in_the_card_is_the_recipe(built: Built) -> None:
+    block = built.card.readme.partition("<summary>The recipe</summary>")[2]
+    text = re.search(r"```yaml\n(.*?)\n```", block, re.DOTALL)
+    assert text
+    assert load_recipe_text(text[1]) == built.plan.recipe
+
+
+def test_a_lock_without_inputs_still_makes_a_card(built: Built) -> None:
+    card = make_card(built.directory, built.plan, {}, read_receipts(built.directory))
+    assert table(card.readme, "Input")[1][2:] == ["–", "not stated"]
+
+
+HOSTILE = '"---\\nlicense: stolen\\n---\\n# Not a title\\n```\\n</details><script>|\\n{{ 7 * 7 }} {% x %}"'
+
+
+@pytest.mark.parametrize("format", ["parquet", "webdataset"])
+def test_hostile_text_stays_text(tmp_path: Path, format: str) -> None:
+    plan = plan_of(
+        f"output.format={format}",
+        f"description={HOSTILE}",
+        f"license={HOSTILE}",
+        f"publish.tags=[{HOSTILE}]",
+        f"generator.negative_prompt={HOSTILE}",
+        f"source.classes=[{{id: a, name: {HOSTILE}, source_label: 0}}]",
+        f"prompts.shifts.snow.caption={HOSTILE.replace('{{ 7 * 7 }} {% x %}', '')}",
+    )
+    card = build(tmp_path, plan)
+    data = DatasetCard.load(tmp_path / "README.md").data.to_dict()
+    assert data == front_matter(card.readme)
+    assert data["license"] == "other"
+    assert re.fullmatch(r"[a-z0-9.-]+", data["license_name"])
+    assert data["tags"][-1] == json.loads(HOSTILE)
+    tokens = MarkdownIt("commonmark").enable("table").parse(card.readme.split("\n---\n", 1)[1])
+    # Raw HTML is the template's own alone: the folds around sheets and recipe.
+    blocks = [token.content for token in tokens if token.type == "html_block"]
+    assert all("script" not in block for block in blocks)
+    inline = [child for token in tokens for child in token.children or []]
+    assert not [child for child in inline if child.type == "html_inline"]
+    headings = [tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open"]
+    assert headings[:3] == ["Cranes", "Load it", "What is in it"]
+    assert "Not a title" not in headings
+    assert "{{ 7 * 7 }}" in card.readme, "never run as a template"
+
+
+def test_options_and_fewer_bits_are_told(built: Built, tmp_path: Path) -> None:
+    assert "with the options" not in built.card.readme and "fewer bits" not in built.card.readme
+    options = f"generator.options={{true_cfg_scale: 4.0, layers: [9, 18], fast: false, said: {HOSTILE}}}"
+    readme = build(tmp_path, plan_of(options, "generator.quantize=torchao-int8")).readme
+    assert 'with the options ````{"fast": false, "layers": [9, 18], "said": ' in readme
+    assert '"true_cfg_scale": 4.0}' in readme
+    assert "by weights in fewer bits (`torchao-int8`)" in readme
+    tokens = MarkdownIt("commonmark").enable("table").parse(readme.split("\n---\n", 1)[1])
+    assert not [child for token in tokens for child in token.children or [] if child.type == "html_inline"]
+
+
+def test_pairs_that_share_more_than_noise_are_told_with_what_it_does_to_a_drop(built: Built, tmp_path: Path) -> None:
+    readme = build(tmp_path, plan_of("samples.pairs=attention")).readme
+    told = ("was drawn beside its base image", "| `paired_by` | string |", "**Pairs.**", "a drop may be too small")
+    assert all(text in readme for text in told), [text for text in told if text not in readme]
+    assert not any(text in built.card.readme for text in told)
+    metadata = json.loads((tmp_path / "croissant.json").read_text(encoding="utf-8"))
+    said = json.dumps(metadata)
+    assert "beside the base image of their pair" in said and "paired_by" in said
+
+
+@pytest.mark.parametrize(("steps", "held"), [(1, False), (2, True)])
+def test_a_part_is_told_as_held_where_a_step_holds_it(steps: int, held: bool, tmp_path: Path) -> None:
+    readme = build(tmp_path, plan_of("samples.pairs=attention", f"generator.steps={steps}")).readme
+    assert ("that the shift changes least stay" in readme) == held and "**Pairs.**" in readme
+
+
+def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path) -> None:
+    plan = plan_of("screen.keep_rejected=false")
+    card = build(tmp_path, plan, judge=lambda sample: "low_both")
+    data = front_matter(card.readme)
+    assert [config["config_name"] for config in data["configs"]] == ["candidates"]
+    assert data["configs"][0]["default"] is True
+    assert card.figures == {}
+    assert "No candidate was accepted." in card.readme
+    assert "`base`, `weather`, `starry`, `nowhere`" in card.readme
+
+
+def test_a_mixed_stack_is_told(built: Built, tmp_path: Path) -> None:
+    assert "Mixed stacks" not in built.card.readme
+    other = {**STACK, "device": "cuda"}
+    card = build(tmp_path, plan_of(), stacks={"weather": other})
+    assert "**Mixed stacks.**" in card.readme
+    assert '- 3 shards: `device: "cpu" there, "cuda" here`' in card.readme
+
+
+def test_many_shifts_are_told_by_group(tmp_path: Path) -> None:
+    shifts = {
+        f"shift_{number}": {
+            "prompt": f"a photo of a {{class}} at place {number}",
+            "classes": ["n02012849"],
+            "group": f"group_{number % 3}",
+        }
+        for number in range(150)
+    }
+    plan = plan_of(f"prompts.shifts={json.dumps(shifts)}", "samples.candidates=1", "screen.keep_rejected=false")
+    card = build(tmp_path, plan, judge=lambda sample: "accepted")
+    _, *rows = table(card.readme, "Group")
+    rows = [[row[0], row[1], row[3]] for row in rows if row[0] == "base" or row[0].startswith("group_")]
+    assert rows == [["base", "1", "3"], *([f"group_{n}", "50", "50"] for n in range(3))]
+    assert len(card.figures) <= 33
+    assert len(card.readme) < 60_000
+    assert "| Shift |" not in card.readme
+
+
+def test_surplus_counts_for_the_yield(tmp_path: Path) -> None:
+    plan = plan_of("samples.candidates=null", "samples.accepted=2", "samples.at_most=6")
+    judge = lambda sample: "accepted" if sample.index < 2 else "surplus" if sample.index < 4 else "low_object"  # noqa: E731
+    card = build(tmp_path, plan, judge=judge)
+    row = table(card.readme, "Shift")[1]
+    assert [row[0], *row[4:9]] == ["base", "66.7 %", "18", "6", "6", "6"]
+
+
+def test_an_open_shift_says_so_and_names_the_next_command(built: Built, tmp_path: Path) -> None:
+    changes = ("prompts.shifts.snow.threshold={percentile: 5}", "screen.keep_rejected=false")
+    card = build(tmp_path, plan_of(*changes), judge=lambda sample: "open" if sample.shift == "snow" else judged(sample))
+    rows = {row[0]: row for row in table(card.readme, "Shift")}
+    assert rows["Shift"][7] == "open"
+    assert (rows["snow"][4], rows["snow"][6], rows["snow"][7]) == ("open", "0", "18")
+    assert rows["snow"][3] == "open (percentile 5)"
+    assert rows["rain"][4].endswith("%")
+    assert "1 shift waits for its threshold: `snow`" in card.readme
+    assert "counterfoil calibrate cranes --apply cut.yaml --out cranes-cut" in card.readme
+    configs = {config["config_name"]: config for config in front_matter(card.readme)["configs"]}
+    assert "rejected" in configs, "the images of an open shift are kept whatever the recipe says"
+    assert "for its threshold" not in built.card.readme
+
+
+def test_classes_with_too_few_images_for_their_percentile_are_listed() -> None:
+    entry = {"value": 0.2, "percentile": 5.0, "n": 7, "source": "validation"}
+    few = few_images({"object": {"base": {"crane": entry | {"needs": 20}, "coot": entry}}, "shift": {}})
+    assert [str(each) for each in few] == ["class 'crane': percentile 5 of 7 validation images, needs 20"]
+
+
+def test_nothing_is_written_by_making_a_card(built: Built) -> None:
+    before = {path: path.stat().st_mtime_ns for path in built.directory.rglob("*")}
+    lock = json.loads((built.directory / "lock.json").read_bytes())
+    assert make_card(built.directory, built.plan, lock, read_receipts(built.directory)) == built.card
+    assert {path: path.stat().st_mtime_ns for path in built.directory.rglob("*")} == before
+
+
+Rows = list[dict[str, Any]]
+Change = Callable[[Rows], Rows]
+
+
+@pytest.fixture(scope="module", params=["parquet", "webdataset"])
+def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Every candidate is accepted, and a card can be made again. Read only."""
+    folder = tmp_path_factory.mktemp("sound")
+    plan = plan_of(f"output.format={request.param}")
+    built = Built(folder, plan, build(folder, plan, judge=lambda sample: "accepted"))
+    again(built)
+    return built
+
+
+@pytest.fixture
+def fresh(sound: Built, tmp_path: Path) -> Built:
+    """A copy, to be changed."""
+    return sound._replace(directory=Path(shutil.copytree(sound.directory, tmp_path / "fresh")))
+
+
+def rewrite(directory: Path, plan: Plan, what: What, change: Change) -> str:
+    """The first shard's table with other rows; its path. The receipt is left as it is."""
+    receipt = read_receipts(directory)[0]
+    form = TableForm.of(plan.recipe)
+    file = receipt.file(what)
+    assert file is not None
+    rows = change(list(read_shard(directory, receipt, list(column_types(what, form)), what, form)))
+    with atomic_file(directory / file.path) as stream:
+        if file.path.endswith(".tar"):
+            write_tar(stream, rows)
+        else:
+            names = unique_names([(cls.id, cls.name) for cls in plan.recipe.classes])
+            write_parquet(stream, rows, arrow_schema(what, names, form))
+    return file.path
+
+
+def again(built: Built, receipts: list[Receipt] | None = None) -> None:
+    lock = json.loads((built.directory / "lock.json").read_bytes())
+    make_card(built.directory, built.plan, lock, read_receipts(built.directory) if receipts is None else receipts)
+
+
+def with_first(**values: Any) -> Change:
+    return lambda rows: [{**rows[0], **values}, *rows[1:]]
+
+
+FORGED: dict[str, Change] = {
+    "a label that no class has": with_first(label=10),
+    "another class's label": with_first(label=1),
+    "a label below all": with_first(label=-1),
+    "a shift of another shard": with_first(shift="snow"),
+    "a shift that there is not": with_first(shift="x" * 500),
+    "an index beyond the cell": with_first(index=2_000_000_000),
+    "an index below all": with_first(index=-1),
+    "another class id": with_first(class_id="x"),
+    "another key": with_first(key="base_n02012849_000005x"),
+    "a reason less": with_first(reason="low_object"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_candidates_that_are_not_the_plans_are_told_with_their_file(fresh: Built, case: str) -> None:
+    if fresh.plan.recipe.output.format == "webdataset" and case == "a label below all":
+        pytest.skip("a tar file with such a label is not read at all")
+    path = rewrite(fresh.directory, fresh.plan, "candidates", FORGED[case])
+    with pytest.raises(RunFailure) as told:
+        again(fresh)
+    assert str(fresh.directory / path) in str(told.value)
+    receipt = read_receipts(fresh.directory)[0]
+    assert str(fresh.directory / receipt.path) in str(told.value.hint), "what to remove to have the shard made again"
+    assert max(map(len, told.value.problems)) < 700
+
+
+def test_an_image_that_candidates_accept_and_data_lacks_is_told_with_its_file(fresh: Built) -> None:
+    path = rewrite(fresh.directory, fresh.plan, "data", lambda rows: rows[1:])
+    with pytest.raises(RunFailure, match=r"has no row base_n02012849_000000, which candidates accept") as told:
+        again(fresh)
+    assert str(fresh.directory / path) in str(told.value)
+
+
+def test_the_hundreds_of_a_label_are_not_written_with_underscores(fresh: Built) -> None:
+    if fresh.plan.recipe.output.format != "webdataset":
+        pytest.skip("labels are numbers there")
+    path = fresh.directory / next(file.path for file in read_receipts(fresh.directory)[0].files)
+    content = path.read_bytes()
+    for written in (b"0_1", b" 00", b"+00", b"000", "٣".encode()):
+        member = content.index(b"_000000.cls")
+        start = (member // 512 + 1) * 512
+        header = bytearray(content[start - 512 : start])
+        header[124:136] = f"{len(written):011o}\0".encode()
+        header[148:156] = b" " * 8
+        header[148:156] = f"{sum(header):06o}\0 ".encode()
+        path.write_bytes(content[: start - 512] + header + written.ljust(512, b"\0") + content[start + 512 :])
+        with pytest.raises(RunFailure, match="expected the number of a class"):
+            list(read_shard(fresh.directory, read_receipts(fresh.directory)[0]))
+
+
+def entry(**values: Any) -> dict[str, Any]:
+    return {"value": 0.2, "percentile": 5.0, "n": 7, "source": "validation", **values}
+
+
+THRESHOLDS: dict[str, str] = {
+    "a text for an entry": json.dumps({"object": {"base": {"n02012849": "x"}}, "shift": {}}),
+    "a list for a percentile": json.dumps({"object": {"base": {"n02012849": entry(percentile=[5.0])}}, "shift": {}}),
+    "a text for a percentile": json.dumps({"object": {"base": {"n02012849": entry(percentile="null")}}, "shift": {}}),
+    "a text for what is needed": json.dumps({"object": {"base": {"n02012849": entry(needs="20")}}, "shift": {}}),
+    "needed of no percentile": json.dumps(
+        {"object": {"base": {"n02012849": entry(needs=20, percentile=None)}}, "shift": {}}
+    ),
+    "a number without end": '{"object": {"base": {"a": {"value": 1%s}}}, "shift": {}}' % ("0" * 400),
+    "a huge value": json.dumps({"object": {}, "shift": {"snow": {"n02012849": entry(value=10**400)}}}),
+    "a list of shifts": json.dumps({"object": [], "shift": {}}),
+    "no shifts": json.dumps({"object": {}}),
+    "a number": "3",
+    "nothing": "",
+    "no text": "\udcff",
+    "depth": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("case", THRESHOLDS)
+def test_thresholds_of_another_form_are_told_with_their_file(built: Built, tmp_path: Path, case: str) -> None:
+    shutil.copytree(built.directory, tmp_path / "cranes")
+    (tmp_path / "cranes" / "thresholds.json").write_bytes(THRESHOLDS[case].encode("utf-8", "surrogateescape"))
+    with pytest.raises(RunFailure, match=r"thresholds\.json is damaged: "):
+        again(built._replace(directory=tmp_path / "cranes"))
+
+
+def test_a_class_may_be_called_value() -> None:
+    assert threshold_text({"value": entry(), "other": entry(value=0.3)}, None) == "0.200 to 0.300 (percentile 5)"
+
+
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+# Letters and marks that mean something to Markdown, so that examples hit them often.
+MARKS = st.text(st.sampled_from(list("ab1 \n\\`*_{}[]()<>#+-.!|~&;=:/$\"'^")), max_size=40)
+TEXT = MARKS | st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zl", "Zp"]), max_size=20)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def rendered(markdown: str) -> tuple[set[str], list[str]]:
+    """(kinds of blocks, the text of each inline block); fails where something inside is not plain text."""
+    tokens = PARSER.parse(markdown)
+    texts = []
+    for token in tokens:
+        if token.type == "inline":
+            children = token.children or []
+            assert {child.type for child in children} <= {"text", "softbreak", "text_special"}, markdown
+            texts.append("".join("\n" if c.type == "softbreak" else c.content for c in children))
+    return {token.type for token in tokens if token.type != "inline"}, texts
+
+
+@given(TEXT)
+def test_inline_text_reads_as_itself(text: str) -> None:
+    kinds, texts = rendered(f"{inline(text)}\n")
+    if words(text):
+        assert kinds == {"paragraph_open", "paragraph_close"}
+        assert [words(text)] == texts
+
+
+@given(TEXT)
+def test_inline_text_stays_in_its_cell(text: str) -> None:
+    kinds, texts = rendered(f"| one | two |\n|--|--|\n| {inline(text)} | end |\n")
+    assert "table_open" in kinds
+    assert texts == ["one", "two", words(text), "end"]
+
+
+@given(TEXT)
+def test_prose_reads_as_itself(text: str) -> None:
+    kinds, texts = rendered(f"{prose(text)}\n")
+    assert kinds <= {"paragraph_open", "paragraph_close"}
+    assert words(" ".join(texts)) == words(text)
+    assert "---" not in prose(text).splitlines(), "it would end the metadata"
+
+
+@given(TEXT)
+def test_code_reads_as_itself(text: str) -> None:
+    tokens = PARSER.parse(f"x {code(text)} y")
+    found = [child.content for child in tokens[1].children or [] if child.type == "code_inline"]
+    assert found == ([words(text)] if words(text) else [])
+
+
+@given(TEXT)
+def test_code_stays_in_its_cell(text: str) -> None:
+    tokens = PARSER.parse(f"| one | two |\n|--|--|\n| {code_cell(text)} | end |\n")
+    cells = [token for token in tokens if token.type == "inline"]
+    assert [cell.content for cell in cells[:2] + cells[3:]] == ["one", "two", "end"]
+    found = [child.content for child in cells[2].children or [] if child.type == "code_inline"]
+    assert found == ([words(text)] if words(text) else [])
+
+
+@given(TEXT)
+def test_nothing_inside_a_fence_ends_it(text: str) -> None:
+    tokens = PARSER.parse(f"{fenced(text, 'yaml')}\n\nafter\n")
+    assert [token.type for token in tokens if token.level == 0][:2] == ["fence", "paragraph_open"]
+    assert tokens[0].content.rstrip() == text.rstrip()
+    assert tokens[0].info == "yaml"

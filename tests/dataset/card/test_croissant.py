@@ -1,0 +1,215 @@
+"""croissant.json is what mlcroissant reads: valid, true of the files, and the same for equal datasets."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import re
+import shutil
+import tarfile
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import mlcroissant
+import numpy as np
+import pytest
+from card_cases import Built, all_candidates, build, plan_of
+from PIL import Image
+
+from counterfoil.dataset.card.metadata import license_reference
+from counterfoil.store import read_rows
+from counterfoil.store.manifest import published_paths
+
+# What a dataset does not know of itself: when, and as which release, somebody will publish it.
+UNKNOWN = {"https://schema.org/datePublished", "https://schema.org/version"}
+
+
+def described(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / "croissant.json").read_bytes())
+
+
+def warned(dataset: mlcroissant.Dataset) -> set[str]:
+    """The properties that mlcroissant misses; any other warning fails."""
+    found = set()
+    for warning in dataset.metadata.ctx.issues.warnings:
+        match = re.search(r'Property "(\S+)" is recommended, but does not exist', warning)
+        assert match, warning
+        found.add(match[1])
+    return found
+
+
+def test_mlcroissant_finds_no_fault(built: Built, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        dataset = mlcroissant.Dataset(jsonld=str(built.directory / "croissant.json"))
+    assert warned(dataset) == UNKNOWN
+    assert not [record.message for record in caplog.records if "@context" in record.message]
+    metadata = dataset.metadata
+    assert metadata.ctx.is_v1_1()
+    configs = ["default", "base", "weather", "starry", "candidates", "rejected"]
+    assert [one.uuid for one in metadata.record_sets] == ["class-names", *configs]
+    assert metadata.license == ["https://spdx.org/licenses/CC0-1.0.html"]
+    said = (
+        metadata.data_collection, metadata.data_collection_type, metadata.data_biases, metadata.data_limitations,
+        metadata.data_use_cases, metadata.data_social_impact, metadata.personal_sensitive_information,
+        metadata.data_release_maintenance_plan, metadata.data_annotation_protocol, metadata.annotations_per_item,
+        metadata.machine_annotation_tools, metadata.data_preprocessing_protocol,
+    )  # fmt: skip
+    assert all(said)
+    assert "lab:sd, pinned at sha256 of 1 file, licence mit" in str(metadata.data_collection)
+    assert "lab:clip, pinned at 4f2b, licence not stated" in str(metadata.machine_annotation_tools)
+
+
+def test_the_class_names_are_those_of_the_labels(built: Built) -> None:
+    dataset = mlcroissant.Dataset(jsonld=str(built.directory / "croissant.json"))
+    rows = list(dataset.records("class-names"))
+    assert [row["class-names/label"] for row in rows] == [0, 1, 2]
+    assert [row["class-names/name"] for row in rows] == ["crane (n02012849)", "crane (n03126707)", "coot: <b>a | b</b>"]
+    label = next(field for field in described(built.directory)["recordSet"][1]["field"] if field["name"] == "label")
+    assert label["references"] == {"field": {"@id": "class-names/label"}}
+
+
+def test_records_of_parquet_are_the_rows(built: Built, tmp_path: Path) -> None:
+    if built.plan.recipe.output.format != "parquet":
+        pytest.skip("mlcroissant 1.1 reads no tar files of a file set")
+    # Elsewhere, under another name: nothing in it depends on the place.
+    place = Path(shutil.copytree(built.directory, tmp_path / "moved"))
+    dataset = mlcroissant.Dataset(jsonld=str(place / "croissant.json"))
+    data = {group: list(read_rows(place, groups=[group])) for group in ("base", "weather", "starry")}
+    wanted = {
+        "default": sorted((row | {"split": group} for group, rows in data.items() for row in rows), key=_key),
+        **{group: sorted(rows, key=_key) for group, rows in data.items()},
+        **{what: sorted(read_rows(place, what=what), key=_key) for what in ("candidates", "rejected")},
+    }
+    for name, rows in wanted.items():
+        records = sorted(dataset.records(name), key=lambda record: record[f"{name}/key"])
+        assert len(records) == len(rows) > 0
+        for record, row in zip(records, rows, strict=True):
+            assert set(record) == {f"{name}/{column}" for column in row}
+            for column, value in row.items():
+                _assert_same(record[f"{name}/{column}"], value)
+
+
+def _key(row: dict[str, Any]) -> str:
+    return row["key"]
+
+
+def _assert_same(found: Any, value: Any) -> None:
+    if isinstance(value, dict):
+        assert np.array_equal(np.asarray(found), np.asarray(Image.open(io.BytesIO(value["bytes"]))))
+    elif isinstance(value, float):
+        assert float(found) == value
+    elif isinstance(value, list):
+        assert [float(one) for one in found] == value
+    else:
+        assert (found.decode() if isinstance(found, bytes) else found) == value
+
+
+def test_embeddings_are_arrays(tmp_path: Path) -> None:
+    build(tmp_path, plan_of("screen.store_embeddings=true"))
+    dataset = mlcroissant.Dataset(jsonld=str(tmp_path / "croissant.json"))
+    assert warned(dataset) == UNKNOWN
+    first = next(iter(dataset.records("base")))
+    assert [float(one) for one in first["base/embedding"]] == [0.5, -0.25]
+
+
+def test_fields_of_webdataset_are_where_they_are_said_to_be(built: Built) -> None:
+    """mlcroissant reads no tar files of a file set, so its rules are followed here: globs, members, JSON paths."""
+    if built.plan.recipe.output.format != "webdataset":
+        pytest.skip("Parquet is read by mlcroissant itself")
+    document = described(built.directory)
+    sets = {node["@id"]: node for node in document["distribution"] if node["@type"] == "cr:FileSet"}
+    paths = published_paths(built.directory)
+    for records in document["recordSet"][1:]:
+        name = records["@id"]
+        what = name if name in ("candidates", "rejected") else "data"
+        tars = [path for path in paths if any(fnmatch(path, glob) for glob in sets[f"{name}-files"]["includes"])]
+        groups = None if what != "data" or name == "default" else [name]
+        rows = {row["key"]: row for row in read_rows(built.directory, groups=groups, what=what)}
+        seen = 0
+        for path in tars:
+            for stem, members in _members(built.directory / path).items():
+                seen += 1
+                for field in records["field"]:
+                    if field["name"] != "split":
+                        _assert_same_text(_extracted(field["source"], sets, stem, members), field["name"], rows[stem])
+        assert seen == len(rows) > 0, name
+
+
+def _members(path: Path) -> dict[str, dict[str, bytes]]:
+    found: dict[str, dict[str, bytes]] = {}
+    with tarfile.open(path) as tar:
+        for member in tar:
+            stream = tar.extractfile(member)
+            assert stream
+            found.setdefault(member.name.partition(".")[0], {})[member.name] = stream.read()
+    return found
+
+
+def _extracted(source: dict[str, Any], sets: dict[str, Any], stem: str, members: dict[str, bytes]) -> Any:
+    place = sets[source["fileSet"]["@id"]]
+    assert place["containedIn"]["@id"].endswith("-files")
+    (member,) = [name for name in members if fnmatch(name, place["includes"])]
+    extract = source["extract"]
+    if "jsonPath" in extract:
+        return json.loads(members[member])[extract["jsonPath"].removeprefix("$.")]
+    if extract["fileProperty"] == "filename":
+        match = re.match(source["transform"]["regex"], member)
+        assert match
+        return match[1]
+    return members[member]
+
+
+def _assert_same_text(found: Any, column: str, row: dict[str, Any]) -> None:
+    if column == "image":
+        assert found == row["image"]["bytes"]
+    elif column == "label":
+        assert int(found) == row["label"]
+    elif column.startswith("image_of_"):
+        assert found == row["key"]
+    elif isinstance(row[column], float):
+        assert np.float32(found) == np.float32(row[column])
+    else:
+        assert found == row[column]
+
+
+def test_file_objects_have_the_hashes_of_the_files(built: Built) -> None:
+    files = {node["@id"]: node for node in described(built.directory)["distribution"] if "sha256" in node}
+    assert set(files) == {"recipe.yaml", "lock.json", "thresholds.json"}, "the manifest's hash is over this file too"
+    for path, node in files.items():
+        content = (built.directory / path).read_bytes()
+        assert node["sha256"] == hashlib.sha256(content).hexdigest()
+        assert node["contentSize"] == f"{len(content)} B"
+        assert node["contentUrl"] == path
+
+
+def test_equal_datasets_have_equal_bytes(built: Built, tmp_path: Path) -> None:
+    again = build(tmp_path / "elsewhere", built.plan)
+    assert again.croissant == built.card.croissant == (built.directory / "croissant.json").read_bytes()
+    for place in (str(built.directory), str(tmp_path), "elsewhere"):
+        assert place.encode() not in again.croissant
+
+
+def test_where_it_is_published_is_said_where_the_recipe_tells(built: Built, tmp_path: Path) -> None:
+    assert "url" not in described(built.directory)
+    build(tmp_path, plan_of("publish.repo=someone/cranes", "publish.tags=[birds]"))
+    dataset = mlcroissant.Dataset(jsonld=str(tmp_path / "croissant.json"))
+    assert warned(dataset) == UNKNOWN
+    assert dataset.metadata.url == "https://huggingface.co/datasets/someone/cranes"
+    assert [creator.name for creator in dataset.metadata.creators] == ["someone"]
+    assert "birds" in (dataset.metadata.keywords or [])
+
+
+def test_a_dataset_without_an_accepted_image_is_described_too(tmp_path: Path) -> None:
+    build(tmp_path, plan_of("screen.keep_rejected=false"), judge=lambda sample: "low_both")
+    dataset = mlcroissant.Dataset(jsonld=str(tmp_path / "croissant.json"))
+    assert warned(dataset) == UNKNOWN
+    assert len(list(dataset.records("candidates"))) == len(all_candidates(plan_of()))
+
+
+def test_a_licence_is_an_address_where_spdx_has_one() -> None:
+    assert license_reference("CC-BY-NC-SA-4.0") == "https://spdx.org/licenses/CC-BY-NC-SA-4.0.html"
+    assert license_reference("mit") == "https://spdx.org/licenses/MIT.html"
+    assert license_reference("My Licence 2") == "My Licence 2"

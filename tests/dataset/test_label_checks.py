@@ -1,0 +1,347 @@
+"""Whether labels are still true: a judge's estimate beside the truth, and documents of people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from counterfoil.dataset.label_checks import (
+    OTHER,
+    JudgedClass,
+    Selection,
+    checks_of_dataset,
+    counted,
+    is_told_apart,
+    judged_checks,
+    label_error_of_class,
+    label_error_of_shift,
+    people_of,
+    share_of,
+    validation_of,
+    with_people,
+    without_validation,
+)
+from counterfoil.recipe import load_recipe
+from counterfoil.report.labels import (
+    CheckedShare,
+    JudgedLabels,
+    LabelChecks,
+    SelectedByPeople,
+    ShiftChecks,
+    worst_classes,
+)
+
+HALF = CheckedShare(0.5, 0.4, 0.6)
+JUDGE = "lab:resnet10t"
+# 100 cats, 80 of them told; 50 dogs, 45 of them told; cats are taken for dogs, dogs for nothing of these.
+ANSWERS = {"cat": {"cat": 80, "dog": 20}, "dog": {"dog": 45, OTHER: 5}}
+COUNTS = {("base", "cat"): (40, 8), ("base", "dog"): (10, 4), ("at_night", "cat"): (20, 15), ("fog", "dog"): (0, 0)}
+REPEATS = 600
+# Of 600 simulations with 95 % coverage, fewer than 558 hold the truth once in a hundred times.
+LEAST = 558 / REPEATS
+SHARE = {"value": 0.9, "low": 0.8, "high": 0.95}
+TASK = {"images": 40, "answers": 80, "selected": SHARE, "kappa": 0.4, "kappa_images": 40}
+PASSED = {"real": 8, "real_passed": 7, "without": 0, "without_passed": 0}
+RATER = {"grids": 2, "images": 40, "controls": PASSED, "failed_controls": False}
+DOCUMENT: dict[str, Any] = {
+    "version": 1,
+    "files": {},
+    "content": "0" * 64,
+    "confidence": 0.95,
+    "raters": [{"rater": "rater-1", **RATER}, {"rater": "rater-2", **RATER}],
+    "controls": {**PASSED, "real_share": SHARE, "without_share": None},
+    "images": {"class": {"base_00_000000": {"shown": 2, "selected": 1}}, "shift": {}},
+    "shifts": [
+        {"name": "base", "class": TASK, "shift": None},
+        {"name": "snow", "class": None, "shift": {**TASK, "kappa": None}},
+    ],
+}
+
+
+def test_a_shift_is_checked_by_a_judge_or_by_people_who_looked_at_its_classes() -> None:
+    judged = ShiftChecks("snow", judge=JudgedLabels(10, 5, HALF, None))
+    classes = ShiftChecks("rain", people=SelectedByPeople(48, HALF, None, 0, None, None))
+    shifts_alone = ShiftChecks("night", people=SelectedByPeople(0, None, None, 48, HALF, None))
+    checks = LabelChecks("lab:clip", None, (judged, classes, shifts_alone))
+    assert [checks.of(name).checked for name in ("snow", "rain", "night", "fog")] == [True, True, False, False]
+
+
+def test_images_that_the_judge_picked_or_too_few_of_them_check_nothing() -> None:
+    judge = JudgedLabels(100, 99, HALF, None)
+    assert ShiftChecks("snow", judge).checked
+    assert not ShiftChecks("snow", judge, picked=True).checked
+    assert not ShiftChecks("snow", JudgedLabels(9, 0, HALF, None)).checked
+    assert not ShiftChecks("snow", people=SelectedByPeople(9, HALF, None, 48, HALF, None)).checked
+    # People check what a judge picked.
+    assert ShiftChecks("snow", judge, SelectedByPeople(10, HALF, None, 0, None, None), picked=True).checked
+
+
+def test_errors_are_read_off_the_matrix() -> None:
+    found = judged_checks(JUDGE, COUNTS, ANSWERS, ["base", "at_night", "fog"])
+    assert found.judge == JUDGE and found.validated_on == 150
+    base = found.of("base").judge
+    cats = JudgedClass(images=40, disagreed=8, own=100, wrong=20, others=50, told_apart=50)
+    dogs = JudgedClass(images=10, disagreed=4, own=50, wrong=5, others=100, told_apart=80)
+    assert base is not None and (base.images, base.disagreed) == (50, 12)
+    assert base.label_error == label_error_of_shift([cats, dogs])
+    assert found.of("base").classes["cat"].label_error == label_error_of_class(cats)
+    assert found.of("base").classes["dog"].label_error == label_error_of_class(dogs)
+    assert found.of("at_night").checked and not found.of("fog").checked
+    assert [one.shift for one in found.shifts] == ["base", "at_night", "fog"]
+
+
+def test_without_validation_images_it_is_plain_disagreement() -> None:
+    found = judged_checks(JUDGE, COUNTS, None, ["base"])
+    judge = found.of("base").judge
+    assert found.validated_on is None and judge is not None
+    assert judge.label_error is None and judge.disagreement.value == pytest.approx(12 / 50)
+
+
+def test_images_that_the_judge_picked_tell_nothing_of_labels() -> None:
+    found = judged_checks(JUDGE, COUNTS, ANSWERS, ["base", "at_night"], picked={"at_night"})
+    picked, base = found.of("at_night").judge, found.of("base").judge
+    assert picked is not None and picked.label_error is None and picked.disagreed == 15
+    assert base is not None and base.label_error is not None
+    recipe = load_recipe(
+        "wardrobe-mini",
+        [f"screen.judge={JUDGE}", f"prompts.shifts.red.keep=[thresholds, {{misclassified: {{models: ['{JUDGE}']}}}}]"],
+    )
+    ids = [cls.id for cls in recipe.classes]
+    sure = {name: {name: 100} for name in ids}
+    told = checks_of_dataset(
+        recipe, {"judges": {JUDGE: {"validation": sure}}}, {("red", ids[0]): (9, 9), ("at_night", ids[0]): (9, 9)}
+    )
+    assert told.of("red").picked and not told.of("red").checked and not told.of("at_night").picked
+    red, night = told.of("red").judge, told.of("at_night").judge
+    assert red is not None and red.label_error is None
+    assert night is not None and night.label_error is not None and night.label_error.value == 1.0
+
+
+def test_the_worst_classes_are_those_most_in_doubt() -> None:
+    counts = {("base", name): pair for name, pair in {"a": (10, 1), "b": (10, 5), "c": (10, 0), "d": (10, 3)}.items()}
+    for validation in (None, {name: {name: 100} for name in "abcd"}):
+        found = judged_checks(JUDGE, counts, validation, ["base"]).of("base")
+        assert [name for name, _ in worst_classes(found, 2)] == ["b", "d"]
+        assert [name for name, _ in worst_classes(found, 9)] == ["b", "d", "a"]
+
+
+def test_a_recipe_without_a_second_judge_is_unchecked() -> None:
+    found = checks_of_dataset(load_recipe("wardrobe-mini", ["screen.judge=null"]), {}, {})
+    assert found.judge is None and len(found.shifts) == 6 and not any(one.checked for one in found.shifts)
+
+
+def test_what_is_counted_is_read_back() -> None:
+    pairs = [("cat", "cat")] * 80 + [("cat", "dog")] * 20 + [("dog", "dog")] * 45 + [("dog", OTHER)] * 5
+    pin = {"sha256": "…", "targets": [[0], [1]], "validation": counted(pairs)}
+    assert validation_of(pin, ["cat", "dog"]) == ANSWERS
+    assert without_validation({JUDGE: pin}) == {JUDGE: {"sha256": "…", "targets": [[0], [1]]}}
+    assert validation_of(pin | {"validation": None}, ["cat", "dog"]) is None
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [[], {}, "many", {"cow": {"cat": 1}}, {"cat": []}, {"cat": {}}, {"cat": {"cow": 1}}, {"cat": {"cat": 0}},
+     {"cat": {"cat": -1}}, {"cat": {"cat": True}}, {"cat": {"cat": 1.5}}, {"cat": {"cat": 201}},
+     {"cat": {"cat": 200, "dog": 1}}, {"cat": {"cat": 10**9}}],
+)  # fmt: skip
+def test_other_counts_than_a_build_pins_are_refused(counts: Any) -> None:
+    with pytest.raises(ValueError, match="the judge's answers to validation images"):
+        validation_of({"validation": counts}, ["cat", "dog"])
+    with pytest.raises(ValueError, match="pins no judge"):
+        validation_of(None, ["cat", "dog"])
+
+
+def test_without_chance_it_is_the_share_of_false_labels() -> None:
+    """900 true labels of which 45 are doubted wrongly, 100 false ones of which 98 are seen."""
+    one = JudgedClass(images=1000, disagreed=45 + 98, own=1000, wrong=50, others=1000, told_apart=980)
+    for found in (label_error_of_class(one), label_error_of_shift([one])):
+        assert found is not None
+        assert found.value == pytest.approx(0.1)
+        assert 0.06 < found.low < 0.1 < found.high < 0.14
+
+
+def test_a_judge_without_errors_leaves_the_disagreement() -> None:
+    one = JudgedClass(images=200, disagreed=30, own=10_000, wrong=0, others=10_000, told_apart=10_000)
+    found, plain = label_error_of_shift([one]), share_of(30, 200)
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((plain.value, plain.low, plain.high), abs=2e-3)
+
+
+def test_fewer_doubts_than_errors_are_no_false_label() -> None:
+    one = JudgedClass(images=100, disagreed=2, own=100, wrong=20, others=900, told_apart=890)
+    for found in (label_error_of_class(one), label_error_of_shift([one])):
+        assert found is not None and found.value == found.low == 0.0 and found.high < 0.1
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"own": 0, "wrong": 0, "others": 900, "told_apart": 900},  # no validation image of the class
+        {"own": 100, "wrong": 10, "others": 0, "told_apart": 0},  # no other class
+        {"own": 100, "wrong": 90, "others": 900, "told_apart": 810},  # it doubts true labels as often as false ones
+        {"own": 4, "wrong": 1, "others": 4, "told_apart": 3},  # so few that it may
+        {"own": 100, "wrong": 60, "others": 900, "told_apart": 300},  # more often
+    ],
+)
+def test_a_class_that_is_not_told_apart_has_no_estimate(counts: dict[str, int]) -> None:
+    one = JudgedClass(images=50, disagreed=10, **counts)
+    assert not is_told_apart(one)
+    assert label_error_of_class(one) is None
+    assert label_error_of_shift([one]) is None
+
+
+def test_a_shift_speaks_where_most_of_its_images_do() -> None:
+    known = JudgedClass(images=80, disagreed=8, own=100, wrong=2, others=100, told_apart=99)
+    unknown = JudgedClass(images=20, disagreed=20, own=0, wrong=0, others=0, told_apart=0)
+    assert label_error_of_shift([known, unknown]) == label_error_of_shift([known])
+    assert label_error_of_shift([known, JudgedClass(21, 21, 0, 0, 0, 0)]) is None
+    assert label_error_of_shift([]) is None
+
+
+def test_classes_count_by_their_images_and_are_averaged_before_they_are_cut() -> None:
+    """What chance takes from one class must not be thrown away while what it adds to another is kept."""
+    above = JudgedClass(images=30, disagreed=9, own=1000, wrong=200, others=1000, told_apart=1000)
+    below = JudgedClass(images=10, disagreed=0, own=1000, wrong=200, others=1000, told_apart=1000)
+    found = label_error_of_shift([above, below])
+    assert found is not None
+    assert found.value == pytest.approx((30 * (0.1 / 0.8) + 10 * (-0.2 / 0.8)) / 40)
+
+
+def test_the_interval_of_a_class_is_lang_and_reiczigels() -> None:
+    """Lang and Reiczigel 2014, equations 5 to 7, in their own words: sensitivity, specificity, prevalence."""
+    n, ill, well, z = 60, 90, 40, 1.959963984540054
+    positive, found_ill, found_well = 25, 80, 35
+    apparent = (positive + z**2 / 2) / (n + z**2)
+    sensitivity, specificity = (found_ill + 1) / (ill + 2), (found_well + 1) / (well + 2)
+    prevalence = (apparent + specificity - 1) / (sensitivity + specificity - 1)
+    of_ill, of_well = sensitivity * (1 - sensitivity) / (ill + 2), specificity * (1 - specificity) / (well + 2)
+    moved = 2 * z**2 * (prevalence * of_ill - (1 - prevalence) * of_well)
+    variance = apparent * (1 - apparent) / (n + z**2) + prevalence**2 * of_ill + (1 - prevalence) ** 2 * of_well
+    half = z * variance**0.5 / (sensitivity + specificity - 1)
+    found = label_error_of_class(JudgedClass(n, positive, well, well - found_well, ill, found_ill))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((prevalence + moved - half, prevalence + moved + half))
+
+
+@pytest.mark.parametrize(
+    ("images", "own", "false", "errs", "sees"),
+    [(20, 100, 0.1, 0.05, 0.98), (60, 100, 0.3, 0.1, 0.95), (200, 50, 0.02, 0.02, 0.99), (40, 150, 0.0, 0.1, 0.95),
+     (40, 100, 0.9, 0.1, 0.95), (15, 60, 0.2, 0.2, 0.9)],
+)  # fmt: skip
+def test_the_interval_of_a_class_holds_the_truth(images: int, own: int, false: float, errs: float, sees: float) -> None:
+    random = np.random.default_rng(7)
+    held = 0
+    for _ in range(REPEATS):
+        disagreed = random.binomial(images, false * sees + (1 - false) * errs)
+        wrong, seen = random.binomial(own, errs), random.binomial(9 * own, sees)
+        found = label_error_of_class(JudgedClass(images, disagreed, own, wrong, 9 * own, seen))
+        assert found is not None and 0 <= found.low <= found.value <= found.high <= 1
+        held += found.low <= false <= found.high
+    assert held / REPEATS >= LEAST
+
+
+@pytest.mark.parametrize(
+    ("classes", "images", "own", "false", "errs"),
+    [(10, 10, 100, 0.1, 0.05), (10, 20, 100, 0.0, 0.1), (10, 5, 50, 0.02, 0.03), (10, 20, 100, 0.5, 0.2),
+     (3, 10, 100, 0.3, 0.1), (50, 4, 20, 0.1, 0.1), (1, 30, 100, 0.2, 0.1)],
+)  # fmt: skip
+def test_the_interval_of_a_shift_holds_the_truth(
+    classes: int, images: int, own: int, false: float, errs: float
+) -> None:
+    """Classes differ in images, errors and false labels; the truth is the average by images."""
+    random = np.random.default_rng(8)
+    held, width = 0, 0.0
+    sees, others = 0.97, max(1, classes - 1) * own
+    for _ in range(REPEATS):
+        shares = random.beta(5 * false, 5 * (1 - false), classes) if false else np.zeros(classes)
+        erring, counts = random.uniform(0, 2 * errs, classes), random.integers(1, 2 * images, classes)
+        disagreed = random.binomial(counts, shares * sees + (1 - shares) * erring)
+        wrong, seen = random.binomial(own, erring), random.binomial(others, sees, classes)
+        found = label_error_of_shift(
+            [
+                JudgedClass(int(n), int(d), own, int(w), others, int(s))
+                for n, d, w, s in zip(counts, disagreed, wrong, seen, strict=True)
+            ]
+        )
+        assert found is not None and 0 <= found.low <= found.value <= found.high <= 1
+        held += found.low <= float(counts @ shares) / counts.sum() <= found.high
+        width += (found.high - found.low) / REPEATS
+    assert held / REPEATS >= LEAST
+    # An interval that holds everything says nothing: a binomial share of so many images has about this one.
+    alone = share_of(round(classes * images * (false + errs)), classes * images)
+    assert width < 1.6 * (alone.high - alone.low)
+
+
+def test_counts_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be"):
+        JudgedClass(images=1, disagreed=2, own=1, wrong=0, others=1, told_apart=1)
+    with pytest.raises(ValueError, match="no share"):
+        share_of(0, 0)
+
+
+def test_a_judge_that_never_disagrees_makes_nothing_certain() -> None:
+    """Fewer disagreements than its errors on validation images allow: they do not carry over."""
+    one = JudgedClass(images=186, disagreed=0, own=1000, wrong=80, others=1000, told_apart=990)
+    for found in (label_error_of_class(one), label_error_of_shift([one, one])):
+        assert found is not None and (found.value, found.low) == (0.0, 0.0)
+        assert found.high >= share_of(0, 2 * 186).high > 0
+
+
+def test_it_is_what_the_folder_holds() -> None:
+    people = people_of(Selection.sealed(DOCUMENT)[0])
+    assert people is not None
+    assert (people.raters, people.controls) == (2, CheckedShare(0.9, 0.8, 0.95))
+    assert people.of("base").people == SelectedByPeople(40, CheckedShare(0.9, 0.8, 0.95), 0.4, 0, None, None)
+    assert people.of("snow").people == SelectedByPeople(0, None, None, 40, CheckedShare(0.9, 0.8, 0.95), None)
+    assert (people.of("base").checked, people.of("snow").checked) == (True, False)
+    assert people_of(Selection.sealed(None)[0]) is None
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no shifts": lambda d: d.pop("shifts"),
+    "no raters": lambda d: d.update(raters=[]),
+    "raters that are text": lambda d: d.update(raters="rater-1"),
+    "a share above one": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "high": 1.5}),
+    "a share out of its interval": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "low": 0.91}),
+    "a share that is no number": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "value": float("nan")}),
+    "a share that is text": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "value": "<b>"}),
+    "a share beyond floats": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "high": 10**400}),
+    "a share that is true": lambda d: d["controls"].update(real_share={**SHARE, "high": True}),
+    "a kappa beyond one": lambda d: d["shifts"][0]["class"].update(kappa=2),
+    "a count below one": lambda d: d["shifts"][0]["class"].update(images=-4),
+    "a count that is no whole number": lambda d: d["shifts"][0]["class"].update(images=4.5),
+    "a name that is none": lambda d: d["shifts"][0].update(name=["base"]),
+    "an endless name": lambda d: d["shifts"][0].update(name="x" * 256),
+    "a key that nobody writes": lambda d: d.update(rater="Anna"),
+    "an image that nobody was shown": lambda d: d["images"]["class"]["base_00_000000"].update(shown=0),
+    "a shift twice": lambda d: d["shifts"].append(d["shifts"][0]),
+    "a list for a shift": lambda d: d["shifts"].append([]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_nobody_wrote_is_not_believed(name: str) -> None:
+    document = json.loads(json.dumps(DOCUMENT))
+    assert people_of(Selection.sealed(document)[0]) is not None
+    HOSTILE[name](document)
+    assert people_of(Selection.sealed(document)[0]) is None
+
+
+def test_people_and_a_judge_stand_beside_each_other() -> None:
+    people = people_of(Selection.sealed(DOCUMENT)[0])
+    judged = JudgedLabels(10, 1, CheckedShare(0.1, 0.0, 0.4), None)
+    checks = LabelChecks("lab:clip", 200, (ShiftChecks("snow", judged), ShiftChecks("rain", judged)))
+    both = with_people(checks, people)
+    assert both is not None and people is not None
+    assert (both.judge, both.validated_on, both.raters, both.controls) == ("lab:clip", 200, 2, people.controls)
+    assert [shift.shift for shift in both.shifts] == ["snow", "rain", "base"]
+    assert both.of("snow") == ShiftChecks("snow", judged, people.of("snow").people)
+    assert both.of("rain") == checks.of("rain")
+    assert both.of("base") == people.of("base")
+    assert with_people(checks, None) is checks
+    assert with_people(None, people) is people
+    assert with_people(None, None) is None

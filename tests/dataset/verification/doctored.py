@@ -1,0 +1,111 @@
+"""Datasets with a fault that no hash tells: shards with other rows, whose receipts and manifest were made to match."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from counterfoil.building.closing import close_again
+from counterfoil.dataset.verification import Problem, Verification
+from counterfoil.recipe import load_recipe
+from counterfoil.store import Receipt, StoredFile, read_receipts
+from counterfoil.store.atomic import atomic_file
+from counterfoil.store.documents import document_bytes
+from counterfoil.store.layout import What
+from counterfoil.store.manifest import write_manifest
+from counterfoil.store.reading import read_shard
+from counterfoil.store.receipts import write_receipt
+from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
+from counterfoil.store.shard_files import write_parquet, write_tar
+from tiny_builds import published
+
+Rows = list[dict[str, Any]]
+
+# The datasets of conftest.py.
+KINDS = ("parquet", "webdataset", "tokens")
+
+
+def kind_of(path: str) -> str:
+    """Files of one kind are damaged alike: those of a folder, or each of its own."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder.partition('/')[0]}/*{Path(name).suffix}" if folder else name
+
+
+def one_of_each_kind(directory: Path) -> dict[str, str]:
+    """Kind of file → one path."""
+    return {kind_of(path): path for path in published(directory)}
+
+
+def receipt_with(directory: Path, what: What, rows: int = 2) -> Receipt:
+    """The first receipt whose table has at least so many rows."""
+    return next(receipt for receipt in read_receipts(directory) if receipt.rows[what] >= rows)
+
+
+def path_of(receipt: Receipt, what: What) -> str:
+    file = receipt.file(what)
+    assert file is not None
+    return file.path
+
+
+def doctor(directory: Path, receipt: Receipt, what: What, change: Callable[[Rows], Rows]) -> str:
+    """Write a shard's table again with changed rows; its path. Receipt and manifest say that all is well."""
+    form = TableForm.of(load_recipe(directory))
+    rows = change(list(read_shard(directory, receipt, what=what, columns=columns_of(what, form), form=form)))
+    path = path_of(receipt, what)
+    with atomic_file(directory / path) as file:
+        if path.endswith(".tar"):
+            write_tar(file, rows)
+        else:
+            recipe = load_recipe(directory)
+            names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+            write_parquet(file, rows, arrow_schema(what, names, TableForm.of(recipe)))
+    restate(directory, receipt, path, len(rows))
+    return path
+
+
+def columns_of(what: What, form: TableForm) -> list[str]:
+    return list(column_types(what, form))
+
+
+def restate(directory: Path, receipt: Receipt, path: str, rows: int | None = None) -> None:
+    """Let receipt, card and manifest say of a file what it is now."""
+    content = (directory / path).read_bytes()
+    old = next(file for file in receipt.files if file.path == path)
+    new = StoredFile(path, len(content), hashlib.sha256(content).hexdigest(), old.rows if rows is None else rows)
+    files = tuple(new if file.path == path else file for file in receipt.files)
+    write_receipt(directory, replace(receipt, files=files))
+    write_manifest(directory, {})
+
+
+def with_receipt(directory: Path, receipt: Receipt, **changes: Any) -> None:
+    """Write a receipt with other values, and a manifest that proves it."""
+    (directory / receipt.path).write_bytes(document_bytes(json.loads(receipt.content()) | changes))
+    write_manifest(directory, {})
+
+
+def with_stack(directory: Path, **fields: Any) -> None:
+    """As if another stack had rendered everything."""
+    for path in [directory / "lock.json", *(directory / "receipts").iterdir()]:
+        document = json.loads(path.read_text())
+        document["stack"] |= fields
+        path.write_bytes(document_bytes(document))
+    # Where there is a manifest, closing asks it first. Card and croissant.json tell of the stack too.
+    (directory / "manifest.json").unlink()
+    close_again(directory)
+
+
+def decoded(image: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(image)) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+def problem_of(found: Verification, path: str) -> list[Problem]:
+    return [problem for problem in found.problems if problem.path == path]

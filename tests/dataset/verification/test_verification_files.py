@@ -1,0 +1,396 @@
+"""Missing, truncated and unexpected files: all of them are named at once, each with what repairs it."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from doctored import KINDS, doctor, kind_of, one_of_each_kind, problem_of, receipt_with, with_stack
+
+import counterfoil
+from counterfoil.building.closing import close_again
+from counterfoil.data.hub import DatasetReference
+from counterfoil.dataset.verification import verify
+from counterfoil.dataset.verification.problems import Repairs
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.progress import Stage, listening
+from counterfoil.store.documents import document_bytes
+from counterfoil.store.reading import read_rows
+from tiny_builds import images, published, run_command, tiny
+
+BUILD = "counterfoil build --from {0} --out {0}"
+
+
+def test_what_a_build_makes_is_repaired_by_building(dataset: Path) -> None:
+    for path in one_of_each_kind(dataset).values():
+        content = (dataset / path).read_bytes()
+        (dataset / path).unlink()
+        found = verify(dataset)
+        (dataset / path).write_bytes(content)
+        assert {problem.path for problem in found.problems} == {path}
+        (problem,) = found.problems
+        assert problem.what.startswith("is missing")
+        if path in ("recipe.yaml", "lock.json", "thresholds.json"):
+            assert problem.repair.startswith("restore it from a copy")
+        else:
+            assert problem.repair == BUILD.format(dataset)
+
+
+def test_tokens_are_restored_from_a_copy(datasets: dict[str, Path], tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(datasets["tokens"], tmp_path / "dataset"))
+    (directory / "tokens/05.safetensors").unlink()
+    found = verify(directory)
+    assert [problem.path for problem in found.problems] == ["tokens/05.safetensors"]
+    assert found.problems[0].repair.startswith("restore it from a copy")
+    assert any("prompts were not compared" in note for note in found.notes)
+
+
+def test_truncated_and_empty_files_are_named(dataset: Path) -> None:
+    for path in one_of_each_kind(dataset).values():
+        content = (dataset / path).read_bytes()
+        for length in (0, len(content) // 2):
+            (dataset / path).write_bytes(content[:length])
+            found = verify(dataset)
+            assert {problem.path for problem in found.problems} == {path}, length
+        (dataset / path).write_bytes(content)
+    assert verify(dataset).whole
+
+
+def test_unexpected_files_are_to_be_moved_elsewhere(dataset: Path) -> None:
+    strays = ["stray.txt", "data/base/test-00007-of-00002.parquet", "receipts/nowhere-00000.json", "tokens/x/y.bin"]
+    for path in strays:
+        (dataset / path).parent.mkdir(parents=True, exist_ok=True)
+        (dataset / path).write_bytes(b"{}")
+    found = verify(dataset)
+    assert sorted(problem.path for problem in found.problems) == sorted(strays)
+    assert {problem.repair for problem in found.problems} == {f"move it out of {dataset}"}
+
+
+def test_a_file_that_is_a_link_to_nowhere_is_named(parquet: Path) -> None:
+    (parquet / "thresholds.json").unlink()
+    (parquet / "thresholds.json").symlink_to("gone.json")
+    assert {problem.path for problem in verify(parquet).problems} == {"thresholds.json"}
+
+
+def test_everything_is_collected_and_what_must_be_restored_comes_first(dataset: Path) -> None:
+    files = published(dataset)
+    images = sorted(path for path in files if path.startswith("data/base/"))
+    (dataset / "recipe.yaml").write_bytes(b"recipe: [")
+    (dataset / images[0]).write_bytes(b"PAR1")
+    (dataset / "README.md").unlink()
+    (dataset / "figures/contact-sheet.webp").write_bytes(b"")
+    (dataset / "stray").write_bytes(b"")
+    (dataset / "receipts/base-00001.json").write_bytes(b"[")
+    found = verify(dataset)
+    named = [problem.path for problem in found.problems]
+    assert set(named) == {
+        "recipe.yaml", images[0], "README.md", "figures/contact-sheet.webp", "stray", "receipts/base-00001.json",
+    }  # fmt: skip
+    assert set(named[: named.index("README.md")]) == {"recipe.yaml", "stray"}
+    assert [repair.split()[0] for repair in found.by_repair()] == ["restore", "move", "counterfoil"]
+    # The images of every shard whose receipt is sound were decoded all the same.
+    assert found.images > 0
+
+
+def test_images_are_decoded_where_the_recipe_is_gone(dataset: Path) -> None:
+    receipt = receipt_with(dataset, "data")
+    path = doctor(dataset, receipt, "data", _undecodable)
+    (dataset / "recipe.yaml").unlink()
+    found = verify(dataset)
+    (problem,) = problem_of(found, path)
+    assert "does not decode" in problem.what
+    assert {each.path for each in found.problems} == {path, "recipe.yaml"}
+
+
+def _undecodable(rows: list[dict]) -> list[dict]:
+    rows[1]["image"]["bytes"] = rows[1]["image"]["bytes"][:40]
+    return rows
+
+
+def test_a_build_that_was_not_finished_says_so(parquet: Path) -> None:
+    (parquet / "manifest.json").unlink()
+    (parquet / "README.md").unlink()
+    receipt = receipt_with(parquet, "data")
+    (parquet / receipt.path).unlink()
+    found = verify(parquet)
+    assert {problem.path for problem in found.problems} == {"manifest.json", receipt.path}
+    assert "was not finished" in problem_of(found, "manifest.json")[0].what
+
+
+@pytest.mark.parametrize("path", ["data/base/x.parquet", "recipe.yaml", "evaluation/results.json", "README.md"])
+def test_published_copies_are_repaired_where_they_came_from(path: str) -> None:
+    published_copy = Repairs(Path("/cache/it is"), DatasetReference("user/name", "v1"))
+    assert "publish it again" in published_copy.of(path) == published_copy.of_unexpected()
+    assert "'/cache/it is'" in published_copy.of(path)
+
+
+def test_paths_in_commands_are_quoted() -> None:
+    repairs = Repairs(Path("my data"))
+    assert repairs.of("README.md") == "counterfoil build --from 'my data' --out 'my data'"
+    assert repairs.of_shard("receipts/a-00000.json").startswith("rm 'my data/receipts/a-00000.json' && counterfoil")
+    assert repairs.of("evaluation/results.json") == "counterfoil evaluate 'my data' --into-card"
+
+
+# One flipped byte in any file is found, and that file and no other is named, with what repairs it.
+
+
+FLIPS_A_KIND = 4
+
+
+def flipped(content: bytes, position: int, bit: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ (1 << bit)]) + content[position + 1 :]
+
+
+@pytest.fixture(scope="module")
+def copies(datasets: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Copies that every test leaves as they were."""
+    folder = tmp_path_factory.mktemp("flips")
+    return {kind: Path(shutil.copytree(datasets[kind], folder / kind)) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.whole), "webdataset", "tokens"])
+def test_a_flipped_byte_in_each_kind_of_file_is_named(kind: str, copies: dict[str, Path]) -> None:
+    directory = copies[kind]
+    files = published(directory)
+    by_kind: dict[str, list[str]] = {}
+    for path in files:
+        by_kind.setdefault(kind_of(path), []).append(path)
+    chance = random.Random(kind)
+    for paths in by_kind.values():
+        for _ in range(FLIPS_A_KIND):
+            path = chance.choice(paths)
+            position, bit = chance.randrange(len(files[path])), chance.randrange(8)
+            (directory / path).write_bytes(flipped(files[path], position, bit))
+            found = verify(directory)
+            (directory / path).write_bytes(files[path])
+            assert {problem.path for problem in found.problems} == {path}, (position, bit, found.problems)
+            assert all(str(directory) in problem.repair for problem in found.problems)
+            if path != "manifest.json":
+                assert any(problem.what.startswith("is changed: sha256") for problem in found.problems)
+    assert verify(directory).whole
+
+
+def test_each_kind_of_file_is_there_to_be_flipped(copies: dict[str, Path]) -> None:
+    kinds = {kind_of(path) for directory in copies.values() for path in published(directory)}
+    folders = {f"{what}/*.{suffix}" for what in ("data", "rejected", "candidates") for suffix in ("parquet", "tar")}
+    alone = {"README.md", "recipe.yaml", "lock.json", "manifest.json", "thresholds.json", "_info.json"}
+    assert folders | alone | {"receipts/*.json", "figures/*.webp", "tokens/*.safetensors"} <= kinds
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "lock.json", "thresholds.json", "receipts/base-00000.json"])
+def test_a_flipped_byte_is_no_traceback_even_where_no_manifest_tells(name: str, copies: dict[str, Path]) -> None:
+    """JSON and YAML readers stumble over each position differently."""
+    directory = copies["tokens"]
+    content, manifest = (directory / name).read_bytes(), (directory / "manifest.json").read_bytes()
+    (directory / "manifest.json").unlink()
+    chance = random.Random(name)
+    try:
+        for _ in range(15):
+            damaged = flipped(content, chance.randrange(len(content)), chance.randrange(8))
+            (directory / name).write_bytes(damaged)
+            problems = verify(directory).problems
+            assert "manifest.json" in {problem.path for problem in problems}
+    finally:
+        (directory / name).write_bytes(content)
+        (directory / "manifest.json").write_bytes(manifest)
+
+
+def test_without_a_manifest_receipts_and_lock_tell_of_what_they_list(copies: dict[str, Path]) -> None:
+    directory = copies["tokens"]
+    files = published(directory)
+    (directory / "manifest.json").unlink()
+    told = [p for p in files if p.startswith(("data/", "rejected/", "candidates/")) or p.endswith(".safetensors")]
+    try:
+        for path in told:
+            (directory / path).write_bytes(flipped(files[path], len(files[path]) // 2, 3))
+            named = {problem.path for problem in verify(directory).problems}
+            assert named == {"manifest.json", path}
+            (directory / path).write_bytes(files[path])
+        (directory / "data/stray.bin").write_bytes(b"")
+        assert {problem.path for problem in verify(directory).problems} == {"manifest.json", "data/stray.bin"}
+    finally:
+        (directory / "data/stray.bin").unlink()
+        for path in (*told, "manifest.json"):
+            (directory / path).write_bytes(files[path])
+
+
+def test_a_manifest_that_is_damaged_blames_no_other_file(copies: dict[str, Path]) -> None:
+    directory = copies["parquet"]
+    content = (directory / "manifest.json").read_bytes()
+    document = json.loads(content)
+    document["files"][0]["sha256"] = "0" * 64
+    (directory / "manifest.json").write_bytes(document_bytes(document))
+    found = verify(directory)
+    (directory / "manifest.json").write_bytes(content)
+    assert [problem.path for problem in found.problems] == ["manifest.json"]
+    assert found.manifest_sha256 is None
+    assert any("no file was compared with manifest.json" in note for note in found.notes)
+
+
+# A whole dataset has no problem, in either format, with tokens, quotas and open shifts; nothing is written.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_built_dataset_is_whole(kind: str, datasets: dict[str, Path]) -> None:
+    directory = datasets[kind]
+    before = published(directory)
+    found = counterfoil.verify(directory)
+    assert found.whole and found.problems == () and found.notes == ()
+    assert published(directory) == before
+    assert (found.files, found.bytes) == (
+        len(before) - 1,
+        sum(map(len, before.values())) - len(before["manifest.json"]),
+    )
+    assert found.shards == len(list((directory / "receipts").iterdir()))
+    assert found.candidates == sum(1 for _ in read_rows(directory, ["key"], what="candidates")) == 24
+    assert 0 < found.images == len(images(directory))
+    assert found.manifest_sha256 == json.loads(before["manifest.json"])["sha256"]
+    assert json.loads(json.dumps(found.to_json()))["whole"] is True
+
+
+MADE_OTHERWISE = {
+    "quota": ("samples=null", "samples={accepted: 1, at_most: 6, seed: 0}", "generator.batch_size=2"),
+    "quota that is not met": ("samples=null", "samples={accepted: 3, at_most: 4}", "screen.object_threshold=0.27"),
+    "open": ("screen.shift_threshold={percentile: 30}",),
+    "nothing accepted": ("screen.object_threshold=1",),
+    "webp, saved smaller": ("output.image={format: webp}", "generator.saved_size=24", "screen.keep_rejected=true"),
+    "independent noise, tars": ("samples.noise=independent", "output.format=webdataset"),
+    "groups of shifts": ("prompts.shifts.red.group=looks", "prompts.shifts.in_the_snow.group=looks"),
+}
+
+
+@pytest.mark.parametrize("changes", MADE_OTHERWISE.values(), ids=MADE_OTHERWISE)
+def test_datasets_of_every_kind_are_whole(changes: Sequence[str], tmp_path: Path) -> None:
+    tiny(tmp_path / "dataset", *changes)
+    found = verify(tmp_path / "dataset")
+    assert found.problems == () and found.notes == ()
+    assert found.images == len(images(tmp_path / "dataset"))
+
+
+def test_what_is_told_goes_forward_and_ends_with_everything_done(datasets: dict[str, Path]) -> None:
+    heard: list[Stage] = []
+    with listening(heard.append):
+        found = verify(datasets["parquet"])
+    files, images = heard[: found.files], heard[found.files :]
+    assert files == [Stage("files", number, found.files) for number in range(1, found.files + 1)]
+    assert {(stage.name, stage.total) for stage in images} == {("images", found.images)}
+    done = [stage.done for stage in images]
+    assert done == sorted(set(done)) and len(done) > 1 and done[-1] == found.images
+
+
+def test_whoever_looks_and_fails_is_no_damage_of_the_dataset(datasets: dict[str, Path]) -> None:
+    """What a reader of images raises is a finding; what the reader of the progress raises is not."""
+
+    def refuse(stage: Stage) -> None:
+        if stage.name == "images":
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError), listening(refuse):
+        verify(datasets["parquet"])
+
+
+def test_a_copy_of_the_hub_is_verified_where_its_client_keeps_it(
+    datasets: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the Hub's client leaves it: a folder of links to blobs."""
+    repository = tmp_path / "hub/datasets--wardrobe--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text("c" * 40)
+    for path, content in published(datasets["parquet"]).items():
+        blob, link = repository / "blobs" / path.replace("/", "_"), repository / "snapshots" / ("c" * 40) / path
+        for place in (blob, link):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(content)
+        link.symlink_to(blob)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert verify("wardrobe/tiny@main").problems == ()
+    (repository / "blobs/recipe.yaml").write_bytes(b"recipe: 1\n")
+    (repository / "blobs/figures_contact-sheet.webp").unlink()
+    found = verify("wardrobe/tiny@main")
+    assert {problem.path for problem in found.problems} == {"recipe.yaml", "figures/contact-sheet.webp"}
+    for problem in found.problems:
+        assert "publish it again" in problem.repair and "wardrobe/tiny" in problem.repair
+    with pytest.raises(RunFailure, match="cannot be reached"):
+        verify("wardrobe/other")
+
+
+def test_other_stacks_are_noted_and_no_damage(parquet: Path) -> None:
+    lock = (parquet / "lock.json").read_bytes()
+    with_stack(parquet, dtype="bfloat16")
+    (parquet / "lock.json").write_bytes(lock)
+    (parquet / "manifest.json").unlink()
+    close_again(parquet)
+    found = verify(parquet)
+    assert found.whole
+    assert any("8 shards were rendered by another stack" in note and "dtype" in note for note in found.notes)
+
+
+def test_where_there_is_no_dataset_nothing_is_verified(tmp_path: Path, datasets: dict[str, Path]) -> None:
+    with pytest.raises(UserError, match="not a Counterfoil dataset"):
+        verify(tmp_path)
+    with pytest.raises(UserError, match="there is no dataset"):
+        verify(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="found -1"):
+        verify(datasets["parquet"], rerender=-1)
+    shutil.copytree(datasets["parquet"] / "data", tmp_path / "data")
+    with pytest.raises(UserError, match="not a Counterfoil dataset"):
+        verify(tmp_path)
+
+
+# `counterfoil verify` as people and scripts run it: exit codes, what goes to stdout, and no traceback.
+
+
+def test_a_whole_dataset_exits_0_with_a_short_summary(datasets: dict[str, Path]) -> None:
+    done = run_command(["verify", str(datasets["parquet"]), "--rerender", "2", "--device", "cpu"])
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.endswith(": identical bytes")] == lines[:2]
+    assert "2 rows rendered again on the stack of their shards." in lines
+    assert f"{datasets['parquet']} is whole: " in done.stdout and "8 shards, 24 candidates" in done.stdout
+    assert "files: " in done.stderr and "rendering: 2 done" in done.stderr
+
+
+def test_a_damaged_dataset_exits_1_and_names_file_fault_and_repair(parquet: Path) -> None:
+    (parquet / "README.md").write_text("---\n")
+    (parquet / "recipe.yaml").unlink()
+    done = run_command(["verify", str(parquet)])
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "recipe.yaml is missing"
+    assert f"  Repair: counterfoil build --from {parquet} --out {parquet}" in lines
+    assert lines[-1].startswith(f"{parquet} is damaged: 2 files of ")
+    assert "Note: rows were not compared with the plan" in done.stderr
+
+
+def test_json_holds_every_problem(parquet: Path) -> None:
+    (parquet / "stray").write_text("")
+    done = run_command(["verify", str(parquet), "--json"])
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert found["whole"] is False and found["directory"] == str(parquet)
+    assert found["problems"] == [
+        {
+            "path": "stray",
+            "what": "is unexpected: the manifest does not list it",
+            "repair": f"move it out of {parquet}",
+        }
+    ]
+
+
+def test_no_dataset_and_mistakes_exit_2(tmp_path: Path, datasets: dict[str, Path]) -> None:
+    for words in (
+        [str(tmp_path)],
+        [str(tmp_path / "nowhere")],
+        [str(datasets["parquet"]), "--rerender", "-1"],
+        [str(datasets["parquet"]), "--set", "samples.seed=1"],
+        [str(datasets["parquet"]), "--rerender", "1", "--device", "abacus"],
+    ):
+        done = run_command(["verify", *words])
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert done.stderr.strip() and "Traceback" not in done.stderr

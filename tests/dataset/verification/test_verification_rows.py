@@ -1,0 +1,392 @@
+"""What no hash tells: rows, images, counts and cards that are wrong though receipts and manifest agree with them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shutil
+import tarfile
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from doctored import Rows, decoded, doctor, path_of, problem_of, receipt_with, restate, with_receipt
+
+from counterfoil.dataset.verification import verify
+from counterfoil.dataset.verification.rows import RowFaults, check_judged, check_measured
+from counterfoil.plan import make_plan
+from counterfoil.recipe import load_recipe
+from counterfoil.store.layout import What
+from counterfoil.store.manifest import write_manifest
+from counterfoil.store.reading import read_receipts
+from support.images import encoded
+
+
+def setting(name: str, value: Any) -> Callable[[Rows], Rows]:
+    """The second row with another value in one column."""
+
+    def change(rows: Rows) -> Rows:
+        return [rows[0], {**rows[1], name: value}, *rows[2:]]
+
+    return change
+
+
+def with_image(make: Callable[[bytes], bytes]) -> Callable[[Rows], Rows]:
+    def change(rows: Rows) -> Rows:
+        image = rows[1]["image"]
+        return setting("image", {**image, "bytes": make(image["bytes"])})(rows)
+
+    return change
+
+
+def cropped(image: bytes) -> bytes:
+    format = "JPEG" if image[:2] == b"\xff\xd8" else "PNG"
+    return encoded(decoded(image)[:16, :16], format)
+
+
+WRONG_ROWS: dict[str, tuple[What, Callable[[Rows], Rows], str]] = {
+    "label": ("data", setting("label", 2), "label is 2, expected"),
+    "label out of range": ("data", setting("label", 99), "label is 99, expected"),
+    "label of a candidate": ("candidates", setting("label", 2), "label is 2, expected"),
+    "class": ("candidates", setting("class_id", "77"), 'class_id is "77", expected'),
+    "shift": ("candidates", setting("shift", "red"), 'shift is "red", expected "base"'),
+    "index": ("candidates", setting("index", 7), "index is 7, expected 1"),
+    "pair": ("candidates", setting("pair", "00_000000"), "pair is"),
+    "prompt": ("candidates", setting("prompt", "a cat"), 'prompt is "a cat", expected'),
+    "seed": ("candidates", setting("seed", 5), "seed is 5, expected"),
+    "score": ("data", setting("object_score", 0.125), "object_score is 0.125, expected"),
+    "no number": ("candidates", setting("object_score", math.nan), "object_score is nan"),
+    "shift score of the base": ("candidates", setting("shift_score", 0.5), "shift_score is 0.5, expected none"),
+    "threshold": ("candidates", setting("object_threshold", 0.5), "object_threshold is 0.5, expected"),
+    "reason": ("candidates", setting("reason", "low_shift"), 'reason is "low_shift", expected'),
+    "unknown key": ("data", setting("key", "base_00_000077"), "no candidate that belongs here has this key"),
+    "key of nobody": ("candidates", setting("key", "base_00_000077"), "the plan has no sample of this key"),
+    "twice": ("data", lambda rows: [rows[0], rows[0], *rows[1:]], "more than once"),
+    "twice a candidate": ("candidates", lambda rows: [*rows, rows[1]], "more than once"),
+    "order": ("data", lambda rows: [rows[1], rows[0], *rows[2:]], "out of order"),
+    "order of candidates": ("candidates", lambda rows: rows[::-1], "out of order"),
+    "missing": ("data", lambda rows: rows[:-1], "the row is missing"),
+    "missing candidate": ("candidates", lambda rows: rows[1:], "the row is missing"),
+    "undecodable": ("data", with_image(lambda image: image[: len(image) // 2]), "does not decode"),
+    "no image": ("data", with_image(lambda image: b"GIF89a"), "does not decode"),
+    "other size": ("data", with_image(cropped), "its image is 16×16, expected 32×32"),
+    "other format": ("data", with_image(lambda image: encoded(decoded(image), "WEBP")), "its image is WEBP"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "change", "told"), WRONG_ROWS.values(), ids=WRONG_ROWS)
+def test_a_wrong_row_is_named(dataset: Path, what: What, change: Callable[[Rows], Rows], told: str) -> None:
+    if told.endswith("nan") and (dataset / "_info.json").exists():
+        pytest.skip("tar files hold JSON, which has no NaN")
+    receipt = receipt_with(dataset, what)
+    path = doctor(dataset, receipt, what, change)
+    found = verify(dataset)
+    assert any(told in problem.what for problem in problem_of(found, path)), found.problems
+    assert {problem.repair for problem in problem_of(found, path)} == {
+        f"rm {dataset / receipt.path} && counterfoil build --from {dataset} --out {dataset}"
+    }
+    # The card and receipts count rows, the other tables of the shard know the same rows; no other shard is blamed.
+    own = {"README.md", "_info.json", receipt.path, *(file.path for file in receipt.files)}
+    assert {problem.path for problem in found.problems} <= own
+
+
+def test_many_wrong_rows_are_one_problem_with_their_number(parquet: Path) -> None:
+    receipt = receipt_with(parquet, "candidates", 4)
+    path = doctor(parquet, receipt, "candidates", lambda rows: [{**row, "seed": 5} for row in rows])
+    told = [problem.what for problem in problem_of(verify(parquet), path)]
+    assert told == [told[0]] and told[0].endswith("(and 3 more rows like it)")
+
+
+def test_another_shards_file_in_the_place_of_one_is_found_by_its_keys(dataset: Path) -> None:
+    receipts = read_receipts(dataset)
+    for what in ("data", "candidates"):
+        one, other = next(
+            pair for pair in pairwise(receipts) if pair[0].group == pair[1].group and all(r.rows["data"] for r in pair)
+        )
+        shutil.copyfile(dataset / path_of(other, what), dataset / path_of(one, what))
+        restate(dataset, one, path_of(one, what), other.rows[what])
+        found = verify(dataset)
+        told = [problem.what for problem in problem_of(found, path_of(one, what))]
+        assert any("key" in line for line in told) and any("the row is missing" in line for line in told)
+        assert not problem_of(found, path_of(other, what))
+
+
+def test_a_file_of_other_columns_is_told_apart(dataset: Path) -> None:
+    receipt = receipt_with(dataset, "data")
+    shutil.copyfile(dataset / path_of(receipt, "candidates"), dataset / path_of(receipt, "data"))
+    restate(dataset, receipt, path_of(receipt, "data"))
+    told = problem_of(verify(dataset), path_of(receipt, "data"))
+    assert "lacking: image" in told[0].what
+
+
+def test_parquet_that_names_other_classes_is_told_apart(parquet: Path) -> None:
+    import pyarrow.parquet as pq
+
+    receipt = receipt_with(parquet, "data")
+    path = path_of(receipt, "data")
+    table = pq.read_table(parquet / path)
+    features = json.loads(table.schema.metadata[b"huggingface"])
+    features["info"]["features"]["label"]["names"][0] = "hat"
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), parquet / path)
+    restate(parquet, receipt, path)
+    assert any("class names" in problem.what for problem in problem_of(verify(parquet), path))
+
+
+def test_a_tar_with_a_member_twice_is_told(datasets: dict[str, Path], tmp_path: Path) -> None:
+    dataset = Path(shutil.copytree(datasets["webdataset"], tmp_path / "dataset"))
+    receipt = receipt_with(dataset, "data")
+    path = path_of(receipt, "data")
+    with tarfile.open(dataset / path, "a:") as tar:
+        name = tar.getnames()[-1]
+        tar.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
+    restate(dataset, receipt, path)
+    assert any(f"members more than once: {name}" in problem.what for problem in problem_of(verify(dataset), path))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 20, bytes(1024), b"\x1f\x8b" + bytes(600)])
+def test_bytes_that_no_reader_takes_are_a_problem_and_no_traceback(dataset: Path, content: bytes) -> None:
+    receipt = receipt_with(dataset, "data")
+    for what in ("data", "candidates"):
+        (dataset / path_of(receipt, what)).write_bytes(content)
+        restate(dataset, receipt, path_of(receipt, what))
+    found = verify(dataset)
+    for what in ("data", "candidates"):
+        assert problem_of(found, path_of(receipt, what))
+
+
+WRONG_RECEIPTS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
+    "counts": (lambda r: {"counts": {"base": {"accepted": r["rows"]["data"], "low_shift": 4 - r["rows"]["data"]}}},
+               "does not count what the candidates say"),
+    "sums": (lambda r: {"counts": {"base": {"accepted": 9}}}, "counts 9 accepted"),
+    "shifts": (lambda r: {"counts": {"red": r["counts"]["base"]}}, "counts the shifts red, expected base"),
+    "hashes": (lambda r: {"hashes": r["hashes"] | {"plan": "0" * 64}}, "is of another dataset"),
+    "shard": (lambda r: {"shard": 1}, "files that are not its shard's"),
+    "shards": (lambda r: {"of": 3}, "files that are not its shard's"),
+    "path": (lambda r: {"files": [r["files"][0] | {"path": "../../etc/passwd"}, *r["files"][1:]]},
+             "files that are not its shard's"),
+    "form": (lambda r: {"rows": [1, 2]}, "is not of the form"),
+    "types": (lambda r: {"files": [r["files"][0] | {"size": "12"}, *r["files"][1:]]}, "is not of the form"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "told"), WRONG_RECEIPTS.values(), ids=WRONG_RECEIPTS)
+def test_a_wrong_receipt_is_named(parquet: Path, change: Callable[[dict[str, Any]], dict[str, Any]], told: str) -> None:
+    receipt = next(receipt for receipt in read_receipts(parquet) if receipt.path == "receipts/base-00000.json")
+    with_receipt(parquet, receipt, **json.loads(json.dumps(change(asdict(receipt)))))
+    found = verify(parquet)
+    assert told in "\n".join(problem.what for problem in problem_of(found, receipt.path)), found.problems
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("num_examples: ", "num_examples: 1", "rows, and its files have"),
+        ("num_bytes: ", "num_bytes: 1", "bytes, and its files have"),
+        ("path: data/red/", "path: data/rde/", "has no config that loads"),
+        ("- config_name: candidates\n  data_", "- config_name: other\n  data_", "says in dataset_info nothing of"),
+        ("---\n", "", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_card_that_counts_otherwise_is_named(dataset: Path, old: str, new: str, told: str) -> None:
+    card = dataset / "README.md"
+    text = card.read_text()
+    if "data/red/" in old:  # whichever group has rows in this build
+        group = next(r.group for r in read_receipts(dataset) if r.rows["data"])
+        old, new = f"data/{group}/", f"data/x{group}/"
+        text = text.replace(old, new)
+    assert old in text or new in text
+    card.write_text(text.replace(old, new, 1))
+    write_manifest(dataset, {})
+    found = verify(dataset)
+    assert {problem.path for problem in found.problems} == {"README.md"}
+    assert any(told in problem.what for problem in found.problems), found.problems
+
+
+def test_the_table_of_yields_is_counted(dataset: Path) -> None:
+    card = dataset / "README.md"
+    lines = card.read_text().splitlines(keepends=True)
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("| `pencil_sketch` | `a black")]
+    cells = lines[at].split(" | ")
+    cells[5] = "1,999"
+    lines[at] = " | ".join(cells)
+    card.write_text("".join(lines))
+    write_manifest(dataset, {})
+    told = [str(problem) for problem in verify(dataset).problems]
+    assert len(told) == 1 and "says 1,999 in the table of yields, of pencil_sketch under" in told[0]
+
+
+def test_the_recipe_must_be_that_of_the_lock(parquet: Path) -> None:
+    path = parquet / "recipe.yaml"
+    path.write_text(path.read_text().replace("steps: 1", "steps: 3"))
+    write_manifest(parquet, {})
+    found = verify(parquet)
+    assert [problem.path for problem in found.problems] == ["recipe.yaml"]
+    assert "generator.steps: 1 there, 3 here" in found.problems[0].what
+
+
+def test_thresholds_and_tokens_must_be_those_of_the_lock(datasets: dict[str, Path], tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(datasets["tokens"], tmp_path / "dataset"))
+    thresholds = json.loads((directory / "thresholds.json").read_text())
+    thresholds["object"]["base"]["05"]["value"] += 0.25
+    (directory / "thresholds.json").write_text(json.dumps(thresholds))
+    shutil.copyfile(directory / "tokens/08.safetensors", directory / "tokens/05.safetensors")
+    write_manifest(directory, {})
+    found = verify(directory)
+    assert {problem.path for problem in found.problems} == {"thresholds.json", "tokens/05.safetensors"}
+    assert "lock.json" in problem_of(found, "thresholds.json")[0].what
+    assert "by lock.json" in problem_of(found, "tokens/05.safetensors")[0].what
+
+
+def test_thresholds_that_the_recipe_gives_must_be_those(parquet: Path) -> None:
+    thresholds = json.loads((parquet / "thresholds.json").read_text())
+    thresholds["shift"]["red"]["05"]["value"] = 0.5
+    (parquet / "thresholds.json").write_text(json.dumps(thresholds))
+    write_manifest(parquet, {})
+    found = verify(parquet)
+    assert [problem.path for problem in found.problems] == ["thresholds.json"]
+    assert "shift.red.05.value" in found.problems[0].what
+
+
+@pytest.mark.parametrize("name", ["plan", "screen", "inputs"])
+def test_a_lock_must_give_its_own_hashes(parquet: Path, name: str) -> None:
+    lock = json.loads((parquet / "lock.json").read_text())
+    lock[name]["more"] = 1
+    (parquet / "lock.json").write_text(json.dumps(lock))
+    write_manifest(parquet, {})
+    found = verify(parquet)
+    assert [problem.path for problem in found.problems] == ["lock.json"]
+    assert f"'{name}'" in found.problems[0].what
+
+
+def test_timms_listing_must_be_that_of_the_receipts(datasets: dict[str, Path], tmp_path: Path) -> None:
+    dataset = Path(shutil.copytree(datasets["webdataset"], tmp_path / "dataset"))
+    info = json.loads((dataset / "_info.json").read_text())
+    info["splits"]["all"]["num_samples"] += 1
+    (dataset / "_info.json").write_text(json.dumps(info))
+    write_manifest(dataset, {})
+    assert [problem.path for problem in verify(dataset).problems] == ["_info.json"]
+
+
+def test_croissant_must_have_the_hashes_of_the_files(parquet: Path) -> None:
+    nodes = [{"contentUrl": "recipe.yaml", "sha256": "0" * 64}, {"includes": "data/*"}]
+    for content in (json.dumps({"distribution": nodes}), "{", "[]"):
+        (parquet / "croissant.json").write_text(content)
+        write_manifest(parquet, {})
+        assert [problem.path for problem in verify(parquet).problems] == ["croissant.json"]
+
+
+def test_images_of_another_size_than_most_are_named(parquet: Path) -> None:
+    """The recipe leaves the size to the generator, so that only the others tell."""
+    receipt = receipt_with(parquet, "data")
+    path = doctor(parquet, receipt, "data", lambda rows: [
+        {**row, "image": {**row["image"], "bytes": encoded(np.zeros((16, 16, 3), np.uint8))}} for row in rows
+    ])  # fmt: skip
+    (problem,) = problem_of(verify(parquet), path)
+    assert "its image is 16×16, expected 32×32" in problem.what
+
+
+@pytest.mark.parametrize("table", ["candidates", "data"])
+def test_what_a_pair_shares_is_what_the_recipe_says(table: What, beside_base: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(beside_base, tmp_path / "dataset"))
+    receipt = next(
+        receipt for receipt in read_receipts(directory) if receipt.group == "red" and receipt.rows[table] > 1
+    )
+    path = doctor(directory, receipt, table, setting("paired_by", "noise"))
+    told = problem_of(verify(directory), path)
+    assert any('paired_by is "noise", expected "attention"' in problem.what for problem in told)
+
+
+# What a judge is said to have failed at, against its first answer, which alone is recorded.
+
+
+JUDGE = "lab:resnet10t"
+CLASSES = (
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0, parent: top}, {id: '05', name: sandal, source_label: 5,"
+    " parent: shoe}, {id: '06', name: shirt, source_label: 6, parent: top}]"
+)
+PINS: dict[str, dict[str, Any]] = {JUDGE: {"targets": [[0], [5], [6]]}}
+T_SHIRT, SANDAL, SHIRT, BAG = 0, 5, 6, 8
+
+
+def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> list[str]:
+    """Of one row of a t-shirt."""
+    keep = f"[thresholds, {{misclassified: {{models: ['{JUDGE}'], failure: '{rule}'}}}}]"
+    plan = make_plan(
+        load_recipe(
+            "wardrobe-mini", [CLASSES, "screen.keep=thresholds", "screen.judge=null", f"prompts.shifts.red.keep={keep}"]
+        )
+    )
+    row = {"key": "k", "shift": shift, "label": label, "class_id": "00", "object_score": 0.5}
+    told = {"answer": BAG, "confidence": 0.5, "right": False, "failed": True} | changes
+    faults = RowFaults()
+    check_judged([row | {f"resnet10t_{name}": value for name, value in told.items()}], plan, PINS, faults)
+    return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
+
+
+@pytest.mark.parametrize(
+    ("rule", "answer", "failed", "sound"),
+    [
+        # The second or third answer may be right, so that only an answer that is right itself decides.
+        ("top3", BAG, True, True), ("top3", BAG, False, True), ("top3", SHIRT, True, True),
+        ("top3", T_SHIRT, False, True), ("top3", T_SHIRT, True, False),
+        ("parent", SHIRT, False, True), ("parent", SHIRT, True, False), ("parent", SANDAL, True, True),
+        ("answered:05", SANDAL, True, True), ("answered:05", SANDAL, False, False),
+        ("answered:05", BAG, True, False), ("answered:05", BAG, False, True),
+        ("answered:00", T_SHIRT, True, False), ("answered:00", T_SHIRT, False, True),
+    ],
+)  # fmt: skip
+def test_a_failure_that_the_first_answer_contradicts_is_told(rule: str, answer: int, failed: bool, sound: bool) -> None:
+    found = faults_of(rule, answer=answer, failed=failed, right=answer == T_SHIRT)
+    assert found == ([] if sound else [f"resnet10t_failed is {str(failed).lower()}, which the answer contradicts"])
+
+
+def test_it_is_told_exactly_where_its_shift_asks() -> None:
+    nothing: dict[str, Any] = {"answer": None, "confidence": None, "right": None}
+    assert faults_of("top3", failed=None) == ["resnet10t_confidence is 0.5, expected a probability"]
+    assert faults_of("top3", **nothing, failed=None) == ["resnet10t_answer is none, expected the judge's answer"]
+    assert faults_of("top3", "base", **nothing, failed=None) == []
+    assert faults_of("top3", "base", **nothing, failed=True) == ["resnet10t_failed is true, expected none"]
+    assert faults_of("top1", failed=True) == ["resnet10t_failed is true, expected none"]
+    assert faults_of("top1", failed=None) == []
+
+
+@pytest.mark.parametrize("rule", ["top3", "parent", "answered:05"])
+def test_a_label_of_no_class_is_left_to_the_check_of_labels(rule: str) -> None:
+    assert faults_of(rule, label=10**18, answer=T_SHIRT) == []
+
+
+# What a keep rule is said to have measured: there where it was asked, and a number that it can be.
+
+
+SOUND = {"contrast": 40.0, "black": 0.25, "white": 0.0}
+NONE = {"contrast": None, "black": None, "white": None}
+
+
+def measured_faults(shift: str, object_score: float | None = 0.5, **measured: Any) -> list[str]:
+    """Of one row where the shift red asks and the base does not."""
+    plan = make_plan(
+        load_recipe(
+            "wardrobe-mini",
+            ["screen.keep=thresholds", "screen.judge=null", "prompts.shifts.red.keep=[{visible: {}}, thresholds]"],
+        )
+    )
+    faults = RowFaults()
+    check_measured([{"key": "k", "shift": shift, "object_score": object_score, **measured}], plan, faults)
+    return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
+
+
+def test_a_measure_is_told_exactly_where_its_shift_asks() -> None:
+    assert measured_faults("red", **SOUND) == [] and measured_faults("base", **NONE) == []
+    assert len(measured_faults("base", **SOUND)) == len(measured_faults("red", **NONE)) == 3
+    assert measured_faults("red", None, **NONE) == []  # rendering failed
+    assert measured_faults("red", None, **SOUND) == []  # its scores did, and it was drawn
+
+
+@pytest.mark.parametrize(("name", "value"), [("contrast", 256.0), ("contrast", -1.0), ("black", 1.5), ("white", -0.5)])
+def test_what_no_image_has_is_told(name: str, value: float) -> None:
+    assert [line.partition(" ")[0] for line in measured_faults("red", **SOUND | {name: value})] == [name]

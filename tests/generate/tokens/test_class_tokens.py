@@ -1,0 +1,376 @@
+"""Class tokens: read from a folder, added to the vocabulary, and used in prompts in place of the names."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import miniature_pipelines as miniature
+import modern_pipelines as modern
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.generate import Renderer
+from counterfoil.generate.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_file, read_token_folder
+from counterfoil.generate.tokens.import_tokens import import_tokens
+from counterfoil.generate.tokens.learn_tokens import learn_tokens
+from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipeline_family, text_widths
+from counterfoil.plan import make_plan
+from counterfoil.recipe import Recipe, load_recipe
+from tiny_builds import CLASSES
+
+MakeRecipe = Callable[..., Recipe]
+TWO = "source.classes=[{id: bag, name: bag, source_label: 8}, {id: boot, name: ankle boot, source_label: 9}]"
+
+
+def _vectors(pipeline: Any, words: str) -> torch.Tensor:
+    """The vocabulary's own vectors of some words, [n, width]."""
+    ids = pipeline.tokenizer(words, add_special_tokens=False)["input_ids"]
+    return pipeline.text_encoder.get_input_embeddings().weight[ids].detach().clone()
+
+
+def _write(folder: Path, tokens: dict[str, tuple[str, torch.Tensor]]) -> Path:
+    folder.mkdir(parents=True)
+    for class_id, (placeholder, vectors) in tokens.items():
+        save_file({placeholder: vectors.contiguous()}, folder / f"{class_id}.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(pipeline: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tokens that stand for the very words: one vector for the bag, two for the ankle boot."""
+    tokens = {"bag": ("<the-bag>", _vectors(pipeline, "bag")), "boot": ("<the-boot>", _vectors(pipeline, "ankle boot"))}
+    assert [len(vectors) for _, vectors in tokens.values()] == [1, 2]
+    return _write(tmp_path_factory.mktemp("tokens") / "tokens", tokens)
+
+
+@pytest.fixture(scope="module")
+def tokens(folder: Path, make_recipe: MakeRecipe) -> ClassTokens:
+    found = read_class_tokens(make_recipe(TWO, f"tokens.path={folder}"))
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def with_tokens(tokens: ClassTokens) -> Any:
+    return load_pipeline("lab:sd", dtype="float32", tokens=tokens.by_placeholder())
+
+
+def test_files_are_read_as_they_are(tokens: ClassTokens, folder: Path) -> None:
+    assert dict(tokens.placeholders) == {"bag": "<the-bag>", "boot": "<the-boot>"}
+    assert tokens.files["boot"] == (folder / "boot.safetensors").read_bytes()
+    assert len(set(tokens.hashes().values())) == 2
+    assert tokens.vectors["boot"][0].shape[0] == 2
+
+
+def test_a_parent_folder_with_tokens_in_it_will_do(folder: Path, tokens: ClassTokens, make_recipe: MakeRecipe) -> None:
+    found = read_class_tokens(make_recipe(TWO, f"tokens.path={folder.parent}"))
+    assert found is not None
+    assert found.files == tokens.files
+    assert read_class_tokens(make_recipe(TWO)) is None
+
+
+def test_tokens_of_the_words_encode_as_the_words(
+    pipeline: Any, with_tokens: Any, tokens: ClassTokens, make_recipe: MakeRecipe
+) -> None:
+    by_name, by_token = Renderer(pipeline, make_recipe(TWO)), Renderer(with_tokens, make_recipe(TWO))
+    for name, placeholder in (("bag", "<the-bag>"), ("ankle boot", "<the-boot>")):
+        for prompt in ("a photo of a {}", "a photo of a {} in the snow", "{}"):
+            expected = by_name.encode(prompt.format(name))["prompt_embeds"]
+            found = by_token.encode(prompt.format(placeholder))["prompt_embeds"]
+            assert torch.equal(found, expected), prompt
+    other = by_token.encode("a photo of a <the-boat>")["prompt_embeds"]
+    assert not torch.equal(other, by_token.encode("a photo of a <the-boot>")["prompt_embeds"])
+
+
+def test_prompts_with_tokens_render_from_their_vectors(
+    pipeline: Any, with_tokens: Any, tokens: ClassTokens, make_recipe: MakeRecipe, folder: Path
+) -> None:
+    recipe = make_recipe(TWO, f"tokens.path={folder}")
+    by_token, by_name = make_plan(recipe, tokens.placeholders), make_plan(make_recipe(TWO))
+    for place in (0, 2):
+        samples = list(by_token.shards[place].samples(by_token))
+        named = list(by_name.shards[place].samples(by_name))
+        assert ["<the-bag>" in str(samples[0].prompt), "<the-boot>" in str(samples[1].prompt)] == [True, True]
+        assert [sample.seed for sample in samples] == [sample.seed for sample in named]
+        found = Renderer(with_tokens, recipe).render(samples)
+        for image, expected in zip(found, Renderer(pipeline, make_recipe(TWO)).render(named), strict=True):
+            np.testing.assert_array_equal(image, expected)
+
+
+def test_missing_tokens_are_named(tmp_path: Path, folder: Path, make_recipe: MakeRecipe) -> None:
+    three = TWO.replace("]", ", {id: dress, name: dress, source_label: 3}]")
+    with pytest.raises(UserError, match=r"no dress\.safetensors"):
+        read_class_tokens(make_recipe(three, f"tokens.path={folder}"))
+    with pytest.raises(UserError, match="no folder"):
+        read_class_tokens(make_recipe(TWO, f"tokens.path={tmp_path / 'gone'}"))
+
+
+def test_learning_is_not_reading(make_recipe: MakeRecipe) -> None:
+    with pytest.raises(ValueError, match=r"tokens\.learn"):
+        read_class_tokens(make_recipe(TWO, "tokens={learn: {}}"))
+
+
+def test_tokens_for_another_text_encoder_are_refused() -> None:
+    with pytest.raises(UserError, match=r"<wide>: width 768, expected 128"):
+        load_pipeline(
+            "lab:sd", dtype="float32", tokens={"<wide>": (torch.zeros(2, 768),), "<right>": (torch.zeros(1, 128),)}
+        )
+
+
+@pytest.mark.parametrize("word", ["bag</w>", "<|endoftext|>"])
+def test_a_placeholder_that_is_a_word_already_is_refused(word: str) -> None:
+    with pytest.raises(UserError, match="already in the vocabulary") as refused:
+        load_pipeline("lab:sd", dtype="float32", tokens={word: (torch.zeros(1, 128),)})
+    assert repr(word) in refused.value.problems[0]
+
+
+@pytest.mark.parametrize("damage", ["shared", "several", "text"])
+def test_files_that_are_no_token_are_refused(damage: str, tmp_path: Path, make_recipe: MakeRecipe) -> None:
+    ones = torch.ones(1, 128)
+    names = {"bag": "<it>", "boot": "<it>" if damage == "shared" else "<boot>"}
+    folder = _write(tmp_path / "tokens", {class_id: (name, ones) for class_id, name in names.items()})
+    if damage == "several":
+        save_file({"<a>": ones, "<b>": torch.zeros(1, 128)}, folder / "boot.safetensors")
+    if damage == "text":
+        (folder / "boot.safetensors").write_text("no tensors here")
+    said = {"shared": "share a placeholder", "several": "2 tensors", "text": "not a readable safetensors file"}
+    with pytest.raises(UserError, match=said[damage]):
+        read_class_tokens(make_recipe(TWO, f"tokens.path={folder}"))
+
+
+# Released tokens imported: bare tensors of a zip or a folder, of the right width, read safely.
+
+
+LABELS = {"00": 0, "05": 5, "08": 8}
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    return load_recipe("wardrobe-mini", [CLASSES])
+
+
+def _saved(value: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def tensors() -> dict[str, torch.Tensor]:
+    return {f"{label}.bin": torch.randn(128, generator=torch.Generator().manual_seed(label)) for label in range(10)}
+
+
+def _folder(place: Path, files: dict[str, bytes]) -> Path:
+    place.mkdir()
+    for name, content in files.items():
+        (place / name).write_bytes(content)
+    return place
+
+
+def _archive(place: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(place.with_suffix(".zip"), "w") as archive:
+        for name, content in files.items():
+            archive.writestr(f"tokens/{name}", content)
+    return place.with_suffix(".zip")
+
+
+@pytest.mark.parametrize("pack", [_folder, _archive])
+def test_each_class_gets_the_tensor_of_its_source_label(
+    pack: Callable[[Path, dict[str, bytes]], Path], tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path
+) -> None:
+    source = pack(tmp_path / "released", {name: _saved(tensor) for name, tensor in tensors.items()})
+    result = import_tokens(recipe, source, tmp_path / "out")
+    assert set(result.losses) == set(LABELS)
+    for class_id, label in LABELS.items():
+        token = read_token_file(tmp_path / "out" / f"{class_id}.safetensors")
+        assert torch.equal(token.vectors[0][0], tensors[f"{label}.bin"])
+    assert read_token_folder(recipe, tmp_path / "out").placeholders["05"] == "<sandal-05>"
+
+
+def test_everything_wrong_is_said_at_once(tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path) -> None:
+    files = {"0.bin": _saved(torch.zeros(1024)), "5.bin": _saved(torch.full((128,), float("nan")))}
+    with pytest.raises(UserError) as refused:
+        import_tokens(recipe, _folder(tmp_path / "released", files), tmp_path / "out")
+    said = "\n".join(refused.value.problems)
+    assert "0.bin: width 1024, expected 128 by lab:sd's text encoder" in said
+    assert "5.bin holds numbers that are not finite" in said
+    assert "has no 8.bin" in said
+    assert not (tmp_path / "out").exists()
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
+        return (print, ("this ran",))
+
+
+@pytest.mark.parametrize("content", [pickle.dumps(_Evil()), _saved(_Evil()), b"no tensor", _saved([1, 2]), b""])
+def test_what_is_no_tensor_is_refused_and_never_run(
+    content: bytes, tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {name: _saved(tensor) for name, tensor in tensors.items()} | {"5.bin": content}
+    with pytest.raises(UserError, match=r"5\.bin"):
+        import_tokens(recipe, _folder(tmp_path / "released", files), tmp_path / "out")
+    assert "this ran" not in capsys.readouterr().out
+
+
+def _packed(content: bytes) -> bytes:
+    """A file of torch whose parts are packed."""
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(io.BytesIO(content)) as whole, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+            for part in whole.infolist():
+                packed.writestr(part.filename, whole.read(part))
+        return file.getvalue()
+
+
+ODD: dict[str, tuple[bytes, str]] = {
+    "512 GB in a few bytes": (_saved(torch.zeros(1).expand(10**9, 128)), "holds 1,000,000,000 vectors, expected 1 to"),
+    "more than a token has": (_saved(torch.zeros(33, 128)), "holds 33 vectors"),
+    "no vector": (_saved(torch.zeros(0, 128)), "holds 0 vectors"),
+    "numbers kept apart": (_saved(torch.zeros(128).to_sparse()), "holds no vector"),
+    "numbers nowhere": (_saved(torch.zeros(2, 128, device="meta")), "holds no vector"),
+    "a tensor of more bytes than it shows": (_saved(torch.zeros(2_000_000)[:128]), "bytes, which no class token has"),
+    "packed parts": (_packed(_saved(torch.zeros(2_000_000)[:128])), "is not a tensor that can be read safely"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_a_tensor_is_no_larger_than_a_token_before_it_takes_memory(case: str, recipe: Recipe, tmp_path: Path) -> None:
+    content, said = ODD[case]
+    files = {f"{label}.bin": _saved(torch.zeros(128)) for label in range(10)} | {"5.bin": content}
+    with pytest.raises(UserError) as refused:
+        import_tokens(recipe, _folder(tmp_path / "released", files), tmp_path / "out")
+    assert len(refused.value.problems) == 1
+    assert "5.bin" in refused.value.problems[0]
+    assert said in refused.value.problems[0]
+
+
+def _one_member(place: Path, content: bytes, packed: int, change: Callable[[bytearray], object]) -> Path:
+    """A zip of 0.bin alone, packed so, and then changed."""
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w", packed) as archive:
+            archive.writestr("0.bin", content)
+        whole = bytearray(file.getvalue())
+    change(whole)
+    place.write_bytes(whole)
+    return place
+
+
+def test_an_archive_that_is_damaged_or_packed_without_bound_is_told(recipe: Recipe, tmp_path: Path) -> None:
+    token = _saved(torch.randn(128))
+
+    def damage(whole: bytearray) -> None:
+        whole[60:200] = b"\xff" * 140
+
+    def lie(whole: bytearray) -> None:  # the directory at the end says that it is small
+        at = whole.index(b"PK\x01\x02") + 24
+        whole[at : at + 4] = (100).to_bytes(4, "little")
+
+    odd = [
+        (token, zipfile.ZIP_DEFLATED, damage),
+        (token, zipfile.ZIP_BZIP2, lambda whole: None),
+        (token, zipfile.ZIP_LZMA, lambda whole: None),
+        (b"\0" * 300_000_000, zipfile.ZIP_DEFLATED, lie),
+    ]
+    for number, (content, packed, change) in enumerate(odd):
+        archive = _one_member(tmp_path / f"{number}.zip", content, packed, change)
+        tracemalloc.start()
+        try:
+            with pytest.raises(CounterfoilError, match=r"0\.bin"):
+                import_tokens(recipe, archive, tmp_path / "out")
+            assert tracemalloc.get_traced_memory()[1] < 100_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_no_archive_and_no_folder(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no"):
+        import_tokens(recipe, tmp_path / "gone.zip", tmp_path / "out")
+    (tmp_path / "text.zip").write_text("not a zip")
+    with pytest.raises(UserError, match="no readable zip"):
+        import_tokens(recipe, tmp_path / "text.zip", tmp_path / "out")
+
+
+# Class tokens load into the CLIP encoders of the families that say so, and into no other generator.
+
+
+TAKERS = {
+    "SD 1": (miniature.stable_diffusion_1, 1), "XL": (miniature.stable_diffusion_xl, 2), "FLUX.1": (modern.flux, 1),
+    "unCLIP": (miniature.stable_unclip, 1),
+}  # fmt: skip
+OTHERS = [
+    modern.stable_diffusion_3, modern.qwen_image, modern.z_image, modern.sana, modern.pixart, modern.lumina_2,
+    miniature.kandinsky,
+]  # fmt: skip
+
+
+def _vectors_of_family(tokenizer: Any, encoder: Any, words: str) -> torch.Tensor:
+    ids = tokenizer(words, add_special_tokens=False)["input_ids"]
+    return encoder.get_input_embeddings().weight[ids].detach().clone()
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_tokens_of_the_words_encode_as_the_words_in_every_family(
+    name: str, tmp_path: Path, make_recipe: MakeRecipe
+) -> None:
+    make, encoders = TAKERS[name]
+    torch.manual_seed(1)
+    make().save_pretrained(tmp_path / "model")
+    model = f"local-dir:{tmp_path / 'model'}"
+    assert pipeline_family(model)[0].takes_tokens
+    assert text_widths(model) == [miniature.WIDTH] * encoders
+    assert len(load_tokenizers(model)) == encoders
+    by_name = load_pipeline(model, dtype="float32")
+    sides = [(by_name.tokenizer, by_name.text_encoder)]
+    sides += [(by_name.tokenizer_2, by_name.text_encoder_2)] if encoders == 2 else []
+    tokens = {
+        placeholder: tuple(_vectors_of_family(*side, words) for side in sides)
+        for placeholder, words in (("<the-bag>", "bag"), ("<the-boot>", "ankle boot"))
+    }
+    assert len(tokens["<the-boot>"][0]) == 2
+    by_token = load_pipeline(model, dtype="float32", tokens=tokens)
+    recipe = make_recipe("generator.guidance=1")
+    # T5 reads a placeholder's letters, whatever was learned.
+    outputs = ["pooled_prompt_embeds"] if name == "FLUX.1" else ["prompt_embeds"]
+    for words, placeholder in (("bag", "<the-bag>"), ("ankle boot", "<the-boot>")):
+        expected = Renderer(by_name, recipe).encode(f"a photo of a {words} in the snow")
+        found = Renderer(by_token, recipe).encode(f"a photo of a {placeholder} in the snow")
+        unknown = Renderer(by_name, recipe).encode(f"a photo of a {placeholder} in the snow")
+        for output in outputs:
+            assert torch.equal(found[output], expected[output]), words
+            assert not torch.equal(found[output], unknown[output])
+        if name == "FLUX.1":
+            assert torch.equal(found["prompt_embeds"], unknown["prompt_embeds"])
+
+
+@pytest.mark.parametrize("make", OTHERS)
+def test_a_generator_without_is_told_before_its_weights_load(make: Callable[[], Any], tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path / "model")
+    model = f"local-dir:{tmp_path / 'model'}"
+    assert not pipeline_family(model)[0].takes_tokens
+    for file in (tmp_path / "model").rglob("*.safetensors"):
+        file.unlink()
+    with pytest.raises(UserError, match="no class tokens load"):
+        load_pipeline(model, tokens={"<bag>": (torch.zeros(1, miniature.WIDTH),)})
+
+
+@pytest.mark.parametrize(("make", "hint"), [(modern.flux, "learned for its CLIP"), (modern.sana, "`tokens: null`")])
+def test_learning_with_another_architecture_is_told_before_anything_is_learned(
+    make: Callable[[], Any], hint: str, tmp_path: Path, make_recipe: MakeRecipe
+) -> None:
+    make().save_pretrained(tmp_path / "model")
+    recipe = make_recipe(
+        f"generator.model=local-dir:{tmp_path / 'model'}", "tokens={path: null, learn: {steps: 3}}",
+        "source.classes=[{id: bag, name: bag, source_label: 8}]",
+    )  # fmt: skip
+    with pytest.raises(UserError, match="with which no class tokens are learned") as caught:
+        learn_tokens(recipe, tmp_path / "tokens", device="cpu")
+    assert hint in str(caught.value)
