@@ -58,7 +58,7 @@ def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its code cells, in order and in one namespace, in an empty folder; a last line that is a value is shown."""
-    notebook = json.loads((Path(__file__).parents[1] / "docs" / "first_hour.ipynb").read_text(encoding="utf-8"))
+    notebook = json.loads((Path(__file__).parents[2] / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))
     monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {}
     shown: list[Any] = []

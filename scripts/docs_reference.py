@@ -1,0 +1,184 @@
+"""The pages of the documentation that the code writes: commands, recipe keys, the Python functions and the tutorial.
+
+mkdocs calls `on_files` before it builds the site (`mkdocs.yml`), so these pages are never older than the code and are
+not stored. The example of each recipe key stands in `docs/reference/examples.yaml`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+import counterfoil
+from counterfoil.cli.main import app
+from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.schema_mine import METHOD_SETTINGS
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from pydantic.fields import FieldInfo
+
+DOCS = Path(__file__).parents[1] / "docs"
+EXAMPLES = DOCS / "reference" / "examples.yaml"
+_TYPES = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", Any: "any value"}
+
+_RECIPE_OPENING = """# Recipe keys
+
+A recipe is a YAML file. `counterfoil check FILE` names every mistake in it with its place and the nearest valid
+name. `counterfoil show NAME` prints a recipe with everything that it inherits. A key that you leave out has its
+default. `--set samples.seed=7` changes a key for one run.
+
+For completion in an editor, begin a recipe with `# yaml-language-server: $schema=recipe.schema.json`. The schema is
+in the folder `recipes/`.
+
+Two more keys stand at the top. `extends` names a recipe that this one changes, by a bundled name or a path; in such a
+recipe `null` drops an inherited value. `extends_sha256` pins the recipe that it was written for.
+"""
+_PYTHON_OPENING = """# Python
+
+Each command is a function of `counterfoil` that prints nothing and returns what it found. Heavy libraries load when a
+function is first used.
+"""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages to those of `docs/`."""
+    from mkdocs.structure.files import File
+
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def pages() -> dict[str, str]:
+    """The Markdown of each page, by its path below `docs/`."""
+    return {
+        "reference/commands.md": commands_page(),
+        "reference/recipe.md": recipe_page(),
+        "reference/python.md": python_page(),
+        "tutorial.md": tutorial_page(),
+    }
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options, as typer documents them."""
+    from typer import Context
+    from typer.cli import get_docs_for_click
+    from typer.main import get_command
+
+    command = get_command(app)
+    text = get_docs_for_click(obj=command, ctx=Context(command), name="counterfoil", title="Commands")
+    # Typer escapes for HTML; in code that Markdown escapes itself an entity would be shown.
+    return text.replace("&#x27;", "'").replace("&quot;", '"')
+
+
+def keys() -> Iterator[tuple[str, str, FieldInfo]]:
+    """(section, key, field) of all keys of a recipe. Equal sections are listed once, where they come first."""
+    seen: set[type[BaseModel]] = set()
+
+    def walk(section: type[BaseModel], at: str) -> Iterator[tuple[str, str, FieldInfo]]:
+        seen.add(section)
+        for name, field in section.model_fields.items():
+            yield at, name, field
+        for name, field in section.model_fields.items():
+            for inner in _sections(field.annotation):
+                if inner not in seen:
+                    many = ".NAME" if get_origin(field.annotation) is dict else ""
+                    yield from walk(inner, f"{at}.{name}{many}".lstrip("."))
+
+    yield from walk(Recipe, "")
+    for method, settings in METHOD_SETTINGS.items():
+        yield from walk(settings, f"mine.settings, method {method}")
+
+
+def examples() -> dict[str, dict[str, Any]]:
+    """Section → key → example. Keys that lead to a section have none: the section has."""
+    return yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))
+
+
+def recipe_page() -> str:
+    """Every key with its type, default, meaning and example."""
+    lines = [_RECIPE_OPENING]
+    shown, example_of = None, examples()
+    for at, name, field in keys():
+        if at != shown:
+            shown = at
+            lines += ["", f"## {at or 'At the top'}", ""]
+        required = field.is_required()
+        default = "required" if required else f"default {_value(field.get_default(call_default_factory=True))}"
+        lines += [f"`{name}`", f":   *{_type(field.annotation)}, {default}.* {_prose(field.description or '')}", ""]
+        if (example := example_of.get(at, {}).get(name)) is not None:
+            lines += [*(f"    {line}" for line in _example(name, example)), ""]
+    return "\n".join(lines) + "\n"
+
+
+def python_page() -> str:
+    """Every public function, by its docstring."""
+    names = [name for name in counterfoil.__all__ if callable(getattr(counterfoil, name))]
+    lines = [_PYTHON_OPENING]
+    for name in names:
+        lines += [f"::: {getattr(counterfoil, name).__module__}.{name}", ""]
+    return "\n".join(lines)
+
+
+def tutorial_page() -> str:
+    """The notebook as a page; a test runs its cells."""
+    notebook = json.loads((DOCS / "tutorial.ipynb").read_text(encoding="utf-8"))
+    parts = []
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _sections(part)
+
+
+def _type(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
+    if origin is Literal:
+        values = ", ".join(f"`{part}`" for part in parts)
+        return values if len(parts) == 1 else f"one of {values}"
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_type(part) for part in parts))
+    if origin is tuple:
+        return f"list of {_type(parts[0])}" if parts[-1] is ... else f"list of {len(parts)} {_type(parts[0])}s"
+    if origin is dict:
+        return f"mapping to {_type(parts[1])}"
+    if hasattr(annotation, "__metadata__"):
+        return _type(parts[0])
+    return _TYPES.get(annotation, "any value")
+
+
+def _value(value: Any) -> str:
+    if value is PydanticUndefined or isinstance(value, BaseModel):
+        return "as below"
+    if isinstance(value, tuple):
+        value = [one.model_dump(exclude_unset=True) if isinstance(one, BaseModel) else one for one in value]
+    text = json.dumps(value, ensure_ascii=False)
+    return f"`{text}`" if len(text) <= 60 else "a list of its own"
+
+
+def _prose(text: str) -> str:
+    """A description in Markdown: its angle brackets and braces are text."""
+    return re.sub(r"<(?![^`]*`)", "&lt;", text)
+
+
+def _example(name: str, value: Any) -> list[str]:
+    shown = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=200)
+    return ["```yaml", f"{name}: {shown.removesuffix('...' + chr(10)).rstrip()}", "```"]
