@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from counterfoil.data.labelled_sources import Reference, every_row
+from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.pins import SourcePin
-from counterfoil.data.pool import Pool, licences_of_rows, partners, pool_rows, rows_of_classes
+from counterfoil.data.pool import licences_of_rows, partners, pool_of, pool_rows, rows_of_classes
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.generate import PoolRows
 from counterfoil.generate.corruptions import SMALLEST_SIDE
@@ -117,10 +117,7 @@ def known_rows(recipe: Recipe, out: Path, lock: Lock | None) -> Retrieved | None
 
 def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> tuple[Retrieved, tuple[str, ...]]:
     """`retrieve` to its end."""
-    named = Pool.of(recipe)
-    split = recipe.generator.split
-    place = Reference(named.dataset, split, named.revision, named.config, named.image_column, named.label_column)
-    images, rows = every_row(place, pool)
+    images, rows = every_row(pool_of(recipe), pool)
     rows.need(license_column=recipe.generator.license_column)
     wanted = make_plan(recipe).n_samples
     if len(images) < wanted:
@@ -369,10 +366,9 @@ def _captions_of_captioner(
 
     Images that do not decode have none.
     """
-    name, source = recipe.generator.captioner, Pool.of(recipe)
+    name = recipe.generator.captioner
     assert name is not None  # the recipe says what captions its rows
-    place = Reference(source.dataset, recipe.generator.split, source.revision, source.config, source.image_column)
-    images, _ = every_row(place, pool)
+    images, _ = every_row(pool_of(recipe), pool)
     captioner = load_captioner(name, device)
     found: dict[int, str | None] = {}
     with one_thread():

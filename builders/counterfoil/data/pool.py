@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.data.labelled_sources import Reference
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
@@ -20,43 +21,34 @@ if TYPE_CHECKING:
 
     from counterfoil.data.tables import Rows
     from counterfoil.recipe import Recipe, RecipeClass
-    from counterfoil.recipe.schema_inputs import Conditions
 
 # What a column of licences may hold: a name or an address of one.
 _LONGEST_LICENCE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Where the pool of a recipe is and what its columns are called (a `sources.InputDataset`)."""
-
-    dataset: str
-    config: str | None
-    revision: str | None
-    image_column: str
-    label_column: str
-    unit_column: str | None = None
-    conditions: Conditions | None = None
-
-    @classmethod
-    def of(cls, recipe: Recipe) -> Pool:
-        """The pool that a recipe names, or its input dataset."""
-        own = recipe.generator.dataset is None
-        chosen = recipe.source if own else recipe.generator
-        dataset = recipe.generator.dataset or recipe.source.dataset
-        conditions = recipe.source.conditions if own else None
-        columns = chosen.image_column, chosen.label_column
-        return cls(dataset, chosen.config, chosen.revision, *columns, conditions=conditions)
+def pool_of(recipe: Recipe) -> Reference:
+    """The pool that a recipe names, or its input dataset, and the split of it that rows are taken from."""
+    own = recipe.generator.dataset is None
+    chosen = recipe.source if own else recipe.generator
+    return Reference(
+        recipe.generator.dataset or recipe.source.dataset,
+        recipe.generator.split,
+        chosen.revision,
+        chosen.config,
+        chosen.image_column,
+        chosen.label_column,
+        conditions=recipe.source.conditions if own else None,
+    )
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
     """What the pool's name stands for; `recorded` is what a lock says of it."""
-    return open_source(Pool.of(recipe), recorded).pin
+    return open_source(pool_of(recipe), recorded).pin
 
 
 def loadable_pool(recipe: Recipe, recorded: Any) -> SourcePin:
     """The pool that a lock pins, wherever a branch has gone since."""
-    return open_source(Pool.of(recipe), recorded, as_recorded=True).pin
+    return open_source(pool_of(recipe), recorded, as_recorded=True).pin
 
 
 def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
@@ -71,7 +63,7 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     """The rows of the split that a recipe takes or edits, as it is pinned. Raises as `OpenSource`."""
     generator = recipe.generator
     labelled = generator.alters_rows or (generator.kind == "rows" and generator.labels == "column")
-    rows = open_source(Pool.of(recipe), pin=pin).rows(generator.split, labelled=labelled)
+    rows = open_source(pool_of(recipe), pin=pin).rows(generator.split, labelled=labelled)
     rows.need(license_column=generator.license_column, caption_column=generator.caption_column)
     return rows
 
@@ -100,8 +92,7 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
 
 
 def _partners(recipe: Recipe, pin: SourcePin, rows: Rows, shift: str) -> Partners:
-    pool = replace(Pool.of(recipe), config=shift)
-    shifted = open_source(pool, pin=pin).rows(recipe.generator.split, labelled=False)
+    shifted = open_source(replace(pool_of(recipe), config=shift), pin=pin).rows(recipe.generator.split, labelled=False)
     for table in (rows, shifted):
         if "pair" not in table.columns:
             raise UserError(
@@ -118,7 +109,7 @@ def _partners(recipe: Recipe, pin: SourcePin, rows: Rows, shift: str) -> Partner
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
     """Which rows of the pool are of a class by its labels; a row with conditions is of several."""
-    pool = Pool.of(recipe)
+    pool = pool_of(recipe)
     if pool.conditions is not None:
         found = conditions_of(rows, pool.label_column, pool.conditions)
         return lambda cls: found.of_label(cls.source_label)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.data.pins import SourcePin
-from counterfoil.data.pool import Pool
+from counterfoil.data.pool import pool_of
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.mended import EditsOf, MendedNote, mended_of
@@ -156,7 +156,7 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
 
 def _pool_called(recipe: Recipe, recorded: Any) -> str:
     """A hash that two pools of the same rows share: of a folder's content, wherever it lies, or a name and a commit."""
-    pool, pin = Pool.of(recipe), SourcePin.of(recorded)
+    pool, pin = pool_of(recipe), SourcePin.of(recorded)
     if pin is None:
         return sha256_json([pool.dataset, pool.revision, pool.config])
     return sha256_json([pin.content or [pin.dataset, pin.revision], pool.config])

@@ -24,10 +24,10 @@ from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.steps import HeldParts, guidance_of, paired_attention, with_held_parts
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
-from counterfoil.models.generators import Family, family_of, known_families
+from counterfoil.models.generators import Family, family_of
 from counterfoil.models.generators.family import bytes_of, company, encode_prompt, joined
 from counterfoil.models.loading_errors import computing
-from counterfoil.models.pipeline_settings import edit_problems, interval_problems, option_problems, pair_problem
+from counterfoil.models.pipeline_settings import pipeline_problems
 
 if TYPE_CHECKING:
     import torch
@@ -66,22 +66,13 @@ class Renderer:
         self._negative: dict[str, Any] = {}
 
     def _family(self, recipe: Recipe) -> Family:
-        family = family_of(type(self.pipeline).__name__)
-        if family is None:
-            raise UserError(
-                f"generator.model: '{self.generator.model}' is a {type(self.pipeline).__name__}, expected a pipeline of"
-                f" {known_families()}"
-            )
-        problems = list(option_problems(type(self.pipeline), self.generator.options, family.reserved))
-        negative = family.negative_problem(self.generator.negative_prompt, self.generator.options)
-        problems += [problem for problem in (negative, pair_problem(recipe, family)) if problem is not None]
-        unet = getattr(self.pipeline, "unet", None)
-        configured = {} if unet is None else dict(unet.config)
-        problems += edit_problems(self.generator, family, type(self.pipeline).__name__, configured)
-        if self.generator.guidance_interval is not None:
-            problems += interval_problems(self.generator, type(self.pipeline).__name__, configured)
+        """The family that drives the pipeline. UserError for what the recipe asks of it in vain."""
+        name, unet = type(self.pipeline).__name__, getattr(self.pipeline, "unet", None)
+        problems = list(pipeline_problems(recipe, {"_class_name": name}, None if unet is None else dict(unet.config)))
         if problems:
             raise UserError(problems)
+        family = family_of(name)
+        assert family is not None  # else there was a problem
         return family
 
     def encode(self, prompt: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from counterfoil.data import LabelledImages, rows_of
 from counterfoil.data.labelled_sources import labelled_split, row_key
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
-from counterfoil.data.pool import Pool
+from counterfoil.data.pool import pool_of
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.evaluation.trained_on import edits_of, rows_in_pool
@@ -275,7 +275,7 @@ def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
     """
     if not opened.recipe.generator.takes_rows:
         return False
-    pool, source, recorded = Pool.of(opened.recipe), recipe.source, opened.pins.get("pool")
+    pool, source, recorded = pool_of(opened.recipe), recipe.source, opened.pins.get("pool")
     if pool.config != source.config:
         return False
     if pool.dataset == source.dataset:

@@ -50,14 +50,13 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     diffusers is imported, which takes seconds, where a recipe has options or the pipeline is of no family with a file
     of its own; nothing is loaded.
     """
-    generator, name = recipe.generator, index.get("_class_name")
-    family = family_of(name) if isinstance(name, str) and name.isidentifier() else None
-    if family is None or not isinstance(name, str):
-        why = why_no_family(name) if isinstance(name, str) and name.isidentifier() else None
-        told = f"a pipeline {name[:80]}, {why}" if why and name else "no pipeline of diffusers"
-        yield f"generator.model: '{generator.model}' is {told}; expected one of {known_families()}"
+    generator, name = recipe.generator, _class_named(index)
+    family = family_of(name)
+    if family is None:
+        what = f"a pipeline {name[:80]}, {why_no_family(name)}" if name else "no pipeline of diffusers"
+        yield f"generator.model: '{generator.model}' is {what}; expected one of {known_families()}"
         return
-    its = f"'{generator.model}' is {_article(family.name)}"
+    its = f"'{generator.model}' is a{'n' if family.name[0] in 'AEIOX' else ''} {family.name}"
     if recipe.tokens is not None and not family.takes_tokens:
         yield f"tokens: {its}, which takes no class tokens; expected null: prompts then name the classes"
     elif recipe.tokens is not None and recipe.tokens.learn is not None and not family.learns_tokens:
@@ -67,28 +66,26 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
         draws = f"which draws multiples of {family.multiple}, such as {near}"
         yield f"generator.size: found {generator.size}; {its}, {draws}"
     called = called_class(name, family).__name__ if generator.kind == "edit" else name
-    yield from edit_problems(generator, family, called, unet or {})
+    yield from _edit_problems(generator, family, called, unet or {})
     if (problem := family.negative_problem(generator.negative_prompt, generator.options)) is not None:
         yield problem
-    if (problem := pair_problem(recipe, family)) is not None:
-        yield problem
+    if recipe.samples.pairs == "attention" and family.pairs is None:
+        yield f"samples.pairs: {its}, whose images cannot attend to a base beside them; expected noise"
     if generator.guidance_interval is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
     elif generator.guidance_interval is not None:
-        yield from interval_problems(generator, called_class(name, family).__name__, unet or {})
+        yield from _interval_problems(generator, called_class(name, family).__name__, unet or {})
     if generator.options:
         yield from option_problems(called_class(name, family), generator.options, family.reserved)
 
 
-def pair_problem(recipe: Recipe, family: Family) -> str | None:
-    """Why no image of a family is drawn beside its base, where the recipe asks for that; None where it may be."""
-    if recipe.samples.pairs != "attention" or family.pairs is not None:
-        return None
-    its = f"'{recipe.generator.model}' is {_article(family.name)}"
-    return f"samples.pairs: {its}, whose images cannot attend to a base beside them; expected noise"
+def _class_named(index: Mapping[str, Any]) -> str:
+    """The class that an index names; nothing where it names none, of which no family is."""
+    name = index.get("_class_name")
+    return name if isinstance(name, str) and name.isidentifier() else ""
 
 
-def interval_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
+def _interval_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
     """Why a pipeline has no guidance in a part of its steps. `called` is the class whose call draws."""
     key, model = "generator.guidance_interval", generator.model
     if called not in _BY_STEP:
@@ -98,10 +95,6 @@ def interval_problems(generator: Generator, called: str, unet: Mapping[str, Any]
     sizes = [name for name in generator.options if name.startswith("negative_")]
     if sizes:
         yield f"{key}: found options {', '.join(sizes)}, expected none beside it"
-
-
-def _article(name: str) -> str:
-    return f"a{'n' if name[0] in 'AEIOX' else ''} {name}"
 
 
 def has_settings_to_compare(recipe: Recipe) -> bool:
@@ -124,7 +117,7 @@ _SCHEDULER = "DDIM"
 _CUT_SHORT = "denoising_end"
 
 
-def edit_problems(generator: Generator, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
+def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with a pipeline for a recipe that edits rows, or needs an image where none is edited.
 
     `called` is the class whose call draws, `unet` the UNet's configuration, as far as there is one.
@@ -145,10 +138,9 @@ def inverts(generator: Generator) -> bool | None:
         return False
     try:
         index = index_here(generator.model, generator.revision)
-    except UserError:  # told by whoever checks the model itself
+    except UserError:  # reported by whoever checks the model itself
         return None
-    name = (index or {}).get("_class_name")
-    family = family_of(name) if isinstance(name, str) and name.isidentifier() else None
+    family = family_of(_class_named(index or {}))
     return None if family is None else family.edits == "inversion"
 
 
@@ -220,8 +212,8 @@ def option_problems(pipeline: type, options: Mapping[str, Any], reserved: frozen
         place = f"generator.options.{name}"
         if name in reserved:
             key = _SAID_BY.get(name)
-            told = f"a recipe says it by {key}" if key is not None else "it is set for each batch"
-            yield f"{place}: {told}, and an option may not"
+            by = f"a recipe says it by {key}" if key is not None else "it is set for each batch"
+            yield f"{place}: {by}, and an option may not"
         elif name not in parameters:
             takes = f"it takes {', '.join(free)}" if free else "it takes none"
             near = did_you_mean(name, free)

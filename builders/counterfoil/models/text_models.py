@@ -20,9 +20,8 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
@@ -47,17 +46,11 @@ from counterfoil.models.loading_errors import one_line, told_in_words
 from counterfoil.models.transformers_files import (
     ModelFiles,
     as_configuration,
-    image_processor_of,
-    prepared_by,
     quiet,
     trained_module,
 )
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.regular_files import read_regular
-
-if TYPE_CHECKING:
-    import torch
-    from PIL.Image import Image
 
 GENERATION = "generation_config.json"
 TOKENIZER = "tokenizer.json"
@@ -306,17 +299,13 @@ def _special_ids(model: str, place: ModelFiles, problems: list[str]) -> dict[str
     return {key: value for key, value in found.items() if key.endswith("_token_id") and all_ids(value)}
 
 
-@dataclass(frozen=True)
-class LoadedParts:
-    """A captioner's parts: the module in eval mode on its device, and what a `Captioner` of any kind is made of."""
+def loaded(
+    name: str, place: ModelFiles, config: TextModelConfig, device: str, what: str = "captioner"
+) -> dict[str, Any]:
+    """What a `Captioner` of any kind has, by its fields: the module in eval mode on its device, the tokenizer, hashes.
 
-    module: Any
-    tokenizer: Any
-    facts: dict[str, Any]
-
-
-def loaded(name: str, place: ModelFiles, config: TextModelConfig, device: str, what: str = "captioner") -> LoadedParts:
-    """Module and tokenizer. UserError for files that are of no `what`, RunFailure where they cannot be read."""
+    UserError for files that are of no `what`, RunFailure where they cannot be read.
+    """
     import transformers
 
     def read() -> Any:
@@ -327,15 +316,15 @@ def loaded(name: str, place: ModelFiles, config: TextModelConfig, device: str, w
 
     module: Any = told_in_words(name, read)
     module.eval().requires_grad_(False)
-    tokenizer = _tokenizer_of(name, config)
-    facts = {
+    return {
         "name": name,
         "model_type": config.model_type,
         "architecture": config.architecture,
         "sha256": weights_sha256(f"{config.architecture}\n{config.text()}", module.state_dict()),
         "device": device,
+        "tokenizer": _tokenizer_of(name, config),
+        "module": told_in_words(name, lambda: module.to(device)),
     }
-    return LoadedParts(told_in_words(name, lambda: module.to(device)), tokenizer, facts)
 
 
 def _tokenizer_of(name: str, config: TextModelConfig) -> Any:
@@ -361,33 +350,6 @@ def files_alone(config: TextModelConfig) -> Iterator[Path]:
         document = config.document | {"model_type": config.model_type}
         (Path(folder) / CONFIG).write_text(json.dumps(document), encoding="utf-8")
         yield Path(folder)
-
-
-@dataclass(frozen=True)
-class ImagePreparation:
-    """A captioner's image processor. Equal keys mean equal tensors."""
-
-    name: str
-    processor: Any
-    device: str
-
-    @property
-    def key(self) -> str:
-        return form_key({"processor": type(self.processor).__name__, **self.processor.to_dict()})
-
-    def pixels(self, image: Image) -> torch.Tensor:
-        """One image as float [1, C, H, W]. UserError for an image that the processor cannot take."""
-        return prepared_by(self.name, self.processor)(image.convert("RGB")).unsqueeze(0).to(self.device)
-
-
-def preparation_of(name: str, config: TextModelConfig, of_model: Any, device: str) -> ImagePreparation:
-    """The image processor of the folder's own settings. UserError where none can be made of them."""
-    return ImagePreparation(name, image_processor_of(name, config.processor, of_model), device)
-
-
-def form_key(form: Any) -> str:
-    """What settings say, with the version of what reads them."""
-    return f"transformers {version('transformers')} {json.dumps(form, sort_keys=True, default=str)}"
 
 
 def ends_of(name: str, *places: Any) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +198,12 @@ def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) ->
             raise UserError(
                 f"model {name!r}: no image processor of transformers can be made of its settings: {one_line(error)}"
             ) from error
+
+
+def input_key_of(processor: Any, **more: Any) -> str:
+    """What a processor of transformers says of itself, and the version of what reads it: equal keys, equal tensors."""
+    form = {"processor": type(processor).__name__, **more, **processor.to_dict()}
+    return f"transformers {version('transformers')} {json.dumps(form, sort_keys=True, default=str)}"
 
 
 def never_ask_for_code() -> None:

@@ -53,7 +53,7 @@ def generate(folder: Path, captioner: Captioner) -> Any:
     inputs: Any
     if folder.name in PLAIN:
         assert isinstance(captioner, VisionEncoderDecoderCaptioner | GitCaptioner | BlipCaptioner)
-        inputs = {"pixel_values": captioner.preparation.pixels(noise(0))}
+        inputs = {"pixel_values": captioner._pixels(noise(0))}
     else:
         content = [{"type": "image", "image": noise(0)}, {"type": "text", "text": QUESTION}]
         inputs = AutoProcessor.from_pretrained(folder).apply_chat_template(

@@ -19,12 +19,11 @@ from counterfoil.models.text_models import (
     TextModelConfig,
     ends_of,
     files_alone,
-    form_key,
     loaded,
     never_of,
     rendered,
 )
-from counterfoil.models.transformers_files import ModelFiles, quiet
+from counterfoil.models.transformers_files import ModelFiles, input_key_of, quiet
 
 if TYPE_CHECKING:
     import torch
@@ -108,7 +107,8 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
     """The captioner on `device`. Raises as `loaded`, and where it cannot be asked about an image."""
     parts = loaded(name, files, config, device)
     processor = _processor(name, config)
-    settings = parts.module.config.get_text_config()
+    module = parts["module"]
+    settings = module.config.get_text_config()
     tokenizer = processor.tokenizer
     ends = ends_of(
         name,
@@ -120,22 +120,19 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
     if isinstance(tokenizer.eos_token_id, int):
         # Tuned models end a turn by a token of their tokenizer's that their configuration may not know.
         ends = tuple(dict.fromkeys((*ends, tokenizer.eos_token_id)))
-    rows = parts.module.get_input_embeddings().num_embeddings
+    rows = module.get_input_embeddings().num_embeddings
     ends = tuple(end for end in ends if end < rows)
     if not ends:
         raise UserError(f"model {name!r}: the tokens that end a caption are none of its {rows:,}")
     # In an answer they would ask for an image that nobody gave.
-    images = [getattr(parts.module.config, key, None) for key in _PLACES_OF_IMAGES]
-    form = {"processor": type(processor).__name__, "question": [QUESTION, _MANNER], **processor.to_dict()}
+    images = [getattr(module.config, key, None) for key in _PLACES_OF_IMAGES]
     captioner = ChatCaptioner(
-        **parts.facts,
-        module=parts.module,
-        tokenizer=tokenizer,
+        **parts | {"tokenizer": tokenizer},
         ends=ends,
         longest=None,
         never=never_of(tokenizer, ends, rows, *images),
         takes_examples=True,
-        input_key=form_key(form),
+        input_key=input_key_of(processor, question=[QUESTION, _MANNER]),
         processor=processor,
         lead=_lead(name, processor),
     )

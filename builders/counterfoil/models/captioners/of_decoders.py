@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.text_models import (
-    ImagePreparation,
-    LoadedParts,
     TextModelConfig,
     ends_of,
     loaded,
     never_of,
-    preparation_of,
     start_of,
 )
-from counterfoil.models.transformers_files import ModelFiles
+from counterfoil.models.transformers_files import ModelFiles, image_processor_of, input_key_of, prepared_by
 
 if TYPE_CHECKING:
     import torch
@@ -32,17 +29,24 @@ _OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-rober
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderCaptioner(Captioner):
-    """A decoder that attends to what an encoder made of the image (`_told`, once); captions begin behind `start`."""
+    """A decoder that attends to the encoder's states of an image, computed once; captions begin behind `start`.
 
-    preparation: ImagePreparation
+    `processor` is transformers' image processor.
+    """
+
+    processor: Any
     start: int
+
+    def _pixels(self, image: Image) -> torch.Tensor:
+        """One image as float [1, C, H, W]. UserError for an image that the processor cannot take."""
+        return prepared_by(self.name, self.processor)(image.convert("RGB")).unsqueeze(0).to(self.device)
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
         import torch
 
-        told = self._encoded(self.preparation.pixels(image))
-        out = self._decoded(torch.tensor([[self.start]], device=self.device), told, None)
-        return SeenImage(out.logits[0, -1], out.past_key_values, told)
+        states = self._encoded(self._pixels(image))
+        out = self._decoded(torch.tensor([[self.start]], device=self.device), states, None)
+        return SeenImage(out.logits[0, -1], out.past_key_values, states)
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         return self._decoded(ids, seen.more.expand(len(ids), -1, -1), cache).logits
@@ -51,7 +55,7 @@ class DecoderCaptioner(Captioner):
         """What the encoder makes of an image [1, C, H, W]: its last hidden state."""
         raise NotImplementedError
 
-    def _decoded(self, ids: torch.Tensor, told: torch.Tensor, cache: Any) -> Any:
+    def _decoded(self, ids: torch.Tensor, states: torch.Tensor, cache: Any) -> Any:
         """What the decoder makes of ids [rows, width], with its scores and its cache."""
         raise NotImplementedError
 
@@ -61,7 +65,7 @@ Kind = TypeVar("Kind", bound=DecoderCaptioner)
 
 def _captioner(
     kind: type[Kind],
-    parts: LoadedParts,
+    parts: dict[str, Any],
     config: TextModelConfig,
     *,
     of_model: Any,
@@ -70,17 +74,15 @@ def _captioner(
     longest: int | None,
     words: int,
 ) -> Kind:
-    """A captioner of loaded parts. of_model: the encoder's configuration; words: how many tokens the decoder knows."""
-    preparation = preparation_of(parts.facts["name"], config, of_model, parts.facts["device"])
+    """A captioner of what `loaded` gives. of_model: the encoder's configuration; words: how many tokens it knows."""
+    processor = image_processor_of(parts["name"], config.processor, of_model)
     return kind(
-        **parts.facts,
-        module=parts.module,
-        tokenizer=parts.tokenizer,
+        **parts,
         ends=ends,
         longest=longest,
-        never=never_of(parts.tokenizer, ends, words, start),
-        input_key=preparation.key,
-        preparation=preparation,
+        never=never_of(parts["tokenizer"], ends, words, start),
+        input_key=input_key_of(processor),
+        processor=processor,
         start=start,
     )
 
@@ -91,21 +93,22 @@ class BlipCaptioner(DecoderCaptioner):
     def _encoded(self, pixels: torch.Tensor) -> torch.Tensor:
         return self.module.vision_model(pixel_values=pixels).last_hidden_state
 
-    def _decoded(self, ids: torch.Tensor, told: torch.Tensor, cache: Any) -> Any:
+    def _decoded(self, ids: torch.Tensor, states: torch.Tensor, cache: Any) -> Any:
         return self.module.text_decoder(
-            input_ids=ids, encoder_hidden_states=told, past_key_values=cache, use_cache=True, is_decoder=True
+            input_ids=ids, encoder_hidden_states=states, past_key_values=cache, use_cache=True, is_decoder=True
         )
 
 
 def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> BlipCaptioner:
     """The captioner on `device`. Raises as `text_models.loaded`."""
     parts = loaded(name, files, config, device)
-    settings = parts.module.config.text_config
+    of_model = parts["module"].config
+    settings = of_model.text_config
     return _captioner(
         BlipCaptioner,
         parts,
         config,
-        of_model=parts.module.config,
+        of_model=of_model,
         # As BLIP itself generates: its own token before a caption, and BERT's separator behind it.
         start=start_of(name, settings.bos_token_id),
         ends=ends_of(name, settings.sep_token_id),
@@ -121,7 +124,7 @@ class GitCaptioner(DecoderCaptioner):
         import torch
 
         begun = torch.tensor([[self.start]], device=self.device)
-        out = self.module(input_ids=begun, pixel_values=self.preparation.pixels(image), use_cache=True)
+        out = self.module(input_ids=begun, pixel_values=self._pixels(image), use_cache=True)
         return SeenImage(out.logits[0, -1], out.past_key_values)
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
@@ -135,7 +138,7 @@ class GitCaptioner(DecoderCaptioner):
 def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> GitCaptioner:
     """The captioner on `device`. Raises as `text_models.loaded`."""
     parts = loaded(name, files, config, device)
-    settings, tokenizer, special = parts.module.config, parts.tokenizer, config.special
+    settings, tokenizer, special = parts["module"].config, parts["tokenizer"], config.special
     return _captioner(
         GitCaptioner,
         parts,
@@ -157,13 +160,13 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
     def _encoded(self, pixels: torch.Tensor) -> torch.Tensor:
         return self.module.encoder(pixel_values=pixels, return_dict=True).last_hidden_state
 
-    def _decoded(self, ids: torch.Tensor, told: torch.Tensor, cache: Any) -> Any:
+    def _decoded(self, ids: torch.Tensor, states: torch.Tensor, cache: Any) -> Any:
         from transformers.modeling_outputs import BaseModelOutput
 
         return self.module(
             decoder_input_ids=ids,
             # What transformers 5.20 annotates is narrower.
-            encoder_outputs=BaseModelOutput(last_hidden_state=told),  # pyrefly: ignore[bad-argument-type]
+            encoder_outputs=BaseModelOutput(last_hidden_state=states),  # pyrefly: ignore[bad-argument-type]
             past_key_values=cache,
             use_cache=True,
             return_dict=True,
@@ -185,8 +188,8 @@ def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: s
     """The captioner on `device`. Raises as `text_models.loaded`."""
     parts = loaded(name, files, config, device)
     document, decoder = config.document, config.document["decoder"]
-    tokenizer, special = parts.tokenizer, config.special
-    settings = parts.module.config.decoder
+    tokenizer, special, of_model = parts["tokenizer"], config.special, parts["module"].config
+    settings = of_model.decoder
     positions = getattr(settings, "max_position_embeddings", None)
     if positions is not None and settings.model_type in _OFFSET_POSITIONS:
         positions -= (settings.pad_token_id or 0) + 1
@@ -194,7 +197,7 @@ def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: s
         VisionEncoderDecoderCaptioner,
         parts,
         config,
-        of_model=parts.module.config.encoder,
+        of_model=of_model.encoder,
         start=start_of(
             name,
             special.get("decoder_start_token_id"),

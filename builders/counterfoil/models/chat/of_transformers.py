@@ -22,7 +22,7 @@ _FEWEST_TOKENS = 16
 
 @dataclass(frozen=True)
 class TextChat:
-    """A text model on its device. ends: tokens that end an answer; longest: tokens of question and answer, if told."""
+    """A text model on its device. ends: tokens that end an answer; longest: tokens of question and answer, if known."""
 
     name: str
     module: Any
@@ -74,11 +74,12 @@ def load(name: str, base_url: str | None, device: str, silence: float) -> TextCh
     place = found_files(name, name.removeprefix(PREFIX), CAPTIONER_FILES)
     config = checked_chat(name, place)
     parts = loaded(name, place, config, device, "chat model")
-    settings = parts.module.config.get_text_config()
-    rows = parts.module.get_input_embeddings().num_embeddings
-    told = (config.special.get("eos_token_id"), config.document.get("eos_token_id"), parts.tokenizer.eos_token_id)
+    module, tokenizer = parts["module"], parts["tokenizer"]
+    settings = module.config.get_text_config()
+    rows = module.get_input_embeddings().num_embeddings
+    places = (config.special.get("eos_token_id"), config.document.get("eos_token_id"), tokenizer.eos_token_id)
     # Tuned models end a turn by a token of their tokenizer's that their configuration may not know.
-    ends = tuple(dict.fromkeys(end for one in told for end in all_ids(one) if end < rows))
+    ends = tuple(dict.fromkeys(end for one in places for end in all_ids(one) if end < rows))
     if not ends:
         raise UserError(
             f"model {name!r}: nothing says which of its {rows:,} tokens ends an answer",
@@ -87,8 +88,8 @@ def load(name: str, base_url: str | None, device: str, silence: float) -> TextCh
     longest = getattr(settings, "max_position_embeddings", None)
     return TextChat(
         name=name,
-        module=parts.module,
-        tokenizer=parts.tokenizer,
+        module=module,
+        tokenizer=tokenizer,
         ends=ends,
         longest=longest if isinstance(longest, int) and longest > 0 else None,
         device=device,

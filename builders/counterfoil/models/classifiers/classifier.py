@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import nearest
 from counterfoil.recipe.prompts import RecipeClass
 
@@ -91,14 +93,29 @@ class Classifier:
 
     def placed(self, device: str) -> Self:
         """The same with its weights on `device`. RunFailure where they find no room there."""
-        from counterfoil.models.loading_errors import told_in_words
-
         module = self.module
         return self if module is None else replace(self, module=told_in_words(self.name, lambda: module.to(device)))
 
     def released(self) -> Self:
         """The same without its weights."""
         return replace(self, module=None)
+
+
+def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str) -> dict[str, Any]:
+    """The fields of a `Classifier` that any torch module has: in eval mode, without gradients, on `device`.
+
+    content: what decides the answers beside the tensors. RunFailure where the module finds no room on the device.
+    """
+    module.eval().requires_grad_(False)
+    return {
+        "name": facts.name,
+        "architecture": facts.architecture,
+        "num_classes": facts.num_classes,
+        "label_names": facts.label_names,
+        "param_count": sum(parameter.numel() for parameter in module.parameters()),
+        "sha256": weights_sha256(content, module.state_dict()),
+        "module": told_in_words(facts.name, lambda: module.to(device)),
+    }
 
 
 MOST_LINES = 10

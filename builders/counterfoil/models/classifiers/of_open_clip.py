@@ -15,12 +15,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, unique_names
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields, unique_names
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip, refuse_odd_clip
 from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import told_in_words
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
-from counterfoil.models.weights_files import refuse_infinite, weights_sha256
+from counterfoil.models.weights_files import refuse_infinite
 from counterfoil.recipe.names import did_you_mean, is_local
 
 if TYPE_CHECKING:
@@ -97,19 +97,12 @@ def load(
     size = prepared["size"]
     height, width = (size, size) if isinstance(size, int) else size
     names = [one.name for one in classes]
-    content = json.dumps([facts.architecture, names, asked])
     return ZeroShotClassifier(
-        name=name,
-        architecture=facts.architecture,
-        num_classes=facts.num_classes,
-        label_names=facts.label_names,
-        param_count=sum(parameter.numel() for parameter in clip.module.parameters()),
-        sha256=weights_sha256(content, clip.module.state_dict()),
+        **module_fields(facts, clip.module, json.dumps([facts.architecture, names, asked]), device),
         input_key=f"open_clip {version('open_clip_torch')} {json.dumps(prepared, sort_keys=True, default=str)}",
         input_size=(3, int(height), int(width)),
         crop_pct=1.0,
         interpolation=str(prepared["interpolation"]),
-        module=clip.module,
         preprocess=clip.preprocess,
         resize_mode=str(prepared["resize_mode"]),
         directions=class_directions(clip, names, asked),

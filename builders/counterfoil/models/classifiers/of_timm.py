@@ -16,7 +16,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -25,7 +25,7 @@ from pydantic import AfterValidator, Field, Strict
 
 from counterfoil.errors import UserError
 from counterfoil.models import local_folder, resolve_name
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields
 from counterfoil.models.config_files import (
     LARGEST_NUMBER,
     LARGEST_SIDE,
@@ -52,7 +52,6 @@ from counterfoil.models.weights_files import (
     read_pickled,
     refuse_damaged,
     refuse_infinite,
-    weights_sha256,
 )
 from counterfoil.recipe.names import did_you_mean
 
@@ -136,25 +135,18 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
     found = _found(name)
     module = told_in_words(name, lambda: _trained(name, found))
-    module.eval().requires_grad_(False)
     resolved = resolve_model_data_config(module, use_test_size=True)
     data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
-    num_classes = int(getattr(module, "num_classes", 0))
-    if num_classes < 1:
+    outputs = int(getattr(module, "num_classes", 0))
+    if outputs < 1:
         raise UserError(f"model {name!r} has no classification head")
     channels, height, width = data_config["input_size"]
     return TimmClassifier(
-        name=name,
-        architecture=found.facts.architecture,
-        num_classes=num_classes,
-        label_names=found.facts.label_names,
-        param_count=sum(parameter.numel() for parameter in module.parameters()),
-        sha256=weights_sha256(found.facts.architecture, module.state_dict()),
+        **module_fields(replace(found.facts, num_classes=outputs), module, found.facts.architecture, device),
         input_key=json.dumps(data_config, sort_keys=True, default=str),
         input_size=(channels, height, width),
         crop_pct=float(data_config["crop_pct"]),
         interpolation=str(data_config["interpolation"]),
-        module=told_in_words(name, lambda: module.to(device)),
         data_config=data_config,
         model_args=dict(found.config.model_args) if found.config else {},
     )

@@ -12,14 +12,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields
 from counterfoil.models.config_files import (
     CONFIG,
     MOST_CLASSES,
@@ -42,11 +41,11 @@ from counterfoil.models.transformers_files import (
     as_configuration,
     found_files,
     image_processor_of,
+    input_key_of,
     prepared_by,
     quiet,
     trained_module,
 )
-from counterfoil.models.weights_files import weights_sha256
 
 if TYPE_CHECKING:
     import torch
@@ -163,10 +162,12 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 
     Raises UserError, with all that is wrong with a configuration, RunFailure where it cannot be fetched.
     """
-    _, config = _configured(name)
-    return ClassifierFacts(
-        name, name.removeprefix(PREFIX), config.architecture, len(config.label_names), config.label_names
-    )
+    return _facts(name, _configured(name)[1])
+
+
+def _facts(name: str, config: TransformersConfig) -> ClassifierFacts:
+    labels = config.label_names
+    return ClassifierFacts(name, name.removeprefix(PREFIX), config.architecture, len(labels), labels)
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TransformersClassifier:
@@ -178,21 +179,12 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     place, config = _configured(name)
     module: Any = told_in_words(name, lambda: _trained(name, place, config))
     processor = image_processor_of(name, config.processor, module.config)
-    module.eval().requires_grad_(False)
-    tensors = weights_sha256(f"{config.architecture}\n{config.text()}", module.state_dict())
-    form = {"processor": type(processor).__name__, **processor.to_dict()}
     return TransformersClassifier(
-        name=name,
-        architecture=config.architecture,
-        num_classes=len(config.label_names),
-        label_names=config.label_names,
-        param_count=sum(parameter.numel() for parameter in module.parameters()),
-        sha256=tensors,
-        input_key=f"transformers {version('transformers')} {json.dumps(form, sort_keys=True, default=str)}",
+        **module_fields(_facts(name, config), module, f"{config.architecture}\n{config.text()}", device),
+        input_key=input_key_of(processor),
         input_size=_input_size(name, processor),
         crop_pct=_crop_share(processor),
         interpolation=_interpolation(processor),
-        module=told_in_words(name, lambda: module.to(device)),
         processor=processor,
     )
 

@@ -7,12 +7,11 @@ from functools import cache
 from counterfoil.models.generators.any_pipeline import ANY_PIPELINE, any_family
 from counterfoil.models.generators.family import Family
 from counterfoil.models.generators.flux import FLUX, FLUX_KONTEXT
-from counterfoil.models.generators.instruct_pix2pix import INSTRUCT_PIX2PIX
 from counterfoil.models.generators.kandinsky import KANDINSKY
-from counterfoil.models.generators.pixart import PIXART
+from counterfoil.models.generators.pixart import PIXART, SANA
 from counterfoil.models.generators.qwen_image import QWEN_IMAGE, QWEN_IMAGE_EDIT
-from counterfoil.models.generators.sana import SANA
 from counterfoil.models.generators.stable_diffusion import (
+    INSTRUCT_PIX2PIX,
     STABLE_DIFFUSION,
     STABLE_DIFFUSION_3,
     STABLE_DIFFUSION_XL,

@@ -1,4 +1,6 @@
-"""PixArt-α and PixArt-Σ: T5's states, padded to a fixed length."""
+"""PixArt-α and PixArt-Σ: T5's states, padded to a fixed length; Sana: Gemma's, and latents of a 32nd of a side."""
+
+from dataclasses import replace
 
 from counterfoil.models.generators.family import Family
 
@@ -17,3 +19,5 @@ PIXART = Family(
     # Bins would draw another size and scale it; a call's own negative prompt, "", may not come beside embeddings.
     sets={"use_resolution_binning": False, "negative_prompt": None},
 )
+
+SANA = replace(PIXART, name="Sana", pipelines=("SanaPipeline",), multiple=32)

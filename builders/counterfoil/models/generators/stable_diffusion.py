@@ -1,4 +1,4 @@
-"""Stable Diffusion: one CLIP text encoder (1, 2, unCLIP), two (XL), or two and T5 (3, 3.5)."""
+"""Stable Diffusion: one CLIP text encoder (1, 2, unCLIP), two (XL), or two and T5 (3, 3.5); and InstructPix2Pix."""
 
 from __future__ import annotations
 
@@ -73,4 +73,17 @@ STABLE_UNCLIP = Family(
     usual_guidance=10.0,
     own=("noise_level",),
     takes_tokens=True,
+)
+
+# Its prompt says what to change of an image; how near it stays is the option `image_guidance_scale`.
+INSTRUCT_PIX2PIX = Family(
+    name="InstructPix2Pix",
+    pipelines=("StableDiffusionInstructPix2PixPipeline",),
+    prompts="plain",
+    usual_steps=100,
+    usual_guidance=7.5,
+    sized=lambda side: {},  # as its image is
+    output="np",
+    edits="pipeline",
+    needs_image=True,
 )
