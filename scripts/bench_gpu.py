@@ -31,7 +31,7 @@ from typing import Any
 import results_page
 from gpu_bench import architectures, flops
 from gpu_bench.architectures import ARCHITECTURES, Architecture
-from gpu_bench.peaks import dense_bf16_peak
+from gpu_bench.flops import dense_bf16_peak
 from gpu_bench.ways import GUIDANCE, Settings, as_json
 
 SCRIPTS = Path(__file__).resolve().parent

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 STAGES = {
-    "vae": "lab_training.vae:train_vae",
+    "vae": "lab_training.diffusion:train_vae",
     "latents": "lab_training.diffusion:encode_latents",
     "sd": "lab_training.diffusion:train_diffusion",
     "export-sd": "lab_training.diffusion:export_pipeline",

@@ -34,7 +34,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
-    from lab_training.planted import train_planted
+    from lab_training.classify import train_planted
 
     train_planted(arguments.worlds, arguments.work, arguments.early)
 

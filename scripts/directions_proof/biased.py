@@ -12,8 +12,7 @@ import torch
 
 from counterfoil.lab.planted import KINDS
 from directions_proof.worlds import AuditedWorld
-from lab_training.classify import augment, save_model
-from lab_training.planted import ARCHITECTURE, MODEL_ARGS, PLANTED
+from lab_training.classify import ARCHITECTURE, MODEL_ARGS, PLANTED, augment, save_model
 from lab_training.state import warm_then_linear
 
 Q = 0.7  # Nam 2020, and Jain 2023, B.1.5

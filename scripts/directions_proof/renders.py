@@ -13,7 +13,7 @@ from counterfoil.lab.world import Scene, render
 from counterfoil.mining.hypotheses import Role
 from directions_proof.tuning import load
 from directions_proof.worlds import AuditedWorld
-from lab_training.planted import answers
+from lab_training.classify import answers
 
 SCENES = 300
 _SPLIT = "proof"

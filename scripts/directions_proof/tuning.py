@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
-from lab_training.classify import augment
-from lab_training.planted import ARCHITECTURE, MODEL_ARGS, answers
+from lab_training.classify import ARCHITECTURE, MODEL_ARGS, answers, augment
 
 STEPS, BATCH, RATE, SEED = 200, 64, 1e-3, 707
 # Of a batch, where a lesson has new pictures: among 6,000 old ones they would hardly be seen in so few steps.

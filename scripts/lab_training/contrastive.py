@@ -15,10 +15,8 @@ from torch.nn import functional as F
 
 from counterfoil.lab.scenes import caption_of, is_true, pretraining_scene, screening_claims
 from counterfoil.lab.vocabulary import CLASSES
-from lab_training.corpus import corpus, softened, to_tensor
-from lab_training.state import WEIGHTS, Loop, half_floats, warm_then_linear, write_json
-from lab_training.text import CONTEXT_LENGTH, CaptionEncoder, write_tokenizer
-from lab_training.vae import CONFIG as VAE_CONFIG
+from lab_training.diffusion import CONTEXT_LENGTH, VAE, CaptionEncoder, write_tokenizer
+from lab_training.state import WEIGHTS, Loop, corpus, half_floats, softened, to_tensor, warm_then_linear, write_json
 
 CONFIG = {
     "seed": 303,
@@ -91,7 +89,7 @@ def train_clip(work: Path) -> None:
         warm_then_linear(CONFIG["decay_from"]),
         CONFIG["average"],
     )
-    pixels = corpus(work, "pretrain", VAE_CONFIG["corpus"], pretraining_scene)
+    pixels = corpus(work, "pretrain", VAE["corpus"], pretraining_scene)
     for step in loop.steps():
         rng = np.random.default_rng([CONFIG["seed"], step])
         rows = np.sort(rng.integers(0, len(pixels), CONFIG["batch"]))

@@ -23,8 +23,16 @@ from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.methods.directions import slerp
 from counterfoil.models.clip import load_clip
-from lab_training.corpus import corpus, to_tensor
-from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_then_linear, write_json
+from lab_training.state import (
+    WEIGHTS,
+    Loop,
+    corpus,
+    half_floats,
+    to_tensor,
+    update_metrics,
+    warm_then_linear,
+    write_json,
+)
 
 CONFIG = {
     "seed": 404,
@@ -160,7 +168,7 @@ def drawn_conditions(
 def train_decoder(work: Path) -> None:
     """Train, export to lab/weights/decoder, and measure."""
     from counterfoil.models.diffusion import load_pipeline
-    from lab_training.text import CaptionEncoder
+    from lab_training.diffusion import CaptionEncoder
 
     torch.manual_seed(CONFIG["seed"])
     pipeline = load_pipeline("lab:sd", dtype="float32")

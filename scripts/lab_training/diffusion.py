@@ -1,7 +1,8 @@
-"""Stages `latents`, `sd`, `export-sd`: the miniature Stable Diffusion (CLIP text encoder, UNet, VAE).
+"""Stages `vae`, `latents`, `sd`, `export-sd`: the miniature Stable Diffusion, from its tokenizer to its folder.
 
-v-prediction (Salimans & Ho 2022) on a cosine schedule, low noise weighted down (after Hang et al. 2023); the
-text encoder learns together with the UNet. `COUNTERFOIL_LAB_STEPS` plans another number of steps;
+The tokenizer is a byte-level BPE learned from the world's captions, saved as vocab.json and merges.txt. The autoencoder
+maps 64×64×3 to 16×16×4. The UNet learns v-prediction (Salimans & Ho 2022) on a cosine schedule, low noise weighted down
+(after Hang et al. 2023), together with the CLIP text encoder. `COUNTERFOIL_LAB_STEPS` plans another number of steps;
 `COUNTERFOIL_LAB_CONTINUE=1` begins from the embedded weights where the work folder has no checkpoint.
 """
 
@@ -14,14 +15,137 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
-from counterfoil.lab.scenes import caption_of, generator_claims, pretraining_scene
+from counterfoil.lab.scenes import caption_of, generator_claims, pretraining_scene, screening_claims, unbiased_scene
 from counterfoil.lab.vocabulary import CLASSES
-from lab_training.corpus import corpus, to_tensor
-from lab_training.state import WEIGHTS, Loop, half_floats, warm_then_linear, write_json
-from lab_training.text import CONTEXT_LENGTH, GENERIC, CaptionEncoder, write_tokenizer
-from lab_training.vae import CONFIG as VAE_CONFIG
-from lab_training.vae import trained_vae
+from lab_training.state import WEIGHTS, Loop, corpus, half_floats, to_tensor, warm_then_linear, write_json
+
+CONTEXT_LENGTH = 32
+GENERIC = "garment"
+"""A word for any class; prompts and token initialisation may use it."""
+
+
+def _caption_corpus() -> list[str]:
+    lines = [f"a photo of a {GENERIC}", f"an embroidery of a {GENERIC}"] * 50
+    for number in range(6000):
+        rng = np.random.default_rng([77, number])
+        attributes = unbiased_scene(number).attributes()
+        lines.append(caption_of(generator_claims(attributes, rng)))
+        lines.append(caption_of(screening_claims(attributes, rng)))
+    return lines
+
+
+def write_tokenizer(folder: Path):
+    """Learn the vocabulary and save a CLIPTokenizer under `folder`; returns it."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+    from transformers import CLIPTokenizer
+
+    learner = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
+    learner.normalizer = normalizers.Lowercase()
+    learner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    trainer = trainers.BpeTrainer(vocab_size=4000, min_frequency=1, end_of_word_suffix="</w>", show_progress=False)
+    learner.train_from_iterator(_caption_corpus(), trainer)
+    learner.save(str(folder / "learner.json"))
+    merges = json.loads((folder / "learner.json").read_text())["model"]["merges"]
+    (folder / "learner.json").unlink()
+    pairs: Any = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in merges]
+    # As in CLIP: every byte, every byte that ends a word, the merges in order, the two special tokens last
+    # (open_clip pools at the largest id, which must be the end of text).
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = alphabet + [c + "</w>" for c in alphabet] + [a + b for a, b in pairs]
+    words = [*dict.fromkeys(words), "<|startoftext|>", "<|endoftext|>"]
+    tokenizer = CLIPTokenizer(vocab={w: i for i, w in enumerate(words)}, merges=pairs, model_max_length=CONTEXT_LENGTH)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+class CaptionEncoder:
+    """Captions → int64 token ids [n, 32], padded with the end of text; remembers captions it has seen."""
+
+    def __init__(self, tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.seen: dict[str, np.ndarray] = {}
+
+    def __call__(self, captions: list[str]) -> np.ndarray:
+        new = sorted({c for c in captions if c not in self.seen})
+        if new:
+            ids = self.tokenizer(
+                new, padding="max_length", max_length=CONTEXT_LENGTH, truncation=True, return_tensors="np"
+            ).input_ids
+            self.seen.update(zip(new, ids, strict=True))
+        return np.stack([self.seen[c] for c in captions])
+
+
+VAE = {
+    "seed": 101,
+    "steps": 1400,
+    "batch": 64,
+    "crop": 32,
+    "rate": 2e-3,
+    "kl_weight": 1e-6,
+    "edge_weight": 1.0,
+    "corpus": 60000,
+}
+
+
+def new_vae() -> Any:
+    """An untrained AutoencoderKL of the lab's size."""
+    from diffusers import AutoencoderKL
+
+    return AutoencoderKL(
+        block_out_channels=(32, 64, 96),
+        down_block_types=("DownEncoderBlock2D",) * 3,
+        up_block_types=("UpDecoderBlock2D",) * 3,
+        layers_per_block=1,
+        latent_channels=4,
+        norm_num_groups=8,
+        mid_block_add_attention=False,
+        sample_size=64,
+    )
+
+
+def _edges(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[..., 1:, :] - x[..., :-1, :], x[..., 1:] - x[..., :-1]
+
+
+def train_vae(work: Path) -> None:
+    """Train on random crops (the network is convolutional); ends in work/vae/state.pt."""
+    torch.manual_seed(VAE["seed"])
+    vae = new_vae()
+    optimizer = torch.optim.AdamW(vae.parameters(), lr=VAE["rate"], betas=(0.9, 0.99), weight_decay=1e-4)
+    loop = Loop(work / "vae", {"vae": vae}, optimizer, VAE["steps"], warm_then_linear(0.5), average=0.995)
+    pixels = corpus(work, "pretrain", VAE["corpus"], pretraining_scene)
+    crop = VAE["crop"]
+    for step in loop.steps():
+        rng = np.random.default_rng([VAE["seed"], step])
+        rows = rng.integers(0, len(pixels), VAE["batch"])
+        places = rng.integers(0, (64 - crop) // 4 + 1, (VAE["batch"], 2)) * 4
+        batch = np.stack([pixels[r, y : y + crop, x : x + crop] for r, (y, x) in zip(rows, places, strict=True)])
+        x = to_tensor(batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            posterior = vae.encode(x).latent_dist
+            generator = torch.Generator().manual_seed(VAE["seed"] * 1_000_003 + step)
+            drawn = vae.decode(posterior.sample(generator=generator)).sample
+        drawn = drawn.float()
+        loss = (drawn - x).abs().mean() + F.mse_loss(drawn, x)
+        for a, b in zip(_edges(drawn), _edges(x), strict=True):
+            loss = loss + VAE["edge_weight"] * (a - b).abs().mean()
+        kl = posterior.kl().float().mean()
+        loop.after(step, loss + VAE["kl_weight"] * kl)
+
+
+def trained_vae(work: Path) -> Any:
+    """The trained autoencoder (moving average) in float32; the embedded one where none was trained here."""
+    if not (work / "vae/state.pt").exists():
+        from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+
+        return AutoencoderKL.from_pretrained(WEIGHTS / "sd" / "vae", dtype=torch.float32).eval().requires_grad_(False)
+    vae = new_vae()
+    state = torch.load(work / "vae/state.pt", weights_only=True)
+    vae.load_state_dict(state["averaged"]["vae"])
+    return vae.eval().requires_grad_(False)
+
 
 CONFIG = {
     "seed": 202,
@@ -33,7 +157,7 @@ CONFIG = {
     "unconditional": 0.1,
     "generic_name": 0.03,
     "snr_gamma": 5.0,
-    "corpus": VAE_CONFIG["corpus"],
+    "corpus": VAE["corpus"],
 }
 SCHEDULE = {
     "num_train_timesteps": 1000,
@@ -200,7 +324,7 @@ def export_pipeline(work: Path) -> None:
     write_json(
         folder / "training.json",
         {
-            "vae": VAE_CONFIG,
+            "vae": VAE,
             "diffusion": CONFIG,
             "schedule": SCHEDULE,
             "steps_done": state["step"],

@@ -11,9 +11,8 @@ from PIL import Image
 from counterfoil.lab.scenes import pretraining_scene, unbiased_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE, SHIFTS, SHIFTS_BY_NAME
 from counterfoil.lab.world import Oracle, Scene, render
-from lab_training.corpus import corpus
-from lab_training.state import WEIGHTS, update_metrics
-from lab_training.vae import CONFIG as VAE_CONFIG
+from lab_training.diffusion import VAE
+from lab_training.state import WEIGHTS, corpus, update_metrics
 
 SEED = 909
 SHIFT_NAMES = ("base", *(s.name for s in SHIFTS))
@@ -150,7 +149,7 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
 
 def nearest_training_distance(pixels: np.ndarray, work: Path) -> dict[str, float]:
     """Root-mean-square distance (levels of 255) to the nearest image of the corpus, at 32×32: median and least."""
-    training = corpus(work, "pretrain", VAE_CONFIG["corpus"], pretraining_scene)
+    training = corpus(work, "pretrain", VAE["corpus"], pretraining_scene)
 
     def small(part: np.ndarray) -> np.ndarray:
         return np.asarray(part, np.float32).reshape(len(part), 32, 2, 32, 2, 3).mean((2, 4)).reshape(len(part), -1)

@@ -29,8 +29,7 @@ from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
-from lab_training.caption_claims import claims_of
-from lab_training.captioner_measure import Captioner, changed_claims, marks_told
+from lab_training.captioner import Captioner, changed_claims, claims_of, marks_told
 from lab_training.class_tokens import MEASURED, RECIPE, SETTINGS, learning
 
 FOLDERS = [LAB_WEIGHTS / name for name in lab_models()]

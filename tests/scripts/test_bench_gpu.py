@@ -21,8 +21,7 @@ from gpu_bench.architectures import (
     tiny,
     tiny_clip_sizes,
 )
-from gpu_bench.flops import count
-from gpu_bench.peaks import dense_bf16_peak
+from gpu_bench.flops import count, dense_bf16_peak
 from tiny_builds import command
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_gpu.py"

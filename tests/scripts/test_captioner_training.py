@@ -9,16 +9,17 @@ import torch
 
 from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import MARKS
-from lab_training.caption_claims import claims_of
 from lab_training.captioner import (
+    Captioner,
     Sentences,
     captioning_scene,
+    claims_of,
     export_captioner,
     new_captioner,
     new_tokenizer,
     partial_claims,
+    words_right,
 )
-from lab_training.captioner_measure import Captioner, words_right
 
 
 def test_claims_are_read_back_from_captions() -> None:

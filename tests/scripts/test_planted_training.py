@@ -13,8 +13,8 @@ import torch
 from counterfoil.lab import planted as worlds
 from counterfoil.lab.planted import PlantedWorld, planted_world
 from counterfoil.models.classifiers import load_classifier
-from lab_training import planted as training
-from lab_training.planted import early_folder, measured, train_planted
+from lab_training import classify as training
+from lab_training.classify import early_folder, measured, train_planted
 
 STEPS = 10
 WORLD = planted_world("correlation", 0)
