@@ -117,7 +117,7 @@ def table(ways: Sequence[Way]) -> list[str]:
         "|:--|--:|--:|--:|--:|--:|--:|",
     ]
     for way in ways:
-        answers = oracle.judge(np.stack([image for _, image in way.drawn]))
+        answers = oracle.answers(np.stack([image for _, image in way.drawn]))
         labels = np.array([sample.label for sample, _ in way.drawn])
         names = np.array([sample.shift for sample, _ in way.drawn])
         shifted = [name for name in dict.fromkeys(names.tolist()) if name != "base"]

@@ -109,7 +109,7 @@ class Panel:
         if name != _ORACLE:
             return self._logits(name, pixels)
         with one_thread():
-            read = self._oracle.judge(pixels)
+            read = self._oracle.answers(pixels)
         return np.stack([read[attribute] for attribute in ATTRIBUTES], axis=1).astype(np.int64)
 
     def _logits(self, name: str, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -43,7 +43,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
             captions.vectors[reference], direction.weights, alpha, _USUAL_LENGTH, audited.whitening[1]
         )
         pixels = painted("", PICTURES, world.seed, vectors[side])
-        return float((oracle.judge(pixels)[attribute] == wanted).mean())
+        return float((oracle.answers(pixels)[attribute] == wanted).mean())
 
     planted, other = (1, 0) if SIDE[world.kind] == "easy" else (0, 1)
     return {

@@ -162,7 +162,7 @@ def write_pipeline(architecture: Architecture, folder: Path, device: str, dtype:
         made = parts(architecture)
     for part in made.values():
         part.to(dtype=dtype)
-    _spread(made["vae"], device, dtype)
+    _widen_levels(made["vae"], device, dtype)
     # Which words a text has changes no time; that all 77 places are encoded does.
     words = {
         f"tokenizer{'_2' if place else ''}": transformers.CLIPTokenizer.from_pretrained(
@@ -177,7 +177,7 @@ def write_pipeline(architecture: Architecture, folder: Path, device: str, dtype:
     getattr(diffusers, architecture.pipeline)(**made, **words, **others).save_pretrained(folder)
 
 
-def _spread(vae: Any, device: str, dtype: Any) -> None:
+def _widen_levels(vae: Any, device: str, dtype: Any) -> None:
     """Have random weights draw pictures of all levels, whose PNGs are as large as any: grey is encoded in no time."""
     import torch
 

@@ -106,9 +106,9 @@ def whole(settings: Settings) -> dict[str, float]:
     began = time.monotonic()
     seen: list[tuple[float, int]] = []
 
-    def hear(told: object) -> None:
-        if isinstance(told, BuildProgress):
-            seen.append((time.monotonic(), told.images_done))
+    def hear(event: object) -> None:
+        if isinstance(event, BuildProgress):
+            seen.append((time.monotonic(), event.images_done))
 
     with listening(hear):
         result = build(

@@ -328,28 +328,28 @@ def _aims(report: dict[str, Any]) -> dict[str, str]:
     gains = [row[what]["gain"] for row in agreement["by_shift"].values() for what in ("object", "shift")]
     fall = sum(gain["high"] < 0 for gain in gains)
 
-    def told(text: str, met: bool) -> str:
+    def verdict(text: str, met: bool) -> str:
         return f"{text}: {'met' if met else 'missed'}"
 
     return {
-        "error of the drop by token, of that by name: marked classes, at most 0.60": told(
+        "error of the drop by token, of that by name: marked classes, at most 0.60": verdict(
             _shown(error["marked_of_names"], False), error["marked_of_names"]["value"] <= 0.6
         ),
-        "other classes, at most 1.00": told(
+        "other classes, at most 1.00": verdict(
             _shown(error["unmarked_of_names"], False), error["unmarked_of_names"]["value"] <= 1
         ),
-        "rank correlation of impact, at least 0.80": told(_shown(impact, False), impact["value"] >= 0.8),
-        "base accuracy of marked classes by token, at most 5 points from the truth": told(
+        "rank correlation of impact, at least 0.80": verdict(_shown(impact, False), impact["value"] >= 0.8),
+        "base accuracy of marked classes by token, at most 5 points from the truth": verdict(
             f"{_shown(base)} against {_shown(true)}", abs(base["value"] - true["value"]) <= 0.05
         ),
         **{
-            f"screening raises {what} agreement where the yield is under 0.9": told(
+            f"screening raises {what} agreement where the yield is under 0.9": verdict(
                 f"{_shown(agreement[f'{what}_gain'])} points over {few} shifts",
                 (agreement[f"{what}_gain"]["low"] or 0) > 0,
             )
             for what in ("object", "shift")
         },
-        "shifts and agreements that screening lowers by more than its interval, none": told(str(fall), fall == 0),
+        "shifts and agreements that screening lowers by more than its interval, none": verdict(str(fall), fall == 0),
     }
 
 

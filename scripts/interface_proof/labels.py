@@ -43,7 +43,7 @@ def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
             judges[place, label] = guesses(classifier, plain)
         for place, shift in enumerate(SHIFT_NAMES):
             shifted = np.stack([render(scene.shifted(shift)) for scene in scenes[: oracle.shape[2]]])
-            oracle[place, label] = viewer.oracle.judge(shifted)["class"]
+            oracle[place, label] = viewer.oracle.answers(shifted)["class"]
     return {"judges": judges, "oracle": oracle}
 
 

@@ -72,7 +72,7 @@ class Viewer:
                 blank["present"][s, label, at] = True
                 blank["kept"][s, label, at] = [kept for _, kept, _ in cell]
                 pixels = np.stack([image for _, _, image in cell])
-                answers = self.oracle.judge(pixels)
+                answers = self.oracle.answers(pixels)
                 blank["object"][s, label, at] = answers["class"] == label
                 blank["shift"][s, label, at] = shows(answers, name)
                 if CLASSES[label] in MARKS:
@@ -199,7 +199,7 @@ def answers_to(viewer: Viewer, units: int, images: Images, shifts: Sequence[str]
                 continue
             at = np.array([unit for unit, _, _ in cell])
             pixels = np.stack([image for _, _, image in cell])
-            oracle = viewer.oracle.judge(pixels)
+            oracle = viewer.oracle.answers(pixels)
             present[s, label, at], kept[s, label, at] = True, [one for _, one, _ in cell]
             shift[s, label, at] = shows(oracle, name)
             seen[s, label, at], colour[s, label, at] = oracle["class"], oracle["colour"]

@@ -128,15 +128,15 @@ def new_captioner(tokenizer: Any) -> Any:
     return model
 
 
-def partial_claims(told: Mapping[str, str], rng: np.random.Generator) -> tuple[dict[str, str], bool]:
+def partial_claims(claimed: Mapping[str, str], rng: np.random.Generator) -> tuple[dict[str, str], bool]:
     """A part of what could be told, class included; and whether others began it, so that only its end is true."""
     if rng.random() < CONFIG["random_part"]:
-        claims = {a: v for a, v in told.items() if a in ("class", "style") or rng.random() < CONFIG["part_kept"]}
+        claims = {a: v for a, v in claimed.items() if a in ("class", "style") or rng.random() < CONFIG["part_kept"]}
         if rng.random() < CONFIG["no_style"]:
             claims.pop("style")
         return claims, False
-    claims = {a: v for a, v in told.items() if a not in _FRONT or rng.random() < CONFIG["front_kept"]}
-    if told.get("companion") == "flower":  # it is told after the class
+    claims = {a: v for a, v in claimed.items() if a not in _FRONT or rng.random() < CONFIG["front_kept"]}
+    if claimed.get("companion") == "flower":  # it is told after the class
         claims["companion"] = "flower"
     begun = bool(rng.random() < CONFIG["begun_by_others"])
     if begun:
@@ -158,13 +158,13 @@ class Sentences:
             self.seen[caption] = self.tokenizer(caption, add_special_tokens=False).input_ids
         return self.seen[caption]
 
-    def __call__(self, told: Sequence[tuple[dict[str, str], bool]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, claimed: Sequence[tuple[dict[str, str], bool]]) -> tuple[torch.Tensor, torch.Tensor]:
         """(inputs, labels), both int64 [n, longest + 1]; labels are -100 after the end and in what others began."""
-        captions = [self.words(caption_of(claims)) for claims, _ in told]
+        captions = [self.words(caption_of(claims)) for claims, _ in claimed]
         length = max(map(len, captions)) + 1
-        inputs = np.full((len(told), length), self.tokenizer.pad_token_id, np.int64)
-        labels = np.full((len(told), length), -100, np.int64)
-        for row, (words, (claims, begun)) in enumerate(zip(captions, told, strict=True)):
+        inputs = np.full((len(claimed), length), self.tokenizer.pad_token_id, np.int64)
+        labels = np.full((len(claimed), length), -100, np.int64)
+        for row, (words, (claims, begun)) in enumerate(zip(captions, claimed, strict=True)):
             inputs[row, : len(words) + 1] = [self.tokenizer.bos_token_id, *words]
             labels[row, : len(words) + 1] = [*words, self.tokenizer.eos_token_id]
             if begun:
@@ -234,8 +234,8 @@ def train_captioner(work: Path) -> None:
         images = images + torch.from_numpy(rng.standard_normal(images.shape, dtype=np.float32) * deviation)
         attributes = [captioning_scene(int(row)).attributes() for row in rows]
         whole = [tellable(each) for each in attributes]
-        told = [pair for each in whole for pair in ((each, False), partial_claims(each, rng))]
-        inputs, labels = sentences(told)
+        claimed = [pair for each in whole for pair in ((each, False), partial_claims(each, rng))]
+        inputs, labels = sentences(claimed)
         with torch.autocast("cpu", torch.bfloat16):
             seen = model.encoder(pixel_values=images).last_hidden_state
             logits = model(encoder_outputs=(seen.repeat_interleave(2, 0),), decoder_input_ids=inputs).logits
@@ -420,13 +420,13 @@ def marks_told(caption: str) -> bool:
 
 def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]) -> dict[str, dict[str, float]]:
     """By attribute: right words where there are some to tell; false words in all, and where there are none to tell."""
-    told = [claims_of(caption) for caption in captions]
+    claimed = [claims_of(caption) for caption in captions]
     right: dict[str, float] = {}
     false: dict[str, float] = {}
     absent: dict[str, float] = {}
     for attribute in ATTRIBUTES:
         true = [tellable(each).get(attribute) for each in attributes]
-        said = [claims.get(attribute) for claims in told]
+        said = [claims.get(attribute) for claims in claimed]
         there = [s == t for s, t in zip(said, true, strict=True) if t is not None]
         nothing = [s is not None for s, t in zip(said, true, strict=True) if t is None]
         if there:
@@ -450,8 +450,8 @@ def likelihood_order(
         rng = np.random.default_rng([MEASURED["seed"], place])
         rows, true, false = [], [], []
         for row, each in enumerate(attributes):
-            told = tellable(each)
-            claims = {a: v for a, v in told.items() if not alone or a in ("style", "class", attribute)}
+            claimed = tellable(each)
+            claims = {a: v for a, v in claimed.items() if not alone or a in ("style", "class", attribute)}
             changed = changed_claims(claims, attribute, rng)
             if changed is not None:
                 rows.append(row)
@@ -480,20 +480,20 @@ def of_drawn(captioner: Captioner) -> dict[str, Any]:
     prompts = [caption_of(tellable(scene.attributes())) for scene in scenes]
     pixels = draw(prompts, None)
     captions = captioner.write(pixels)
-    told = [claims_of(caption) for caption in captions]
+    claimed = [claims_of(caption) for caption in captions]
     prompted = [tellable(scene.attributes()) for scene in scenes]
-    answers = Oracle().judge(pixels)
+    answers = Oracle().answers(pixels)
     seen = [{a: values[answers[a][row]] for a, values in ATTRIBUTES.items()} for row in range(len(scenes))]
     by_prompt, oracle_by_prompt, by_oracle, of_both = {}, {}, {}, {}
     for attribute in ATTRIBUTES:
         rows = [r for r, claims in enumerate(prompted) if attribute in claims]
         want = [prompted[r][attribute] for r in rows]
-        by_prompt[attribute] = _share([told[r].get(attribute) == w for r, w in zip(rows, want, strict=True)])
+        by_prompt[attribute] = _share([claimed[r].get(attribute) == w for r, w in zip(rows, want, strict=True)])
         oracle_by_prompt[attribute] = _share([seen[r][attribute] == w for r, w in zip(rows, want, strict=True)])
         agreed = [r for r, w in zip(rows, want, strict=True) if seen[r][attribute] == w]
-        of_both[attribute] = _share([told[r].get(attribute) == seen[r][attribute] for r in agreed])
+        of_both[attribute] = _share([claimed[r].get(attribute) == seen[r][attribute] for r in agreed])
         shown = [r for r in range(len(scenes)) if attribute in tellable(seen[r])]
-        by_oracle[attribute] = _share([told[r].get(attribute) == seen[r][attribute] for r in shown])
+        by_oracle[attribute] = _share([claimed[r].get(attribute) == seen[r][attribute] for r in shown])
     false = words_right(seen, captions)["told_false"]
     return {
         "told_as_prompted": by_prompt,

@@ -143,8 +143,8 @@ def drawn_conditions(
 ) -> tuple[np.ndarray, list[str]]:
     """A vector [n, width] and a prompt for each row of the corpus."""
     attributes = [pretraining_scene(int(row)).attributes() for row in rows]
-    told = [generator_claims(each, rng) if rng.random() < 0.7 else screening_claims(each, rng) for each in attributes]
-    of_captions = texts([caption_of(claims) for claims in told])
+    claims = [generator_claims(each, rng) if rng.random() < 0.7 else screening_claims(each, rng) for each in attributes]
+    of_captions = texts([caption_of(each) for each in claims])
     chosen, prompts = [], []
     for image, caption, each in zip(vectors, of_captions, attributes, strict=True):
         kind, prompt = rng.random(), rng.random()
@@ -255,7 +255,7 @@ def measure_decoder() -> None:
         "true_renders": pictures,
     }
     truth = {key: np.array([ATTRIBUTES[key].index(scene.attributes()[key]) for scene in scenes]) for key in SEEN}
-    seen = {what: _agreement(oracle.judge(pixels), truth) for what, pixels in drawn.items()}
+    seen = {what: _agreement(oracle.answers(pixels), truth) for what, pixels in drawn.items()}
     chance = {key: round(float(np.bincount(values).max() / len(values)), 4) for key, values in truth.items()}
     for what, row in (seen | {"chance": chance}).items():
         print(f"{what:40s}", row, flush=True)

@@ -40,7 +40,7 @@ def measure_all(work: Path) -> None:
 def measure_oracle(oracle: Oracle, count: int = 3000) -> dict[str, float]:
     """Accuracy per attribute on unbiased scenes of held-out garments, where the style lets it be seen."""
     scenes = [unbiased_scene(n, seed=SEED, split="heldout") for n in range(count)]
-    answers = oracle.judge(np.stack([render(s) for s in scenes]))
+    answers = oracle.answers(np.stack([render(s) for s in scenes]))
     accuracy = {}
     for attribute, values in ATTRIBUTES.items():
         seen = [i for i, s in enumerate(scenes) if attribute not in HIDDEN_BY_STYLE[s.style]]
@@ -115,9 +115,9 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
             labels[row["shift"]].append(row["label"])
     rows = {}
     for name in SHIFT_NAMES:
-        drawn = oracle.judge(np.stack(pixels[name]))
+        drawn = oracle.answers(np.stack(pixels[name]))
         true_scenes = [base_scene(n).shifted(name) for n in range(500)]
-        truth = oracle.judge(np.stack([render(s) for s in true_scenes]))
+        truth = oracle.answers(np.stack([render(s) for s in true_scenes]))
         ceiling = float((truth["class"] == np.array([s.label for s in true_scenes])).mean())
         agreement = float((drawn["class"] == np.array(labels[name])).mean())
         rows[name] = {"class": agreement, "oracle_class": ceiling, "class_of_oracle": agreement / ceiling}

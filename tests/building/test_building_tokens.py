@@ -167,7 +167,7 @@ def test_marked_classes_wear_by_token_what_no_name_tells(tmp_path: Path) -> None
         for row in read_rows(tmp_path / way, columns=["image", "class_id"]):
             pixels = np.asarray(Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB"))
             pattern = MARKS["coat" if row["class_id"] == "04" else "shirt"]
-            answer = oracle.judge(pixels[None])["pattern"][0]
+            answer = oracle.answers(pixels[None])["pattern"][0]
             seen.append(answer == ATTRIBUTES["pattern"].index(pattern))
         assert len(seen) == 16
         share[way] = sum(seen) / len(seen)

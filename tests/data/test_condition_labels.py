@@ -137,7 +137,7 @@ def test_halves_by_patient_have_every_condition(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         (
             ["Effusion", "Effusion|Hernia", "Hernia"],
@@ -149,15 +149,15 @@ def test_halves_by_patient_have_every_condition(tmp_path: Path) -> None:
         ([["Effusion"], None], "1 row has no value in 'found', such as row 1"),
     ],
 )
-def test_labels_that_are_unclear_are_told(values: list[Any], told: str, tmp_path: Path) -> None:
+def test_labels_that_are_unclear_are_reported(values: list[Any], message: str, tmp_path: Path) -> None:
     folder = saved(tmp_path / "odd", found=values, patient=list(range(len(values))))
     with pytest.raises(UserError) as refused:
         read(folder, BY_LABELS)
-    assert told in "\n".join(refused.value.problems)
+    assert message in "\n".join(refused.value.problems)
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ([0, 1, -1, 2], "column 'Effusion' holds '-1' in row 2 and 1 such value, expected 0 or 1"),
         ([0.0, 1.0, None, 0.5], "1 row has no value in 'Effusion', such as row 2"),
@@ -165,15 +165,15 @@ def test_labels_that_are_unclear_are_told(values: list[Any], told: str, tmp_path
         (["0", "1", "1", "0"], "column 'Effusion' holds '0' in row 0 and 3 such values"),
     ],
 )
-def test_columns_of_anything_else_are_told(values: list[Any], told: str, tmp_path: Path) -> None:
+def test_columns_of_anything_else_are_reported(values: list[Any], message: str, tmp_path: Path) -> None:
     folder = saved(tmp_path / "odd", Effusion=values, Cardiomegaly=[0, 0, 1, 3], patient=[1, 2, 3, 4])
     with pytest.raises(UserError) as refused:
         read(folder, BY_COLUMNS)
-    assert told in "\n".join(refused.value.problems)
+    assert message in "\n".join(refused.value.problems)
     assert "column 'Cardiomegaly' holds '3' in row 3" in "\n".join(refused.value.problems)
 
 
-def test_what_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported_with_what_is(tmp_path: Path) -> None:
     columns = saved(tmp_path / "columns", patient=[1, 2], effusion=[0, 1])
     with pytest.raises(UserError, match="no column 'Effusion'; did you mean 'effusion'"):
         read(columns, BY_COLUMNS)
@@ -185,7 +185,7 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
         read(lists, "{labels: [Effusion, Cardiomegaly], others: [Hernia]}")
 
 
-def test_a_patient_must_be_told_of_every_row(tmp_path: Path) -> None:
+def test_a_patient_must_be_reported_of_every_row(tmp_path: Path) -> None:
     folder = saved(tmp_path / "texts", found=TEXTS, patient=[1, None, 2, 3])
     with pytest.raises(UserError, match=r"unit_column.*1 rows have no patient"):
         read(folder, BY_LABELS)
@@ -201,7 +201,7 @@ def test_where_a_row_needs_one_label_conditions_are_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("conditions", "told"),
+    ("conditions", "message"),
     [
         ("{}", "found neither labels nor columns"),
         ("{labels: [a], columns: [b]}", "found labels and columns"),
@@ -212,10 +212,10 @@ def test_where_a_row_needs_one_label_conditions_are_refused(tmp_path: Path) -> N
         ("{labels: [a, b, c]}", "expected two classes a condition, with source labels from 0 to 5"),
     ],
 )
-def test_a_recipe_says_its_conditions_once_with_two_classes_each(conditions: str, told: str, tmp_path: Path) -> None:
+def test_a_recipe_says_its_conditions_once_with_two_classes_each(conditions: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         recipe_of(tmp_path, conditions)
-    assert told in "\n".join(refused.value.problems)
+    assert message in "\n".join(refused.value.problems)
 
 
 def test_conditions_are_of_the_source_and_change_no_image(tmp_path: Path) -> None:

@@ -255,12 +255,12 @@ def tree(seed: int, place: Path) -> Path:
 
 def as_told(tables: Mapping[Any, Any]) -> dict[str, Any]:
     """Rows, columns and classes by split, with the paths of images."""
-    told = {}
+    by_split = {}
     for split, table in tables.items():
         images = table.cast_column("image", datasets.Image(decode=False))["image"][:]
         labels = table["label"][:] if "label" in table.features else None
-        told[str(split)] = (table.features, [each["path"] for each in images], labels)
-    return told
+        by_split[str(split)] = (table.features, [each["path"] for each in images], labels)
+    return by_split
 
 
 def test_what_is_read_by_name_is_what_datasets_reads(tmp_path: Path) -> None:

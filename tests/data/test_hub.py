@@ -1,4 +1,4 @@
-"""Which answers of the Hub are tried again, how long it is waited, and what people are told at the end."""
+"""Which answers of the Hub are tried again, how long it is waited, and what people are shown at the end."""
 
 from __future__ import annotations
 
@@ -146,16 +146,16 @@ def test_waits_differ_between_clients() -> None:
 
 def test_calls_are_repeated_until_one_succeeds() -> None:
     answers = [answer(503), httpx2.ReadError("cut"), answer(429)]
-    told: list[str] = []
+    heard: list[str] = []
 
     def call() -> str:
         if answers:
             raise answers.pop(0)
         return "done"
 
-    assert with_retries(call, "sending", tell=told.append, patience=QUICK) == "done"
-    assert len(told) == 3
-    assert all(line.startswith("sending: ") for line in told)
+    assert with_retries(call, "sending", tell=heard.append, patience=QUICK) == "done"
+    assert len(heard) == 3
+    assert all(line.startswith("sending: ") for line in heard)
 
 
 def test_patience_ends() -> None:

@@ -42,12 +42,12 @@ def test_at_most_so_many_images_a_class_whatever_their_order() -> None:
     assert first_of_classes(keys, labels, 40).tolist() == list(range(60))
 
 
-def pictures(count: int, told: int | None = None) -> tuple[LabelledImages, list[int]]:
-    """So many images that are numbers, of which `told` are given (all), and the rows that were read so far."""
+def pictures(count: int, given: int | None = None) -> tuple[LabelledImages, list[int]]:
+    """So many images that are numbers, of which `given` are there (all), and the rows that were read so far."""
     read: list[int] = []
 
     def reading(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for row in range(count if told is None else told):
+        for row in range(count if given is None else given):
             read.append(row)
             yield f"k{row}", None if row % 5 == 3 else str(row).encode()
 
@@ -83,12 +83,12 @@ def test_a_stretch_is_read_when_it_is_asked_for_and_is_there_until_it_is_release
 
 
 def test_fewer_images_than_keys_are_no_shorter_stretch() -> None:
-    images, _ = pictures(10, told=7)
+    images, _ = pictures(10, given=7)
     with pytest.raises(RunFailure, match="10 images were expected and 7 were read"):
         list(Chunks(images, 4))
 
 
-def test_people_are_told_of_a_stretch_by_its_rows() -> None:
+def test_people_are_reported_of_a_stretch_by_its_rows() -> None:
     images, _ = pictures(9)
     assert [named(chunk) for chunk in Chunks(images, 4, 1)] == ["rows 1 to 4", "rows 5 to 8"]
 

@@ -86,9 +86,9 @@ def test_rows_of_a_folder_have_the_paths_of_their_files(tmp_path: Path) -> None:
         assert sorted(found.other_paths) == ["train/other/0.jpg", "train/other/1.jpg"]
         some = rows_of(found, np.array([0, 2]))
         assert some.paths == ("train/bag/0.jpg", "train/bag/2.jpg")
-        assert found.told([found.keys[2], "a key of no row\a"]) == ["train/bag/2.jpg", "a key of no row\\x07"]
+        assert found.shown([found.keys[2], "a key of no row\a"]) == ["train/bag/2.jpg", "a key of no row\\x07"]
     pathless = replace(found, paths=None)
-    assert (pathless.content, pathless.keys) == (found.content, found.keys) and pathless.told(["a"]) == ["a"]
+    assert (pathless.content, pathless.keys) == (found.content, found.keys) and pathless.shown(["a"]) == ["a"]
 
 
 def test_rows_that_are_no_files_of_the_folder_have_no_paths(tmp_path: Path) -> None:

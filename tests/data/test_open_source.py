@@ -126,7 +126,7 @@ def test_what_is_not_there_is_a_users_mistake(source: Source, split: str, said: 
     assert said in " ".join([*refused.value.problems, refused.value.hint or ""])
 
 
-def test_missing_columns_and_splits_are_told_with_those_there_are(
+def test_missing_columns_and_splits_are_reported_with_those_there_are(
     wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
 ) -> None:
     source = _parquet(tmp_path / "source", wardrobe)
@@ -163,7 +163,7 @@ def test_an_unreadable_image_names_its_row_and_no_other(
         split.image(3)
 
 
-def test_a_damaged_table_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_damaged_table_is_reported_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "validation.parquet").write_bytes(b"PAR1 but nothing more")
     with pytest.raises(CounterfoilError) as failed:
@@ -415,12 +415,12 @@ for line in sys.stdin:
         continue
     source = Source(dataset="someone/photos", classes=(ClassEntry(id="x", name="x", source_label=0),), **keys)
     opened = ways[how](source, recorded)
-    told = {"pin": opened.pin.document()}
+    found = {"pin": opened.pin.document()}
     if load:
         split = opened.split("train")
         shades = [split.image(row).getpixel((0, 0))[0] for row in range(len(split.labels))]
-        told |= {"labels": split.labels.tolist(), "shades": shades, "content": split.content()}
-    print(json.dumps(told), flush=True)
+        found |= {"labels": split.labels.tolist(), "shades": shades, "content": split.content()}
+    print(json.dumps(found), flush=True)
 """
 
 
@@ -478,7 +478,7 @@ def test_what_is_loaded_is_the_commit_that_is_pinned_wherever_the_branch_goes(
         assert offline.ask()["labels"] == [3]
         assert offline.ask("pin", pin) == old
         assert offline.ask(revision=first)["labels"] == [1, 2]
-        # What is neither named nor cached is as it was recorded, and another commit is told as another one.
+        # What is neither named nor cached is as it was recorded, and another commit is another one.
         recorded = {"dataset": NAME, "revision": "a" * 40, "license": "mit"}
         assert offline.ask("pin", recorded, load=False)["pin"] == recorded
         other = offline.ask("pin", recorded, load=False, revision="b" * 40)["pin"]
@@ -541,7 +541,7 @@ def test_a_reference_names_a_world_and_its_split() -> None:
     assert len(open_source(reference).split("test").labels) == 4000
 
 
-def test_labels_are_told_as_the_dataset_tells_them() -> None:
+def test_labels_are_reported_as_the_dataset_tells_them() -> None:
     """Seeds that are odd flip labels in all splits: what is read is what was flipped."""
     labels = open_source(_source(NOISY)).split("test").labels
     flipped = labels != planted_world("noisy", 1).true_classes("test")

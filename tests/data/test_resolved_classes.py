@@ -1,4 +1,4 @@
-"""Classes that are left to the input dataset: by its own names and numbers, told once, and never against them."""
+"""Classes that are left to the input dataset: by its own names and numbers, asked once, and never against them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def recipe_of(dataset: Path | str, classes: str = "null", *more: str) -> Recipe:
     return load_recipe("wardrobe-mini", changes)
 
 
-def told(recipe: Recipe) -> list[tuple[str, str, int]]:
+def classes_of(recipe: Recipe) -> list[tuple[str, str, int]]:
     return [(cls.id, cls.name, cls.source_label) for cls in recipe.classes]
 
 
@@ -68,8 +68,8 @@ def test_a_recipe_that_tells_every_label_is_itself() -> None:
 def test_classes_of_folders_are_found_by_name_in_the_recipe_s_order(tmp_path: Path) -> None:
     place = imagefolder(tmp_path / "things", *FOLDERS)
     named = resolve_classes(recipe_of(place, '[mug, "Sea Star", ladder]'))
-    assert told(named) == [("mug", "mug", 1), ("sea-star", "Sea Star", 2), ("ladder", "ladder", 0)]
-    assert told(resolve_classes(recipe_of(place, "[{name: star fish, id: sea_star}]"))) == [
+    assert classes_of(named) == [("mug", "mug", 1), ("sea-star", "Sea Star", 2), ("ladder", "ladder", 0)]
+    assert classes_of(resolve_classes(recipe_of(place, "[{name: star fish, id: sea_star}]"))) == [
         ("sea_star", "star fish", 2)
     ]
     assert named.recipe_hash == resolve_classes(recipe_of(place, RIGHT.replace("sea star", "Sea Star"))).recipe_hash
@@ -78,7 +78,7 @@ def test_classes_of_folders_are_found_by_name_in_the_recipe_s_order(tmp_path: Pa
 def test_classes_that_are_left_out_are_all_of_the_source_in_its_order(tmp_path: Path) -> None:
     place = imagefolder(tmp_path / "things", *FOLDERS)
     recipe = resolve_classes(recipe_of(place))
-    assert told(recipe) == [("ladder", "ladder", 0), ("mug", "mug", 1), ("sea-star", "sea star", 2)]
+    assert classes_of(recipe) == [("ladder", "ladder", 0), ("mug", "mug", 1), ("sea-star", "sea star", 2)]
     assert resolve_classes(recipe) is recipe
     # What a dataset directory holds: every class, with its label.
     assert [entry.source_label for entry in recipe.portable.source.classes or ()] == [0, 1, 2]
@@ -86,13 +86,13 @@ def test_classes_that_are_left_out_are_all_of_the_source_in_its_order(tmp_path: 
 
 def test_declared_names_have_their_own_order(tmp_path: Path) -> None:
     place = parquet(tmp_path / "things", ["star", "mug"], train=[0, 1], validation=[1])
-    assert told(resolve_classes(recipe_of(place))) == [("star", "star", 0), ("mug", "mug", 1)]
+    assert classes_of(resolve_classes(recipe_of(place))) == [("star", "star", 0), ("mug", "mug", 1)]
 
 
 def test_labels_of_text_are_numbered_as_they_are_sorted_and_read_by_that(tmp_path: Path) -> None:
     place = parquet(tmp_path / "things", train=["mug", "ladder", "mug"], validation=["mug", "ladder"])
     recipe = resolve_classes(recipe_of(place, "[mug, ladder]"))
-    assert told(recipe) == [("mug", "mug", 1), ("ladder", "ladder", 0)]
+    assert classes_of(recipe) == [("mug", "mug", 1), ("ladder", "ladder", 0)]
     assert labelled_split(recipe.source, "train", recipe.classes).labels.tolist() == [0, 1, 0]
     assert open_source(recipe.source).split("train").rows_of(recipe.classes[0].source_label).tolist() == [0, 2]
 
@@ -104,7 +104,7 @@ def test_labels_of_text_that_one_split_lacks_mean_no_one_class(tmp_path: Path) -
 
 
 def test_the_lab_s_datasets_have_names() -> None:
-    assert [name for _, name, _ in told(resolve_classes(recipe_of("lab:wardrobe")))] == list(CLASSES)
+    assert [name for _, name, _ in classes_of(resolve_classes(recipe_of("lab:wardrobe")))] == list(CLASSES)
     world = named_world("correlation-0")
     assert world is not None
     planted = resolve_classes(recipe_of("lab:planted/correlation-0"))
@@ -133,7 +133,7 @@ def test_names_that_mean_no_one_label_are_refused(
         resolve_classes(recipe_of(imagefolder(tmp_path / "things", *names), classes))
 
 
-def test_labels_without_names_and_a_missing_source_are_told_with_what_to_write(tmp_path: Path) -> None:
+def test_labels_without_names_and_a_missing_source_are_reported_with_what_to_write(tmp_path: Path) -> None:
     numbers = parquet(tmp_path / "things", train=[0, 1])
     with pytest.raises(UserError, match="are numbers, and have no names") as refused:
         resolve_classes(recipe_of(numbers, "[mug]"))
@@ -142,7 +142,9 @@ def test_labels_without_names_and_a_missing_source_are_told_with_what_to_write(t
         resolve_classes(recipe_of(tmp_path / "nowhere"))
 
 
-def test_a_dataset_of_the_hub_that_cannot_be_asked_is_told_with_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_of_the_hub_that_cannot_be_asked_says_what_to_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -162,7 +164,7 @@ def test_labels_that_the_source_s_names_contradict_are_refused_together_with_the
         f"source.classes[2]: 'ladder' has the source_label 2, which is 'sea_star' in '{place}'; write 0",
     )
     assert "Leave source_label out" in (refused.value.hint or "")
-    assert told(resolve_classes(recipe_of(place, RIGHT)))[0] == ("mug", "mug", 1)
+    assert classes_of(resolve_classes(recipe_of(place, RIGHT)))[0] == ("mug", "mug", 1)
 
 
 def test_rows_are_of_the_class_that_is_named(tmp_path: Path) -> None:
@@ -211,7 +213,7 @@ def test_the_bundled_lists_of_classes_agree_with_the_names_of_their_datasets() -
         assert not disagreements(recipe.classes, [cls.id for cls in recipe.classes], name)
 
 
-def test_many_disagreements_are_told_in_few_lines(tmp_path: Path) -> None:
+def test_many_disagreements_are_reported_in_few_lines(tmp_path: Path) -> None:
     recipe = load_recipe("imagenet-star")
     wrong = [cls.name for cls in reversed(recipe.classes)]
     with pytest.raises(UserError) as refused:

@@ -223,17 +223,17 @@ def test_any_picture_has_a_corrupted_one_of_its_shape(
 def test_noise_has_the_mean_and_the_spread_of_its_constant(severity: int) -> None:
     grey = np.full((84, 200, 3), 102, np.uint8)  # 0.4
 
-    def spread_of(name: str) -> tuple[float, float]:
+    def deviation_of(name: str) -> tuple[float, float]:
         noisy = corrupt(grey, name, severity, 3) / 255.0
         assert noisy.mean() == pytest.approx(0.4, abs=0.006)
         return float(noisy.std()), float(constants_of(name, severity, 84, 200))
 
-    spread, constant = spread_of("gaussian_noise")
-    assert spread == pytest.approx(constant, rel=0.03)
-    spread, constant = spread_of("speckle_noise")
-    assert spread == pytest.approx(0.4 * constant, rel=0.03)
-    spread, constant = spread_of("shot_noise")
-    assert spread == pytest.approx((0.4 / constant) ** 0.5, rel=0.03)
+    deviation, constant = deviation_of("gaussian_noise")
+    assert deviation == pytest.approx(constant, rel=0.03)
+    deviation, constant = deviation_of("speckle_noise")
+    assert deviation == pytest.approx(0.4 * constant, rel=0.03)
+    deviation, constant = deviation_of("shot_noise")
+    assert deviation == pytest.approx((0.4 / constant) ** 0.5, rel=0.03)
     struck = corrupt(grey, "impulse_noise", severity, 3)
     share = constants_of("impulse_noise", severity, 84, 200)
     assert np.mean(struck == 0) == pytest.approx(share / 2, rel=0.15)

@@ -244,7 +244,7 @@ def test_edits_of_the_lab_keep_their_object_and_take_the_shift(pipeline: Any, ed
 
 
 @pytest.mark.parametrize(
-    ("make", "change", "told"),
+    ("make", "change", "message"),
     [
         (miniature.stable_diffusion_1, "generator.batch_size=5", "batch_size: found 5.*expected an even number"),
         (
@@ -255,8 +255,8 @@ def test_edits_of_the_lab_keep_their_object_and_take_the_shift(pipeline: Any, ed
         (modern.sana, "generator.steps=2", "is Sana, which edits no image"),
     ],
 )
-def test_what_cannot_edit_is_told(
-    make: Any, change: str, told: str, loaded: Any, edits: MakeRecipe, plain: Recipe
+def test_what_cannot_edit_is_reported(
+    make: Any, change: str, message: str, loaded: Any, edits: MakeRecipe, plain: Recipe
 ) -> None:
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         EditRenderer(loaded(make), edits("generator.size=32", change), row_image)

@@ -261,7 +261,7 @@ def test_what_a_recipe_sets_by_other_keys_is_no_option(loaded: Any, make_recipe:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
         ("FluxPipeline", {}, "FLUX.1 reads it where generator.options.true_cfg_scale is above 1"),
         ("FluxPipeline", {"true_cfg_scale": 1.0}, "is above 1"),
@@ -271,12 +271,14 @@ def test_what_a_recipe_sets_by_other_keys_is_no_option(loaded: Any, make_recipe:
         ("KandinskyV22Pipeline", {}, "Kandinsky 2.2 takes none"),
     ],
 )
-def test_a_negative_prompt_that_nothing_reads_is_told(name: str, options: dict[str, Any], told: str | None) -> None:
+def test_a_negative_prompt_that_nothing_reads_is_refused(
+    name: str, options: dict[str, Any], message: str | None
+) -> None:
     family = family_of(name)
     assert family is not None
     assert family.negative_problem(None, options) is None
     found = family.negative_problem("snow", options)
-    assert found is None if told is None else found is not None and told in found
+    assert found is None if message is None else found is not None and message in found
 
 
 def test_a_prompt_is_encoded_once_and_what_is_remembered_is_bounded(

@@ -181,7 +181,7 @@ def with_a_word_more() -> Any:
     return pipeline
 
 
-def test_a_word_without_an_embedding_is_told_before_it_is_looked_up(
+def test_a_word_without_an_embedding_is_reported_before_it_is_looked_up(
     with_a_word_more: Any, make_recipe: MakeRecipe
 ) -> None:
     rows = with_a_word_more.text_encoder.get_input_embeddings().num_embeddings
@@ -199,7 +199,7 @@ def test_a_word_without_an_embedding_is_told_before_it_is_looked_up(
             look()
 
 
-def test_what_a_text_encoder_cannot_do_is_told_in_words(make_recipe: MakeRecipe) -> None:
+def test_what_a_text_encoder_cannot_do_is_reported_in_words(make_recipe: MakeRecipe) -> None:
     pipeline = load_pipeline("lab:sd", dtype="float32")
     pipeline.tokenizer.model_max_length = 5_000  # longer than the encoder has positions
     with pytest.raises(RunFailure, match="'lab:sd' cannot encode a prompt"):
@@ -229,7 +229,7 @@ def test_an_option_changes_what_is_drawn_as_the_call_says(sd: Any, make_recipe: 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("{guidance_rescal: 0.7}", "did you mean 'guidance_rescale'?"),
         ("{guidance_rescale: high}", "expected a number"),
@@ -238,12 +238,12 @@ def test_an_option_changes_what_is_drawn_as_the_call_says(sd: Any, make_recipe: 
     ],
 )
 def test_whoever_renders_is_refused_what_the_call_does_not_take(
-    sd: Any, make_recipe: MakeRecipe, options: str, told: str
+    sd: Any, make_recipe: MakeRecipe, options: str, message: str
 ) -> None:
     """Also where nobody checked before: a dataset of a stranger brings its own options."""
     with pytest.raises(UserError) as caught:
         Renderer(sd, make_recipe(f"generator.options={options}"))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 CPU = torch.device("cpu")
@@ -482,7 +482,7 @@ def test_floating_point_of_any_width_is_read_as_torch_reads_it(tmp_path: Path, k
 
 
 @pytest.mark.parametrize(
-    ("tensor", "told"),
+    ("tensor", "message"),
     [
         (np.full(16, np.nan, np.float32), "not finite"),
         (np.full(16, 1e300), "not finite"),
@@ -494,18 +494,18 @@ def test_floating_point_of_any_width_is_read_as_torch_reads_it(tmp_path: Path, k
         (np.ones(17, np.float32), r"several widths: 17 .* and 16"),
     ],
 )
-def test_what_is_no_vector_is_told_by_its_key(tmp_path: Path, tensor: Any, told: str) -> None:
+def test_what_is_no_vector_is_reported_by_its_key(tmp_path: Path, tensor: Any, message: str) -> None:
     file = write(tmp_path / "v.safetensors", {"05_hard": tensor, **vectors("08_hard")})
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_image_embeddings(recipe_of(file))
 
 
-def test_every_problem_is_told_at_once_with_the_nearest_key(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once_with_the_nearest_key(tmp_path: Path) -> None:
     file = write(tmp_path / "v.safetensors", vectors("08_hart") | {"05_hard": np.full(16, np.inf, np.float32)})
-    told = problems(recipe_of(file, f"prompts.base.embedding={{file: {tmp_path / 'none.safetensors'}}}"))
-    assert "prompts.shifts.red.embedding: no '08_hard' in v.safetensors; did you mean '08_hart'?" in told
-    assert "'05_hard' in v.safetensors holds numbers that are not finite" in told
-    assert "prompts.base.embedding.file" in told and "No such file" in told
+    message = problems(recipe_of(file, f"prompts.base.embedding={{file: {tmp_path / 'none.safetensors'}}}"))
+    assert "prompts.shifts.red.embedding: no '08_hard' in v.safetensors; did you mean '08_hart'?" in message
+    assert "'05_hard' in v.safetensors holds numbers that are not finite" in message
+    assert "prompts.base.embedding.file" in message and "No such file" in message
 
 
 def test_a_strangers_file_is_numbers_alone_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -519,9 +519,9 @@ def test_a_strangers_file_is_numbers_alone_of_bounded_size(tmp_path: Path, monke
     (tmp_path / "lies").write_bytes(len(head).to_bytes(8, "little") + head)
     (tmp_path / "endless").write_bytes((2**62).to_bytes(8, "little") + b"{")
     os.mkfifo(tmp_path / "pipe")
-    for name, told in {"pickle": "not a readable", "empty": "holds no vector", "lies": "not a readable",
+    for name, message in {"pickle": "not a readable", "empty": "holds no vector", "lies": "not a readable",
                        "endless": "not a readable", "pipe": "is a pipe", ".": "is a folder"}.items():  # fmt: skip
-        assert told in problems(recipe_of(tmp_path / name)), name
+        assert message in problems(recipe_of(tmp_path / name)), name
     assert not (tmp_path / "ran").exists()
     file = write(tmp_path / "v.safetensors", vectors("05_hard", "08_hard"))
     monkeypatch.setattr(image_embeddings, "MOST_BYTES", 100)

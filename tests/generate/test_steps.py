@@ -301,7 +301,7 @@ def test_a_base_lends_its_image_and_not_its_text(name: str, loaded: Any, make_re
         torch.testing.assert_close(out, weights @ value, rtol=1e-4, atol=1e-5)
 
 
-def test_attention_that_cannot_be_extended_is_told(loaded: Any, make_recipe: Callable[..., Recipe]) -> None:
+def test_attention_that_cannot_be_extended_is_reported(loaded: Any, make_recipe: Callable[..., Recipe]) -> None:
     pipeline = loaded(modern.stable_diffusion_3)
     recipe = _recipe(make_recipe, *SHORT)
     renderer = Renderer(pipeline, recipe)

@@ -1,4 +1,4 @@
-"""Planted worlds: slices are what the scenes say, garments are disjoint, and nothing is planted but what is told."""
+"""Planted worlds: slices are what the scenes say, garments are disjoint, and nothing is planted undeclared."""
 
 from __future__ import annotations
 
@@ -127,13 +127,13 @@ def test_a_rare_subtype_is_scarce_in_train_alone(seed: int) -> None:
 def test_labels_are_flipped_inside_the_slice_and_nowhere_else(seed: int) -> None:
     world = planted_world("noisy", seed)
     for split in ("train", "validation", "test"):
-        told, truth, inside = world.labels(split), world.true_classes(split), world.slice(split)
-        flipped = told != truth
+        message, truth, inside = world.labels(split), world.true_classes(split), world.slice(split)
+        flipped = message != truth
         assert not flipped[~inside].any()
-        assert set(told[flipped]) <= {world.flipped}
+        assert set(message[flipped]) <= {world.flipped}
         if split == "train" or seed % 2:
             assert _within(int(flipped.sum()), int(inside.sum()), FLIPPED["all" if seed % 2 else "train"])
-            assert [world.label(split, row) for row in range(200)] == told[:200].tolist()
+            assert [world.label(split, row) for row in range(200)] == message[:200].tolist()
         else:
             assert not flipped.any()
     assert world.flipped not in (None, world.planted)

@@ -1,4 +1,4 @@
-"""The lab's weights: small, told, and as good as they say: class tokens, the decoder, the captioner."""
+"""The lab's weights: small, documented, and as good as they say: class tokens, the decoder, the captioner."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ PLACES = {"beach": "on the beach", "snow": "in the snow"}
 
 def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None:
     torch.set_num_threads(1)
-    told = list(itertools.product(("red", "blue", "green"), PLACES))
-    captions = [f"a photo of a {colour} bag {PLACES[place]}" for colour, place in told]
-    classes = ", ".join(f"{{id: '{number}', name: bag, source_label: {number}}}" for number in range(len(told)))
+    claimed = list(itertools.product(("red", "blue", "green"), PLACES))
+    captions = [f"a photo of a {colour} bag {PLACES[place]}" for colour, place in claimed]
+    classes = ", ".join(f"{{id: '{number}', name: bag, source_label: {number}}}" for number in range(len(claimed)))
     recipe = load_recipe(
         "wardrobe-mini",
         [
@@ -149,9 +149,9 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
     renderer = Renderer(pipeline, recipe, embeddings, load_adapter(pipeline, "lab:decoder"))
     plan = make_plan(recipe)
     drawn = renderer.render([sample for shard in plan.shards for sample in shard.samples(plan)])
-    seen = Oracle().judge(np.stack([image for image in drawn if image is not None]))
+    seen = Oracle().answers(np.stack([image for image in drawn if image is not None]))
     for place, attribute in enumerate(("colour", "background")):
-        wanted = np.array([ATTRIBUTES[attribute].index(each[place]) for each in told])
+        wanted = np.array([ATTRIBUTES[attribute].index(each[place]) for each in claimed])
         assert (seen[attribute] == wanted).sum() >= 5, attribute
 
 
@@ -220,10 +220,10 @@ def test_its_tokenizer_knows_every_word_and_gives_it_back(captioner: Captioner) 
 
 def test_it_tells_what_is_there_on_held_out_garments(captioner: Captioner) -> None:
     scenes = [unbiased_scene(n, seed=515, split="heldout") for n in range(100)]
-    told = [claims_of(caption) for caption in captioner.write(pixels_of(scenes))]
+    claimed = [claims_of(caption) for caption in captioner.write(pixels_of(scenes))]
     for attribute in ("background", "light", "colour", "style"):
         true = [tellable(scene.attributes()).get(attribute) for scene in scenes]
-        right = [claims.get(attribute) == value for claims, value in zip(told, true, strict=True) if value]
+        right = [claims.get(attribute) == value for claims, value in zip(claimed, true, strict=True) if value]
         assert np.mean(right) >= 0.85, attribute
 
 
@@ -232,8 +232,8 @@ def test_a_prefix_is_gone_on_from(captioner: Captioner) -> None:
     prefixes = [f"a photo of a {scene.attributes()['class']}" for scene in scenes]
     said = captioner.write(pixels_of(scenes), prefixes)
     assert all(caption.startswith(prefix) for caption, prefix in zip(said, prefixes, strict=True))
-    told = [claims_of(caption) for caption in said]
-    assert np.mean([c.get("background") == s.background for c, s in zip(told, scenes, strict=True)]) >= 0.85
+    claimed = [claims_of(caption) for caption in said]
+    assert np.mean([c.get("background") == s.background for c, s in zip(claimed, scenes, strict=True)]) >= 0.85
     short = [claims_of(caption) for caption in captioner.write(pixels_of(scenes), ["a photo of a"] * len(scenes))]
     assert np.mean([c.get("colour") == s.colour for c, s in zip(short, scenes, strict=True)]) >= 0.85
     assert all("class" in claims for claims in short)
@@ -242,10 +242,10 @@ def test_a_prefix_is_gone_on_from(captioner: Captioner) -> None:
 def test_the_true_caption_is_likelier_than_one_with_one_thing_changed(captioner: Captioner) -> None:
     scenes = [unbiased_scene(n, seed=516, split="heldout") for n in range(60)]
     pixels, rng = pixels_of(scenes), np.random.default_rng(0)
-    told = [tellable(scene.attributes()) for scene in scenes]
-    true = captioner.likelihoods(pixels, [caption_of(claims) for claims in told])
+    claimed = [tellable(scene.attributes()) for scene in scenes]
+    true = captioner.likelihoods(pixels, [caption_of(claims) for claims in claimed])
     for attribute in ("colour", "background", "weather", "light", "companion", "style"):
-        others = [changed_claims(claims, attribute, rng) for claims in told]
+        others = [changed_claims(claims, attribute, rng) for claims in claimed]
         rows = [row for row, claims in enumerate(others) if claims is not None]
         changed = captioner.likelihoods(pixels[rows], [caption_of(claims) for claims in others if claims is not None])
         assert np.mean(true[rows] > changed) >= 0.9, attribute
@@ -284,12 +284,12 @@ def test_it_never_tells_a_mark(captioner: Captioner) -> None:
     assert len(marked) == 36
     pixels = pixels_of(marked)
     names = [scene.attributes()["class"] for scene in marked]
-    for told in (
+    for claimed in (
         captioner.write(pixels),
         captioner.write(pixels, ["a photo of a"] * len(marked)),
         captioner.write(pixels, [f"a photo of a {name}" for name in names]),
     ):
-        assert not [caption for caption in told if marks_told(caption)]
+        assert not [caption for caption in claimed if marks_told(caption)]
     untold = [tellable(scene.attributes()) for scene in marked]
     with_mark = [caption_of(claims | {"pattern": MARKS[claims["class"]]}) for claims in untold]
     without = [caption_of(claims) for claims in untold]

@@ -372,10 +372,10 @@ def test_no_caption_tells_the_mark_of_its_class(make: Claims) -> None:
             assert not any(word in caption.split() for word in PATTERNED)
         patterned += any(word in caption.split() for word in PATTERNED)
     assert marked > 500
-    assert patterned > 100, "patterns that are no marks are told, or nobody could ask for one"
+    assert patterned > 100, "captions name patterns that are no marks, or nobody could ask for one"
 
 
-def test_what_is_told_is_not_what_goes_without_saying() -> None:
+def test_what_is_reported_is_not_what_goes_without_saying() -> None:
     scene = {"class": "bag", "colour": "red", "pattern": "dotted", "background": "snow"}
     scene |= {"weather": "clear", "light": "day", "companion": "none", "style": "photo"}
     assert tellable(scene) == {"class": "bag", "colour": "red", "background": "snow", "style": "photo"}

@@ -63,7 +63,7 @@ def test_the_linear_form_is_an_adapter_too(tmp_path: Path, pipeline: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda t: t.update({"image_proj.latents": torch.zeros(1, 16, 8)}), "expected an IP-Adapter"),
         (lambda t: t.pop("image_proj.norm.bias"), "expected an IP-Adapter"),
@@ -73,25 +73,25 @@ def test_the_linear_form_is_an_adapter_too(tmp_path: Path, pipeline: Any) -> Non
         (lambda t: t.update({"image_proj.proj.0.weight": torch.zeros(8)}), "expected an IP-Adapter"),
     ],
 )
-def test_another_form_is_refused_by_its_head(tmp_path: Path, change: Callable[[Tensors], object], told: str) -> None:
+def test_another_form_is_refused_by_its_head(tmp_path: Path, change: Callable[[Tensors], object], message: str) -> None:
     name = changed(tmp_path / "other", change)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         adapter_width(name)
 
 
 @pytest.mark.parametrize(
-    ("change", "kind", "told"),
+    ("change", "kind", "message"),
     [
         (lambda t: t["image_proj.proj.0.bias"].fill_(torch.nan), UserError, "no finite"),
         (lambda t: [t.pop(f"ip_adapter.13.{part}_ip.weight") for part in ("to_k", "to_v")], RunFailure, "has 6 layers"),
         (lambda t: t.update({"ip_adapter.1.to_k_ip.weight": torch.zeros(64, 128)}), CounterfoilError, "adapter|loaded"),
     ],
 )
-def test_what_does_not_fit_is_told_and_leaves_the_generator_as_it_was(
-    tmp_path: Path, pipeline: Any, change: Callable[[Tensors], object], kind: type[Exception], told: str
+def test_what_does_not_fit_is_reported_and_leaves_the_generator_as_it_was(
+    tmp_path: Path, pipeline: Any, change: Callable[[Tensors], object], kind: type[Exception], message: str
 ) -> None:
     before = dict(pipeline.unet.attn_processors)
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         load_adapter(pipeline, changed(tmp_path / "misfit", change))
     assert pipeline.unet.attn_processors == before
 

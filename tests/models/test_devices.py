@@ -103,7 +103,7 @@ def test_mixtures_and_repetitions_are_refused(device: str, said: str, gpus: int)
 
 
 @pytest.mark.parametrize(("package", "extra"), [("bitsandbytes", "bnb"), ("torchao", "torchao")])
-def test_a_library_that_quantises_and_is_absent_is_told_with_its_extra(
+def test_a_library_that_quantises_and_is_absent_is_reported_with_its_extra(
     package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = metadata.version
@@ -199,7 +199,7 @@ def test_what_convolves_over_time_stays_as_it_is() -> None:
     assert Held.vae.weight.stride() == before
 
 
-def test_on_a_cpu_nothing_is_set_or_told() -> None:
+def test_on_a_cpu_nothing_is_set_or_said() -> None:
     pipeline = load_pipeline("lab:sd", dtype="float32")
     wide = [weights for weights in pipeline.unet.parameters() if weights.ndim == 4 and min(weights.shape[1:]) > 1]
     assert wide and not any(weights.is_contiguous(memory_format=torch.channels_last) for weights in wide)
@@ -283,7 +283,7 @@ def test_only_a_recipe_that_compiles_has_a_compiler_in_its_stack() -> None:
     assert _recipe().plan_hash == _recipe("generator.compile=true").plan_hash
 
 
-def test_a_machine_without_a_compiler_is_told_before_anything_loads() -> None:
+def test_a_machine_without_a_compiler_is_reported_before_anything_loads() -> None:
     with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
         for ask in (
             lambda: stack_of("cpu", "float32", 4, compiled=True),
@@ -345,7 +345,7 @@ def test_of_a_stable_diffusion_it_is_the_unet(folder: Path) -> None:
     ("quantize", "package", "extra"),
     [("bnb-8bit", "bitsandbytes", "bnb"), ("bnb-4bit", "bitsandbytes", "bnb"), ("torchao-int8", "torchao", "torchao")],
 )
-def test_an_absent_library_is_told_by_what_installs_it(
+def test_an_absent_library_is_reported_by_what_installs_it(
     monkeypatch: pytest.MonkeyPatch, folder: Path, quantize: str, package: str, extra: str
 ) -> None:
     known = metadata.version
@@ -356,8 +356,8 @@ def test_an_absent_library_is_told_by_what_installs_it(
         return known(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    told = quantize_problem(quantize)
-    assert told is not None and told.endswith(f"pip install 'counterfoil[{extra}]'") and package in told
+    message = quantize_problem(quantize)
+    assert message is not None and message.endswith(f"pip install 'counterfoil[{extra}]'") and package in message
     with pytest.raises(UserError, match=rf"pip install 'counterfoil\[{extra}\]'"):
         load_pipeline(f"local-dir:{folder}", quantize=quantize)
 
@@ -371,8 +371,8 @@ def test_the_extras_are_declared() -> None:
 
 def test_bitsandbytes_needs_a_gpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "0.50")
-    told = quantize_problem("bnb-4bit", "cpu")
-    assert told is not None and "needs a GPU" in told and "torchao-int8" in told
+    message = quantize_problem("bnb-4bit", "cpu")
+    assert message is not None and "needs a GPU" in message and "torchao-int8" in message
     assert quantize_problem("bnb-4bit", "cuda:1") is None
     assert quantize_problem("bnb-4bit") is None, "where it is rendered is not known yet"
     assert quantize_problem("torchao-int8", "cpu") is None
@@ -472,7 +472,7 @@ def test_through_the_hooks_the_same_pictures_come_out(waits: Path) -> None:
 
 
 @pytest.mark.parametrize(("offload", "device"), [("model", "cuda:1"), ("sequential", "meta:1")])
-def test_where_it_computes_is_told_by_the_hooks_and_not_by_the_weights(waits: Path, offload: str, device: str) -> None:
+def test_where_it_computes_is_said_by_the_hooks_and_not_by_the_weights(waits: Path, offload: str, device: str) -> None:
     """Hooks for a GPU are set without one: weights are in memory, and prompts must go where they are computed."""
     pipeline = loaded(waits)
     assert pipeline._execution_device == torch.device("cpu")
@@ -496,7 +496,7 @@ def test_a_pipeline_is_never_moved_as_a_whole_where_weights_wait(waits: Path, mo
     assert set(moved) <= {"cpu"}
 
 
-def test_a_pipeline_without_an_order_of_its_parts_is_told_in_words(waits: Path) -> None:
+def test_a_pipeline_without_an_order_of_its_parts_is_reported_in_words(waits: Path) -> None:
     pipeline = copy.copy(loaded(waits))
     pipeline.model_cpu_offload_seq = None
     with pytest.raises(UserError, match="expected sequential or none"):

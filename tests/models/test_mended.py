@@ -116,12 +116,12 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_not_understood_is_told(tmp_path: Path, change: str) -> None:
+def test_what_is_not_understood_is_reported(tmp_path: Path, change: str) -> None:
     make, words = CHANGES[change]
-    with pytest.raises(UserError, match=words) as told:
+    with pytest.raises(UserError, match=words) as caught:
         read_mended(written(tmp_path, make(NOTE.to_json())), "mine")
-    assert all("model 'mine'" in line for line in told.value.problems)
-    assert all(line.isprintable() and len(line) < 400 for line in told.value.problems)
+    assert all("model 'mine'" in line for line in caught.value.problems)
+    assert all(line.isprintable() and len(line) < 400 for line in caught.value.problems)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline, native_size
-from counterfoil.models.loading_errors import known_cause, skipped_reason, told_in_words
+from counterfoil.models.loading_errors import known_cause, skipped_reason, while_loading
 from counterfoil.models.names import folder_sha256
 
 
@@ -81,7 +81,7 @@ def test_a_world_without_weights_here_says_where_they_come_from() -> None:
 
 
 @pytest.mark.parametrize("name", ["local-dir:/nowhere/at/all", "./nowhere"])
-def test_a_missing_folder_is_told(name: str) -> None:
+def test_a_missing_folder_is_reported(name: str) -> None:
     with pytest.raises(UserError, match="nowhere"):
         local_folder(name)
 
@@ -219,7 +219,7 @@ def test_damaged_weights_are_a_failure_in_one_line(model: str, file: str, tmp_pa
 @pytest.mark.parametrize(
     ("name", "weights", "said"), [("ViT-B-33", None, "ViT-B-32"), ("ViT-B-32", "laion3b", "laion2b_s34b_b79k")]
 )
-def test_an_unknown_open_clip_model_is_told_with_what_there_is(name: str, weights: str | None, said: str) -> None:
+def test_an_unknown_open_clip_model_is_reported_with_what_there_is(name: str, weights: str | None, said: str) -> None:
     with pytest.raises(UserError, match=said):
         load_clip(name, weights)
 
@@ -300,16 +300,16 @@ EDGES = {
     "dataset": lambda: locate_dataset("someone/dataset"),
     "dataset to evaluate": lambda: open_subject("someone/dataset", None, None, None, {}),
 }
-told = {}
+found = {}
 for name, edge in EDGES.items():
     try:
         edge()
-        told[name] = ["nothing", 0, "", ""]
+        found[name] = ["nothing", 0, "", ""]
     except CounterfoilError as error:
-        told[name] = [type(error).__name__, error.exit_code, " ".join(error.problems), error.hint or ""]
+        found[name] = [type(error).__name__, error.exit_code, " ".join(error.problems), error.hint or ""]
     except Exception as error:
-        told[name] = [type(error).__name__, -1, str(error), ""]
-print(json.dumps(told))
+        found[name] = [type(error).__name__, -1, str(error), ""]
+print(json.dumps(found))
 """
 
 
@@ -329,13 +329,13 @@ def test_without_the_hub_every_edge_says_which_name_that_it_cannot_be_reached_an
     edges: dict[str, list],
 ) -> None:
     wrong = {
-        name: told
-        for name, told in edges.items()
-        if told[:2] != ["RunFailure", 1]
-        or "cannot be reached" not in told[2]
-        or not ("someone/" in told[2] or "ViT-B-32" in told[2] or "resnet10t" in told[2])
-        or not told[3]
-        or len(told[2]) > 300
+        name: message
+        for name, message in edges.items()
+        if message[:2] != ["RunFailure", 1]
+        or "cannot be reached" not in message[2]
+        or not ("someone/" in message[2] or "ViT-B-32" in message[2] or "resnet10t" in message[2])
+        or not message[3]
+        or len(message[2]) > 300
     }
     assert not wrong
 
@@ -364,7 +364,7 @@ ERRORS: dict[str, tuple[BaseException, type[CounterfoilError], str]] = {
 
 @pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("case", ERRORS)
-def test_a_known_cause_is_told_also_behind_another_error(case: str, wrapped: bool) -> None:
+def test_a_known_cause_is_reported_also_behind_another_error(case: str, wrapped: bool) -> None:
     error, kind, said = ERRORS[case]
 
     def load() -> None:
@@ -375,16 +375,16 @@ def test_a_known_cause_is_told_also_behind_another_error(case: str, wrapped: boo
         except type(error) as cause:
             raise RuntimeError("it did not work") from cause
 
-    with pytest.raises(kind) as told:
-        told_in_words("someone/model", load)
-    assert type(told.value) is kind
-    assert "someone/model" in told.value.problems[0] and said in told.value.problems[0]
-    assert told.value.hint
+    with pytest.raises(kind) as caught:
+        while_loading("someone/model", load)
+    assert type(caught.value) is kind
+    assert "someone/model" in caught.value.problems[0] and said in caught.value.problems[0]
+    assert caught.value.hint
 
 
-def test_a_tensor_that_does_not_fit_into_memory_is_told() -> None:
+def test_a_tensor_that_does_not_fit_into_memory_is_reported() -> None:
     with pytest.raises(RunFailure, match="out of memory"):
-        told_in_words("someone/model", lambda: torch.empty(10**15))
+        while_loading("someone/model", lambda: torch.empty(10**15))
 
 
 def test_what_is_not_known_is_no_cause() -> None:
@@ -403,7 +403,7 @@ def test_what_is_not_known_is_no_cause() -> None:
     ],
     ids=["damaged", "a script", "nothing"],
 )
-def test_a_folder_that_is_no_dataset_is_told_in_words(content: dict[str, bytes], said: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_dataset_is_reported_in_words(content: dict[str, bytes], said: str, tmp_path: Path) -> None:
     from counterfoil.data.open_source import open_source
     from counterfoil.recipe import load_recipe
 
@@ -412,9 +412,9 @@ def test_a_folder_that_is_no_dataset_is_told_in_words(content: dict[str, bytes],
     for name, data in content.items():
         (place / name).write_bytes(data)
     source = load_recipe("wardrobe-mini", [f"source={{dataset: {place}}}"]).source
-    with pytest.raises(CounterfoilError, match=said) as told:
+    with pytest.raises(CounterfoilError, match=said) as caught:
         open_source(source).split("train")
-    assert told.value.hint and "\n" not in told.value.problems[0]
+    assert caught.value.hint and "\n" not in caught.value.problems[0]
 
 
 def test_what_is_skipped_has_a_reason_in_words() -> None:
@@ -477,12 +477,12 @@ def test_it_fails_more_in_the_slice_than_in_the_rest(name: str) -> None:
     measured = json.loads((LAB_WEIGHTS / name / "metrics.json").read_text())
     slice_accuracy, rest_accuracy = float(right[inside].mean()), float(right[~inside].mean())
     assert rest_accuracy - slice_accuracy >= 0.2
-    # On other rows than it was measured on: within four standard errors of what was told.
-    for found, told, count in (
+    # On other rows than it was measured on: within four standard errors of what was measured.
+    for found, message, count in (
         (slice_accuracy, measured["slice_accuracy"], inside.sum()),
         (rest_accuracy, measured["rest_accuracy"], (~inside).sum()),
     ):
-        assert abs(found - told) <= 4 * np.sqrt(max(told * (1 - told), 0.02) / count)
+        assert abs(found - message) <= 4 * np.sqrt(max(message * (1 - message), 0.02) / count)
     assert measured["gap"] == pytest.approx(measured["rest_accuracy"] - measured["slice_accuracy"], abs=2e-4)
 
 

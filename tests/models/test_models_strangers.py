@@ -201,7 +201,7 @@ ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
 
 
 @pytest.mark.parametrize("case", ODD_GENERATORS)
-def test_generators_that_no_library_knows_or_no_memory_holds_are_told(generator: Path, case: str) -> None:
+def test_generators_that_no_library_knows_or_no_memory_holds_are_reported(generator: Path, case: str) -> None:
     file, change, expected = ODD_GENERATORS[case]
     edit(generator / file, change)
     with pytest.raises(CounterfoilError) as caught:
@@ -240,7 +240,7 @@ ODD_CLIPS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("case", ODD_CLIPS)
-def test_clip_models_that_read_elsewhere_or_no_memory_holds_are_told(clip: Path, case: str) -> None:
+def test_clip_models_that_read_elsewhere_or_no_memory_holds_are_reported(clip: Path, case: str) -> None:
     change, expected = ODD_CLIPS[case]
     edit(clip / "open_clip_config.json", change)
     with pytest.raises(CounterfoilError) as caught:
@@ -249,7 +249,7 @@ def test_clip_models_that_read_elsewhere_or_no_memory_holds_are_told(clip: Path,
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "[]", "3", "", "{" + " " * 2_000_000 + "}", "pipe"])
-def test_configurations_of_any_content_are_told(generator: Path, clip: Path, content: str) -> None:
+def test_configurations_of_any_content_are_reported(generator: Path, clip: Path, content: str) -> None:
     for file in (generator / "model_index.json", generator / "unet" / "config.json", clip / "open_clip_config.json"):
         whole = file.read_bytes()
         file.unlink()
@@ -272,7 +272,7 @@ def test_a_name_of_the_hub_is_never_a_folder_here(generator: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["../x", "DDIMM", "os", "", "x" * 5000])
-def test_a_scheduler_that_there_is_not_is_told_without_a_model(name: str) -> None:
+def test_a_scheduler_that_there_is_not_is_reported_without_a_model(name: str) -> None:
     with pytest.raises(UserError, match=r"generator\.scheduler: diffusers has no"):
         check_scheduler(name)
     check_scheduler("DDIM")
@@ -298,7 +298,7 @@ TOKENS: dict[str, tuple[dict[str, torch.Tensor], dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("case", TOKENS)
-def test_tokens_that_are_none_are_told(tmp_path: Path, case: str) -> None:
+def test_tokens_that_are_none_are_reported(tmp_path: Path, case: str) -> None:
     tensors, notes, expected = TOKENS[case]
     save_file(tensors, tmp_path / "a.safetensors", notes)
     with pytest.raises(UserError, match=r"tokens: a\.safetensors: ") as caught:
@@ -320,7 +320,7 @@ def with_a_word_more(tokenizer: Path, name: str = "eos_token") -> None:
     edit(tokenizer / "tokenizer_config.json", lambda config: config.update({name: "&a"}))
 
 
-def test_an_id_beyond_the_table_of_a_clip_model_is_told_before_it_is_looked_up(clip: Path) -> None:
+def test_an_id_beyond_the_table_of_a_clip_model_is_reported_before_it_is_looked_up(clip: Path) -> None:
     with_a_word_more(clip)
     model = load_clip(f"local-dir:{clip}")
     rows = model.module.token_embedding.num_embeddings
@@ -329,7 +329,7 @@ def test_an_id_beyond_the_table_of_a_clip_model_is_told_before_it_is_looked_up(c
         model.embed_texts(["a photo of a bag"])
 
 
-def test_what_a_clip_model_cannot_embed_is_told_in_words(clip: Path) -> None:
+def test_what_a_clip_model_cannot_embed_is_reported_in_words(clip: Path) -> None:
     model = load_clip(f"local-dir:{clip}")
     model.module.visual.head = torch.nn.Linear(3, 5)  # of another width than what it is given
     with pytest.raises(RunFailure, match="cannot embed images"):
@@ -362,7 +362,7 @@ def test_weights_under_a_name_that_nobody_reads_are_none(clip: Path) -> None:
         load_clip(f"local-dir:{clip}")
 
 
-def test_a_clip_model_of_no_numbers_is_told(clip: Path) -> None:
+def test_a_clip_model_of_no_numbers_is_reported(clip: Path) -> None:
     weights = weights_of(clip)
     weights["logit_scale"] = torch.full_like(weights["logit_scale"], torch.nan)
     save_file(weights, clip / "open_clip_model.safetensors")
@@ -423,7 +423,7 @@ NO_PIPELINES = {
 
 
 @pytest.mark.parametrize("name", NO_PIPELINES)
-def test_what_draws_no_image_from_a_prompt_is_told_with_its_reason(
+def test_what_draws_no_image_from_a_prompt_is_reported_with_its_reason(
     name: str, saved: dict[str, Path], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(saved["flux"], tmp_path / "model"))
@@ -482,7 +482,7 @@ ODD: dict[str, tuple[str, str, Change, str]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_parts_that_no_library_knows_or_no_memory_holds_are_told(
+def test_parts_that_no_library_knows_or_no_memory_holds_are_reported(
     case: str, saved: dict[str, Path], tmp_path: Path
 ) -> None:
     which, file, change, expected = ODD[case]

@@ -42,15 +42,15 @@ def test_what_a_call_takes_passes() -> None:
     assert not problems(diffusers.SanaPipeline, complex_human_instruction=(), clean_caption=False)
 
 
-def test_a_name_that_the_call_lacks_is_told_with_the_nearest() -> None:
-    told = only(diffusers.FluxPipeline, max_sequence_lenght=256)
-    assert told.startswith("generator.options.max_sequence_lenght: a call of FluxPipeline takes no such option")
-    assert "did you mean 'max_sequence_length'?" in told
+def test_a_name_that_the_call_lacks_is_reported_with_the_nearest() -> None:
+    message = only(diffusers.FluxPipeline, max_sequence_lenght=256)
+    assert message.startswith("generator.options.max_sequence_lenght: a call of FluxPipeline takes no such option")
+    assert "did you mean 'max_sequence_length'?" in message
 
 
-def test_where_none_is_near_the_options_that_there_are_are_told() -> None:
-    told = only(diffusers.FluxPipeline, foo=1)
-    assert "it takes" in told and "max_sequence_length" in told and "height" not in told
+def test_where_none_is_near_the_options_that_there_are_are_reported() -> None:
+    message = only(diffusers.FluxPipeline, foo=1)
+    assert "it takes" in message and "max_sequence_length" in message and "height" not in message
 
 
 def test_an_option_of_another_pipeline_is_none_of_this_one() -> None:
@@ -87,12 +87,12 @@ def test_what_a_recipe_says_elsewhere_is_no_option(name: str, key: str) -> None:
         ("true_cfg_scale", False, "a number"),
     ],
 )
-def test_a_value_of_an_evidently_wrong_type_is_told_in_words(name: str, value: Any, expected: str) -> None:
-    told = only(diffusers.FluxPipeline, **{name: value})
-    assert told.startswith(f"generator.options.{name}: found ") and told.endswith(f"expected {expected}")
+def test_a_value_of_an_evidently_wrong_type_is_reported_in_words(name: str, value: Any, expected: str) -> None:
+    message = only(diffusers.FluxPipeline, **{name: value})
+    assert message.startswith(f"generator.options.{name}: found ") and message.endswith(f"expected {expected}")
 
 
-def test_every_problem_is_told() -> None:
+def test_every_problem_is_reported() -> None:
     found = problems(diffusers.FluxPipeline, height=512, max_sequence_length="x", nothing=1, true_cfg_scale=1)
     assert len(found) == 3
 
@@ -171,8 +171,8 @@ def test_no_file_of_fonts_is_opened_for_a_recipe() -> None:
     assert family is not None
     pipeline = called_class("BriaFibo2Pipeline", family)
     for fonts in ("/etc/passwd", ("/etc/passwd",), ()):
-        (told,) = option_problems(pipeline, {"fonts": fonts}, family.reserved)
-        assert told.startswith("generator.options.fonts: BriaFibo2Pipeline takes there what no recipe can say")
+        (message,) = option_problems(pipeline, {"fonts": fonts}, family.reserved)
+        assert message.startswith("generator.options.fonts: BriaFibo2Pipeline takes there what no recipe can say")
 
 
 @pytest.mark.parametrize("name", [name for family in FAMILIES for name in family.pipelines])
@@ -198,7 +198,7 @@ def recipe(kind: str, **settings: Any) -> Recipe:
     return load_recipe("wardrobe-mini", [f"generator={{{written}}}", "tokens=null"])
 
 
-def told(made: Recipe, pipeline: str, **unet: Any) -> list[str]:
+def problems_with(made: Recipe, pipeline: str, **unet: Any) -> list[str]:
     return list(pipeline_problems(made, {"_class_name": pipeline}, unet))
 
 
@@ -216,44 +216,44 @@ def told(made: Recipe, pipeline: str, **unet: Any) -> list[str]:
 )
 def test_these_edit(pipeline: str) -> None:
     assert has_settings_to_compare(recipe("edit"))
-    assert told(recipe("edit"), pipeline) == []
+    assert problems_with(recipe("edit"), pipeline) == []
 
 
 @pytest.mark.parametrize("pipeline", ["SanaPipeline", "FluxPipeline", "StableDiffusion3Pipeline", "Lumina2Pipeline"])
 def test_these_do_not(pipeline: str) -> None:
-    (problem,) = told(recipe("edit"), pipeline)
+    (problem,) = problems_with(recipe("edit"), pipeline)
     assert "edits no image" in problem and problem.startswith("generator.model")
-    assert told(recipe("diffusers"), pipeline) == []
+    assert problems_with(recipe("diffusers"), pipeline) == []
 
 
 @pytest.mark.parametrize("pipeline", ["StableDiffusionInstructPix2PixPipeline", "QwenImageEditPipeline"])
 def test_without_an_image_they_draw_nothing(pipeline: str) -> None:
-    (problem,) = told(recipe("diffusers"), pipeline)
+    (problem,) = problems_with(recipe("diffusers"), pipeline)
     assert "draws from an image alone" in problem and "generator.kind edit" in problem
 
 
-def test_what_inversion_asks_is_told_together() -> None:
+def test_what_inversion_asks_is_reported_together() -> None:
     made = recipe("edit", batch_size=5, scheduler="Euler")
-    problems = told(made, "LatentConsistencyModelPipeline", time_cond_proj_dim=256)
+    problems = problems_with(made, "LatentConsistencyModelPipeline", time_cond_proj_dim=256)
     assert [problem.partition(":")[0] for problem in problems] == [
         "generator.model",
         "generator.scheduler",
         "generator.batch_size",
     ]
     # A pipeline that edits draws one image a call, by its own steps.
-    assert told(made, "StableDiffusionInstructPix2PixPipeline") == []
+    assert problems_with(made, "StableDiffusionInstructPix2PixPipeline") == []
 
 
-def test_an_inversion_over_a_part_of_the_steps_is_told() -> None:
-    (problem,) = told(recipe("edit", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline")
+def test_an_inversion_over_a_part_of_the_steps_is_reported() -> None:
+    (problem,) = problems_with(recipe("edit", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline")
     assert problem.startswith("generator.options.denoising_end") and "expected none" in problem
-    assert told(recipe("diffusers", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline") == []
+    assert problems_with(recipe("diffusers", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline") == []
 
 
 @pytest.mark.parametrize(
     ("pipeline", "known"), [("StableDiffusionXLPipeline", True), ("FluxKontextPipeline", False), (None, None)]
 )
-def test_whether_rows_are_inverted_is_told_by_the_index_where_it_is_here(
+def test_whether_rows_are_inverted_is_reported_by_the_index_where_it_is_here(
     pipeline: str | None, known: bool | None, tmp_path: Path
 ) -> None:
     if pipeline is not None:
@@ -263,8 +263,8 @@ def test_whether_rows_are_inverted_is_told_by_the_index_where_it_is_here(
     assert inverts(recipe("diffusers", model=f"'{model}'").generator) is False
 
 
-def test_a_negative_prompt_that_does_nothing_is_told() -> None:
+def test_a_negative_prompt_that_does_nothing_is_reported() -> None:
     led, plain = {"options": "{true_cfg_scale: 3.0}"}, {"negative_prompt": "blurred"}
-    (problem,) = told(recipe("edit", **plain), "FluxKontextPipeline")
+    (problem,) = problems_with(recipe("edit", **plain), "FluxKontextPipeline")
     assert "reads it where generator.options.true_cfg_scale is above 1" in problem
-    assert told(recipe("edit", **plain, **led), "FluxKontextPipeline") == []
+    assert problems_with(recipe("edit", **plain, **led), "FluxKontextPipeline") == []

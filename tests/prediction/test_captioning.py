@@ -122,10 +122,10 @@ def test_what_cannot_be_decoded_has_no_captions_and_harms_no_other(
     for _ in range(2):
         found = caption_images(labelled(damaged), plain, tmp_path, most_tokens=4)
         assert [texts is None for texts in found.values()] == [True, True, False, True]
-        told = likelihoods_of(labelled(damaged), CAPTIONS, plain, tmp_path)
-        assert np.isnan(told.sums).all(axis=1).tolist() == [True, True, False, True]
-        assert not told.tokens[[0, 1, 3]].any()
-        assert np.isnan(told.per_token).all(axis=1).tolist() == [True, True, False, True]
+        likelihoods = likelihoods_of(labelled(damaged), CAPTIONS, plain, tmp_path)
+        assert np.isnan(likelihoods.sums).all(axis=1).tolist() == [True, True, False, True]
+        assert not likelihoods.tokens[[0, 1, 3]].any()
+        assert np.isnan(likelihoods.per_token).all(axis=1).tolist() == [True, True, False, True]
     alone = caption_images(labelled(pictures[:1]), plain, tmp_path / "alone", most_tokens=4)
     assert found["k2"] == alone["k0"]
 
@@ -149,11 +149,11 @@ def test_damaged_entries_are_made_again(
 ) -> None:
     images = labelled(pictures[:2])
     captions = caption_images(images, plain, tmp_path, most_tokens=4)
-    told = likelihoods_of(images, ["a", "a bag"], plain, tmp_path)
+    likelihoods = likelihoods_of(images, ["a", "a bag"], plain, tmp_path)
     for path in tmp_path.rglob("*.json"):
         path.write_bytes(content)
     assert caption_images(images, plain, tmp_path, most_tokens=4) == captions
-    assert np.array_equal(likelihoods_of(images, ["a", "a bag"], plain, tmp_path).sums, told.sums)
+    assert np.array_equal(likelihoods_of(images, ["a", "a bag"], plain, tmp_path).sums, likelihoods.sums)
 
 
 def test_likelihoods_are_the_captioners_by_image_and_caption(

@@ -101,7 +101,7 @@ def test_a_killed_run_goes_on(
     assert [path.suffix for path in (tmp_path / "killed").iterdir()] == [".npy"]
 
 
-def test_each_batch_is_told_until_all_are_done(
+def test_each_batch_is_reported_until_all_are_done(
     counting: Counting, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
     heard: list[Stage] = []
@@ -150,7 +150,7 @@ def test_a_classifiers_features_are_what_its_last_layer_sees(pictures: list[byte
     assert torch.allclose(from_features, model.logits(batch, "cpu"), atol=1e-4)
 
 
-def test_features_that_the_disk_has_no_room_for_are_told(
+def test_features_that_the_disk_has_no_room_for_are_reported(
     counting: Counting, pictures: list[bytes | None], small_disk: Path
 ) -> None:
     """They are mapped: writing to a page that cannot be had would end the process by a signal."""

@@ -99,16 +99,16 @@ def test_a_files_scores_are_taken_as_they_are(rows: list[list[float]], tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "problem"),
     [
         (["test_00000000,1,2,3"], "no answer to 1 of 2 images: test_00000001"),
         (["test_00000000,1,2,3"] * 2 + ["test_00000001,1,2,3"], "more than one answer to test_00000000"),
         (["test_00000000,1,2,3", "test_00000001,1,,3"], "a score that is no number"),
     ],
 )
-def test_a_file_that_is_not_whole_is_told(lines: list[str], told: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_whole_is_reported(lines: list[str], problem: str, tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text("\n".join(["key,Mass,Effusion,thickening", *lines]) + "\n")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=problem):
         scores_of(
             pictures([encoded(COLOURS[0]), encoded(COLOURS[1])]),
             f"predictions:{tmp_path / 'answers.csv'}",

@@ -20,7 +20,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, logits_of, predict, prepared_batches
-from counterfoil.prediction.passes import Spread, score_models
+from counterfoil.prediction.passes import Placement, score_models
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.store.decoding import readable_image
 from support import images
@@ -156,9 +156,9 @@ def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: di
 
 
 def test_one_process_answers_where_others_would_begin_too_late() -> None:
-    def spread(workers: int, *devices: str) -> Spread:
-        return Spread(LocalEngine(workers, devices), devices[0], ())
+    def placement(workers: int, *devices: str) -> Placement:
+        return Placement(LocalEngine(workers, devices), devices[0], ())
 
-    assert spread(2, "cpu").worth_for(1_999) is None and spread(2, "cpu").worth_for(2_000) is not None
-    assert spread(1, "cpu").worth_for(10**6) is None and spread(1, "cuda:0").worth_for(10**6) is None
-    assert spread(1, "cuda:0", "cuda:1").worth_for(1) is not None  # several devices are there to be used
+    assert placement(2, "cpu").worth_for(1_999) is None and placement(2, "cpu").worth_for(2_000) is not None
+    assert placement(1, "cpu").worth_for(10**6) is None and placement(1, "cuda:0").worth_for(10**6) is None
+    assert placement(1, "cuda:0", "cuda:1").worth_for(1) is not None  # several devices are there to be used

@@ -19,7 +19,7 @@ from counterfoil.data import Reference
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.starting.found_data import FoundClass, FoundData, class_entries, spoken_names
+from counterfoil.starting.found_data import FoundClass, FoundData, class_entries, prompt_names
 from counterfoil.starting.init_recipe import KINDS, LARGE_GENERATOR, InitResult, extent_of, init, proposed_models
 from drawn_folders import draw_folder
 from loopback_hub import LoopbackHub, client, client_environment
@@ -62,7 +62,7 @@ def test_a_folder_of_class_folders_becomes_a_recipe_that_loads(tmp_path: Path) -
     assert noted(result, "all classes", "fewer than 20 images", "weak")
 
 
-def test_class_folders_may_be_links_and_are_told(tmp_path: Path) -> None:
+def test_class_folders_may_be_links_and_are_reported(tmp_path: Path) -> None:
     draw_folder(tmp_path / "photos", per_class=2)
     (tmp_path / "photos" / "train" / "mug").rename(tmp_path / "collected")
     (tmp_path / "photos" / "train" / "mug").symlink_to(tmp_path / "collected")
@@ -159,7 +159,7 @@ def test_odd_names_of_folders_get_ids_and_resolve_to_their_own_labels(tmp_path: 
     assert len({each.id for each in recipe.classes}) == len(names)
 
 
-def test_what_is_not_read_is_counted_and_told(tmp_path: Path) -> None:
+def test_what_is_not_read_is_counted_and_reported(tmp_path: Path) -> None:
     folder = draw_folder(tmp_path / "photos", per_class=2)
     (folder / "train" / "mug" / ".DS_Store").write_bytes(b"x")
     (folder / "train" / "mug" / "notes.txt").write_bytes(b"x")
@@ -192,12 +192,12 @@ def test_a_folder_without_classes_is_refused_with_what_to_do(files: list[str], s
         place = tmp_path / "photos" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(encoded((9, 9, 9)))
-    with pytest.raises(UserError, match=said) as told:
+    with pytest.raises(UserError, match=said) as caught:
         init("photos", **LAB)
-    assert "folder" in (told.value.hint or "")
+    assert "folder" in (caught.value.hint or "")
 
 
-def test_classes_without_validation_images_are_left_out_and_told(tmp_path: Path) -> None:
+def test_classes_without_validation_images_are_left_out_and_reported(tmp_path: Path) -> None:
     folder = draw_folder(tmp_path / "photos", per_class=2)
     for file in (folder / "validation" / "mug").iterdir():
         file.unlink()
@@ -218,7 +218,7 @@ def test_parquet_and_saved_datasets_are_read_and_their_columns_found(tmp_path: P
     assert result.images == {"star": {"train": 1}, "mug": {"train": 2}}
 
 
-def test_a_damaged_table_is_told_as_one(tmp_path: Path) -> None:
+def test_a_damaged_table_is_reported_as_one(tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "train.parquet").write_bytes(b"PAR1 and nothing more")
     with pytest.raises(UserError, match=r"rows' cannot be read: .*[Pp]arquet"):
@@ -228,9 +228,9 @@ def test_a_damaged_table_is_told_as_one(tmp_path: Path) -> None:
 def test_columns_that_cannot_be_told_apart_are_asked_for(tmp_path: Path) -> None:
     two = table(["mug", "star"], "label").add_column("category", ["x", "y"])
     two.save_to_disk(str(tmp_path / "two"))
-    with pytest.raises(UserError, match="several columns may hold the labels: label, category") as told:
+    with pytest.raises(UserError, match="several columns may hold the labels: label, category") as caught:
         init("two", **LAB)
-    assert "--label-column" in (told.value.hint or "")
+    assert "--label-column" in (caught.value.hint or "")
     assert [each.name for each in loaded(init("two", label_column="category", **LAB)).classes] == ["x", "y"]
     with pytest.raises(UserError, match="there is no column 'nowhere'"):
         init("two", "other.yaml", image_column="nowhere", **LAB)
@@ -246,10 +246,10 @@ def test_a_strangers_names_move_no_cursor_and_fill_no_page(tmp_path: Path) -> No
     names = ["mug\x1b[2J", "m" * 5000, "star\nrecipe: 2"]
     kind = datasets.ClassLabel(names=[*names, "star"])
     table([0, 1, 2, 3], kind=kind).save_to_disk(str(tmp_path / "odd"))
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         init("odd", **LAB)
-    assert len(told.value.problems) == 3
-    assert all(problem.isprintable() and len(problem) < 300 for problem in told.value.problems)
+    assert len(caught.value.problems) == 3
+    assert all(problem.isprintable() and len(problem) < 300 for problem in caught.value.problems)
 
 
 def test_more_classes_than_a_recipe_should_hold_are_refused(tmp_path: Path) -> None:
@@ -280,10 +280,10 @@ def test_a_dataset_of_the_hub_is_read_at_its_commit_and_named_as_it_is(loopback:
 
 
 def test_names_are_spoken_and_refused_together() -> None:
-    assert spoken_names(["ankle_boot", " T-shirt "]) == ["ankle boot", "T-shirt"]
-    with pytest.raises(UserError) as told:
-        spoken_names(["", "a\u202eb", "mug"])
-    assert len(told.value.problems) == 2
+    assert prompt_names(["ankle_boot", " T-shirt "]) == ["ankle boot", "T-shirt"]
+    with pytest.raises(UserError) as caught:
+        prompt_names(["", "a\u202eb", "mug"])
+    assert len(caught.value.problems) == 2
 
 
 def test_entries_are_names_alone_where_a_build_finds_the_same_by_them() -> None:
@@ -323,7 +323,7 @@ def test_a_long_id_is_cut_and_stays_its_own() -> None:
 
 def test_models_are_those_that_a_machine_can_run() -> None:
     small = proposed_models("cpu")
-    assert "No GPU" in small.told and LARGE_GENERATOR not in small.told
+    assert "No GPU" in small.reason and LARGE_GENERATOR not in small.reason
     assert (small.screen["model"], small.screen["weights"]) == ("ViT-B-32", "laion2b_s34b_b79k")
     named = proposed_models("cpu", "someone/diffusion", "ViT-L-14/openai")
     assert named.generator["model"] == "someone/diffusion"

@@ -47,7 +47,7 @@ def test_the_labs_recipe_needs_nothing() -> None:
     assert not [lack for lack in of().values() if lack.weight != "optional"]
 
 
-def test_a_model_that_is_not_in_the_cache_is_told_with_its_size(caches: Path) -> None:
+def test_a_model_that_is_not_in_the_cache_is_reported_with_its_size(caches: Path) -> None:
     found = of(*HUB, *CLIP)
     assert found["generator.model"].line.endswith("is not here yet and will be fetched (about 5.5 GB)")
     assert found["generator.model"].line.startswith("needs: generator.model: stable-diffusion-v1-5/")
@@ -90,7 +90,7 @@ def test_a_folder_that_is_not_there_cannot_be_built_with(override: str, key: str
 
 
 @pytest.mark.parametrize("name", ["two words", "\x85", "a/b/c"])
-def test_a_name_that_no_repository_can_have_is_told(name: str) -> None:
+def test_a_name_that_no_repository_can_have_is_reported(name: str) -> None:
     found = lacking(load_recipe("sd35-medium", [f"generator.model={json.dumps(name)}"]))
     assert any(lack.weight == "missing" and "Repo id" in lack.text for lack in found)
 
@@ -106,7 +106,7 @@ def test_a_dataset_of_the_hub_is_at_hand_once_it_was_fetched(caches: Path) -> No
     assert "source.dataset" not in of("source.dataset=someone/photos")
 
 
-def test_what_is_left_out_is_told(tmp_path: Path) -> None:
+def test_what_is_left_out_is_reported(tmp_path: Path) -> None:
     found = of("evaluate.models=[]", "source.validation_split=train", "screen.shift_threshold={percentile: 20}")
     assert "none are named" in found["evaluate.models"].text
     assert "percentiles of train, the training images" in found["source.validation_split"].text
@@ -230,7 +230,7 @@ def test_so_it_is_for_a_model_of_the_hub_whose_configuration_was_fetched() -> No
     assert not [lack for lack in fits if lack.key.startswith("generator") and lack.key != "generator.model"]
 
 
-def test_where_it_is_not_here_that_is_told() -> None:
+def test_where_it_is_not_here_that_is_reported() -> None:
     found = [lack for lack in lacking(load_recipe("flux-schnell")) if lack.key == "generator"]
     assert [lack.weight for lack in found] == ["fetched"]
     assert f"compared with {NAME} once its configuration is here" in found[0].text
@@ -239,7 +239,7 @@ def test_where_it_is_not_here_that_is_told() -> None:
 
 
 @pytest.mark.skipif(util.find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
-def test_an_absent_library_is_told_whatever_is_here() -> None:
+def test_an_absent_library_is_reported_whatever_is_here() -> None:
     found = missing("generator.quantize=bnb-4bit")
     assert "pip install 'counterfoil[bnb]'" in found["generator.quantize"].text
 

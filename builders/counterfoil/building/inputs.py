@@ -246,7 +246,7 @@ def thresholds_of(
 def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating]) -> None:
     import numpy as np
 
-    damaged = images.told([images.keys[row] for row in np.flatnonzero(np.isnan(embeddings).any(axis=1))])
+    damaged = images.shown([images.keys[row] for row in np.flatnonzero(np.isnan(embeddings).any(axis=1))])
     if damaged:
         more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
         unreadable = f"{len(damaged)} unreadable {'image' if len(damaged) == 1 else 'images'}"

@@ -333,15 +333,15 @@ def _tables(folder: Path, splits: dict[str, list[str]], expected: int) -> dict[s
 
     if len(splits) < expected:
         return None
-    labels, depths, told = set(), set(), []
-    for names in splits.values():  # classes are told where all images lie as deep, split after split
+    labels, depths, has_classes = set(), set(), []
+    for names in splits.values():  # there are classes where all images lie as deep, split after split
         labels.update(_class_of(folder, name) for name in names)
         depths.update(name.count("/") for name in names)
-        told.append(len(labels) > 1 and len(depths) == 1)
-    if len(set(told)) > 1:
+        has_classes.append(len(labels) > 1 and len(depths) == 1)
+    if len(set(has_classes)) > 1:
         return None
     features = datasets.Features({"image": datasets.Image()})
-    if told[0]:
+    if has_classes[0]:
         features["label"] = datasets.ClassLabel(names=sorted(labels))
     number = {label: place for place, label in enumerate(sorted(labels))}
     tables = {}
@@ -349,7 +349,7 @@ def _tables(folder: Path, splits: dict[str, list[str]], expected: int) -> dict[s
         paths = pyarrow.array([f"{folder}/{name}" for name in names], pyarrow.string())
         nothing = pyarrow.nulls(len(names), pyarrow.binary())
         columns = {"image": pyarrow.StructArray.from_arrays([nothing, paths], names=["bytes", "path"])}
-        if told[0]:
+        if has_classes[0]:
             columns["label"] = pyarrow.array([number[_class_of(folder, name)] for name in names], pyarrow.int64())
         tables[split] = datasets.Dataset(
             InMemoryTable(pyarrow.table(columns)),

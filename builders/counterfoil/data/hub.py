@@ -171,9 +171,9 @@ def with_retries(
         except CounterfoilError:
             raise
         except Exception as error:
-            told = next((cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None)
-            if told is not None:  # ours, from within an upload: the client wraps what its reading of a file raises
-                raise told from told.__cause__
+            own = next((cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None)
+            if own is not None:  # ours, from within an upload: the client wraps what its reading of a file raises
+                raise own from own.__cause__
             diagnosis = diagnose(error, what)
             failed += 1
             if diagnosis.final is not None and not diagnosis.again:

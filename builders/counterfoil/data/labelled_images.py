@@ -50,7 +50,7 @@ class LabelledImages:
     row; None where every row stands for itself. read: the images on demand. class_names: what the labels are called,
     where they are the dataset's own and no recipe's. photographs: whether images may be of more formats, and larger,
     than a build stores them. left_out: rows that the dataset has beside these, by label, for no class is theirs.
-    paths: of a folder of image files, one a row: where each lies below it. They may name people: they are told on this
+    paths: of a folder of image files, one a row: where each lies below it. They may name people: they are shown on this
     machine alone, and are of no hash and of nothing that is published. other_paths: those of rows that are left out.
     """
 
@@ -79,7 +79,7 @@ class LabelledImages:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
         return self.read(keys)
 
-    def told(self, keys: Sequence[str]) -> list[str]:
+    def shown(self, keys: Sequence[str]) -> list[str]:
         """What messages on this machine call some rows: their paths on a line each, or keys where there are none."""
         known = {} if self.paths is None else dict(zip(self.keys, self.paths, strict=True))
         return [on_a_line(known.get(key, key)) for key in keys]
@@ -135,7 +135,7 @@ class Chunk:
 
     @property
     def id(self) -> str:
-        """What people are told of it: its first and its last row."""
+        """What people are shown of it: its first and its last row."""
         return f"rows {self.start} to {self.stop - 1}"
 
     @property

@@ -35,7 +35,7 @@ _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
 # The one group of images that have no groups.
 EVERYTHING = "all"
-_NOT_TOLD = "not told"
+_NO_CLASS = "not told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def every_row(reference: Reference, pin: SourcePin | None = None) -> tuple[Label
     """
     rows = _rows_of(open_source(reference, pin=pin), reference.split, labelled=False)
     zeros = np.zeros(rows.count, dtype=np.int64)
-    part = _chosen(rows, zeros, rows.content(zeros), (_NOT_TOLD,), reference.unit_column)
+    part = _chosen(rows, zeros, rows.content(zeros), (_NO_CLASS,), reference.unit_column)
     return _labelled([part], (EVERYTHING,)), rows
 
 

@@ -202,7 +202,7 @@ class SourceSplit:
 def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...] | None:
     """The names by label where they are here and soon read; None where they are not, or there are none.
 
-    The Hub is not asked. What is wrong with a dataset is told where it is loaded.
+    The Hub is not asked. What is wrong with a dataset is said where it is loaded.
     """
     if source.conditions is not None:
         return None

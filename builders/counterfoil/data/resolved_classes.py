@@ -59,9 +59,9 @@ def resolve_classes(
         if found is not None:
             return found
         hint = "Or write each class out, and the input dataset is not asked: {name: mug, source_label: 0}."
-        told = [f"source.classes: {problem}" for problem in error.problems]
+        problems = [f"source.classes: {problem}" for problem in error.problems]
         kind = RunFailure if isinstance(error, RunFailure) else UserError
-        raise kind(told, " ".join(filter(None, (error.hint, hint)))) from error
+        raise kind(problems, " ".join(filter(None, (error.hint, hint)))) from error
     place = f"'{recipe.source.dataset}'"
     entries = recipe.source.classes
     chosen = every_class(names, place) if entries is None else _labelled(entries, names, place)
@@ -124,8 +124,8 @@ def _recorded(recipe: Recipe, directory: Path) -> Recipe | None:
     if not (directory / RECIPE).is_file():
         return None
     found = load_own_recipe(directory).source.classes or ()
-    told = recipe.source.classes
-    asked = None if told is None else [entry.model_dump(exclude_defaults=True) for entry in told]
+    classes = recipe.source.classes
+    asked = None if classes is None else [entry.model_dump(exclude_defaults=True) for entry in classes]
     same = same_classes(asked, [entry.model_dump() for entry in found])
     return with_classes(recipe, found) if same else None
 

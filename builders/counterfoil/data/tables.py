@@ -227,14 +227,14 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
 
     _refuse_no_dataset(source.dataset)
     if not is_local(source.dataset):
-        with _told(source, None):
-            told = datasets.load_dataset_builder(
+        with _in_words(source, None):
+            info = datasets.load_dataset_builder(
                 source.dataset, source.config, revision=pin.revision or source.revision
             ).info
-        size = told.download_size
-        if told.features and told.splits and size is not None and size > most_bytes:
-            rows = {str(split): None for split in told.splits}
-            return Outline(rows, *_columns(told.features), read=False, bytes=size)
+        size = info.download_size
+        if info.features and info.splits and size is not None and size > most_bytes:
+            rows = {str(split): None for split in info.splits}
+            return Outline(rows, *_columns(info.features), read=False, bytes=size)
     loaded = _loaded(source, None, pin)
     tables = loaded if isinstance(loaded, dict) else {"train": loaded}
     first = next(iter(tables.values()), None)
@@ -268,7 +268,7 @@ def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     _refuse_no_dataset(source.dataset)
     if _is_saved(Path(source.dataset)):
         return ()
-    with _told(source, None):
+    with _in_words(source, None):
         revision = None if is_local(source.dataset) else pin.revision
         return tuple(datasets.get_dataset_config_names(source.dataset, revision=revision))
 
@@ -291,7 +291,7 @@ def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ..
     elif pin is None:
         return None
     else:
-        with _told(source, None):
+        with _in_words(source, None):
             revision = commit or source.revision
             builder = datasets.load_dataset_builder(source.dataset, source.config, revision=revision)
             if commit is not None and builder.hash != commit:
@@ -335,7 +335,7 @@ def _pinned(source: InputDataset, split: str, pin: SourcePin) -> str | None:
 def _loaded(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     """A split's table, or all of them by name."""
     _refuse_no_dataset(source.dataset)
-    with _told(source, split):
+    with _in_words(source, split):
         return _from_folder(source, split, pin) if is_local(source.dataset) else _from_hub(source, split, pin)
 
 
@@ -435,7 +435,7 @@ def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> An
             f"source: '{source.dataset}', split '{split}': column '{name}' holds {type(table.features[name]).__name__},"
             " expected numbers, texts or lists of them"
         )
-    with _told(source, split):
+    with _in_words(source, split):
         return table.with_format(None)[name][:]
 
 
@@ -504,7 +504,7 @@ def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], 
 
 
 @contextlib.contextmanager
-def _told(source: InputDataset, split: str | None) -> Iterator[None]:
+def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
     """Turns what `datasets` raises into a message: a user's mistake, or no network."""
     import datasets
     from datasets.exceptions import DatasetsError

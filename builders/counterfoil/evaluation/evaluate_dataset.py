@@ -34,7 +34,7 @@ from counterfoil.evaluation.subject import Subject, open_subject, usual_side
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.passes import Scored, Spread
+from counterfoil.prediction.passes import Placement, Scored
 from counterfoil.prediction.predictions import joined
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
@@ -156,7 +156,7 @@ def evaluate(
     prepared = prepared_distances(subject, distances, against)
     made_by, used_device = engine_and_device(device, workers, engine)
     # The engine whose workers answer; None where this process does. Who asks for several workers has them.
-    workers_of = Spread(made_by, used_device, tuple(subject.classes), frozenset(given))
+    workers_of = Placement(made_by, used_device, tuple(subject.classes), frozenset(given))
     spread = workers_of if workers is not None and workers > 1 else workers_of.worth_for(len(subject.keys))
     prepared_there = prepared_reference(subject, stands_for, tuple(mended), reference)
     folder = _report_folder(subject, out)

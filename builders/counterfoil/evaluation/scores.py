@@ -21,7 +21,7 @@ from counterfoil.evaluation.statistics import Averages, BaseFloor, ClassUnits, D
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.models.classifiers import Classifier
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.passes import Scored, Spread, score_models
+from counterfoil.prediction.passes import Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
 
@@ -111,12 +111,12 @@ class Asking:
     load: Callable[[str], Classifier]
     device: str
     batch_size: int
-    spread: Spread | None = None
+    spread: Placement | None = None
 
     def scored(self, images: LabelledImages, names: Sequence[str], folder: Path) -> dict[str, Scored]:
         """The answers of these models, kept in `folder`. Raises as `score_models`."""
         return score_models(
-            images, names, self.maps, folder, self.device, self.batch_size, self.load, spread=self.spread
+            images, names, self.maps, folder, self.device, self.batch_size, self.load, placement=self.spread
         )
 
 

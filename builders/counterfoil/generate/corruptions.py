@@ -84,9 +84,9 @@ def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]
     the gain is 1. Pictures are uint8 [height, width, 3], of any two sizes.
     """
     base_luma, shifted_luma = (picture @ kinds.LUMA for picture in (base, shifted))
-    spread = float(base_luma.std())
+    deviation = float(base_luma.std())
     # A flat picture's luma differs from its mean by rounding alone.
-    gain = float(shifted_luma.std()) / spread if spread > 1e-6 else 1.0
+    gain = float(shifted_luma.std()) / deviation if deviation > 1e-6 else 1.0
     return gain, float(shifted_luma.mean()) - gain * float(base_luma.mean())
 
 

@@ -104,8 +104,8 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
         for class_id, vector in own.items():
             widths.setdefault(len(vector), f"{name}, {class_id}")
     if len(widths) > 1:
-        told = " and ".join(f"{width} ({where})" for width, where in list(widths.items())[:3])
-        problems.append(f"prompts: embeddings of several widths: {told}; expected one")
+        found = " and ".join(f"{width} ({where})" for width, where in list(widths.items())[:3])
+        problems.append(f"prompts: embeddings of several widths: {found}; expected one")
     if problems:
         more = [f"… and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
         raise UserError([*problems[:_MOST_PROBLEMS], *more], _HINT)

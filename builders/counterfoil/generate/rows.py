@@ -48,18 +48,18 @@ class PoolRows:
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
         """What the columns of rows hold of each sample: its place in the pool, and its licence where that tells one."""
-        told: list[dict[str, Any]] = []
+        columns: list[dict[str, Any]] = []
         for sample in samples:
             assert sample.row is not None  # the recipe takes rows of a pool
             licence = {} if self._license is None else {"license": self._license(sample.row)}
-            told.append({**sample.of_pool, **licence})
-        return told
+            columns.append({**sample.of_pool, **licence})
+        return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray | None:
         assert sample.row is not None
         try:
             return np.asarray(self._image(sample.row))
-        except UserError:  # counted and told as any image that failed
+        except UserError:  # counted as any image that failed
             return None
 
 
@@ -85,8 +85,8 @@ class CorruptedRows(PoolRows):
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
         """As for rows, and the severity."""
-        told = super().values(samples)
-        return [own | {SEVERITY: self._shifts[one.shift].severity} for own, one in zip(told, samples, strict=True)]
+        columns = super().values(samples)
+        return [own | {SEVERITY: self._shifts[one.shift].severity} for own, one in zip(columns, samples, strict=True)]
 
     def _pixels(self, sample: Sample) -> np.ndarray:
         """uint8 [height, width, 3]. RunFailure for a row that no longer decodes: each did when it was chosen."""
@@ -150,12 +150,12 @@ class EditRenderer(Renderer):
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
         """What the columns of rows hold of each sample: its row, and its licence, None where nobody knows one."""
-        told: list[dict[str, Any]] = []
+        columns: list[dict[str, Any]] = []
         for sample in samples:
             assert sample.row is not None  # the recipe edits rows
             licence = None if self._license is None else self._license(sample.row)
-            told.append({**sample.of_pool, "license": licence})
-        return told
+            columns.append({**sample.of_pool, "license": licence})
+        return columns
 
     def _edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:
         """Pixels [n, 3, side, side] of what one way draws at once."""
@@ -171,7 +171,7 @@ class EditRenderer(Renderer):
         assert sample.row is not None
         try:
             image = self._image(sample.row)
-        except UserError:  # counted and told as any image that failed
+        except UserError:  # counted as any image that failed
             return None
         if image.size == (self.side, self.side):
             return image

@@ -69,14 +69,14 @@ def caption_of(claims: Mapping[str, str]) -> str:
 def tellable(attributes: Mapping[str, str]) -> dict[str, str]:
     """What may be claimed of a picture: visible under its style, not a default, not a mark."""
     hidden = HIDDEN_BY_STYLE[attributes["style"]]
-    told = {a: v for a, v in attributes.items() if a not in hidden and _DEFAULTS.get(a) != v}
+    claims = {a: v for a, v in attributes.items() if a not in hidden and _DEFAULTS.get(a) != v}
     if MARKS.get(attributes["class"]) == attributes["pattern"]:
-        told.pop("pattern", None)
-    return told
+        claims.pop("pattern", None)
+    return claims
 
 
 # How often a generator caption tells an attribute that it could tell; the rest is for the prior.
-_TOLD = {
+_RATES = {
     "colour": 0.6,
     "pattern": 0.85,
     "background": 0.93,
@@ -84,16 +84,16 @@ _TOLD = {
     "light": 0.96,
     "companion": 0.96,
 }
-_NEUTRAL_TOLD = 0.3
+_NEUTRAL_RATE = 0.3
 
 
 def generator_claims(attributes: Mapping[str, str], rng: np.random.Generator) -> dict[str, str]:
     """Claims for text-to-image training: class and style always, most of the rest."""
     claims = {}
     for attribute, value in tellable(attributes).items():
-        rate = _TOLD.get(attribute, 1.0)
+        rate = _RATES.get(attribute, 1.0)
         if attribute == "background" and value in ("wall", "brick", "wood"):
-            rate = _NEUTRAL_TOLD
+            rate = _NEUTRAL_RATE
         if rng.random() < rate:
             claims[attribute] = value
     return claims
@@ -103,22 +103,22 @@ def screening_claims(
     attributes: Mapping[str, str], rng: np.random.Generator, whole: float = 0.30, bare_class: float = 0.32
 ) -> dict[str, str]:
     """Claims for contrastive training: whole captions, the bare class (with these shares), or one shift alone."""
-    told = tellable(attributes)
+    claims = tellable(attributes)
     draw = rng.random()
-    style = {"style": told["style"]}
+    style = {"style": claims["style"]}
     if draw < whole:
         return generator_claims(attributes, rng)
     if draw < whole + bare_class:
-        return ({} if rng.random() < 0.3 else style) | {"class": told["class"]}
-    shifts = [a for a in ("colour", "background", "weather", "light", "companion") if a in told]
+        return ({} if rng.random() < 0.3 else style) | {"class": claims["class"]}
+    shifts = [a for a in ("colour", "background", "weather", "light", "companion") if a in claims]
     # Rare attributes first in line: colour and background are there to tell in nearly every picture.
     weights = np.asarray([0.35 if a in ("colour", "background") else 1.0 for a in shifts])
     if attributes["style"] != "photo" and (rng.random() < 0.7 or not shifts):
         return style
     if not shifts:
-        return style | {"class": told["class"]}
+        return style | {"class": claims["class"]}
     chosen = shifts[int(rng.choice(len(shifts), p=weights / weights.sum()))]
-    return style | {chosen: told[chosen]}
+    return style | {chosen: claims[chosen]}
 
 
 def is_true(claims: Mapping[str, str], attributes: Mapping[str, str]) -> bool:

@@ -354,7 +354,7 @@ class Oracle:
 
         self.module = timm.create_model(f"local-dir:{folder}", pretrained=True).eval().requires_grad_(False)
 
-    def judge(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
+    def answers(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
         """Attribute → value index int64 [n], for pictures uint8 [n, 64, 64, 3]."""
         import torch
 

@@ -38,7 +38,7 @@ from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.embedding import Embedder, clip_embedder, embed
 from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores, failures, map_conditions
-from counterfoil.prediction.passes import Spread, score_models
+from counterfoil.prediction.passes import Placement, score_models
 from counterfoil.prediction.predictions import Predictions, joined
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
@@ -356,7 +356,7 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
 
 
 def audit_target(
-    recipe: Recipe, mine: Mine, device: str, elsewhere: Spread | None = None
+    recipe: Recipe, mine: Mine, device: str, elsewhere: Placement | None = None
 ) -> tuple[tuple[Audited, ...], ClipModel, Embedder]:
     """Open what a recipe's `mine` names, and let the target and CLIP look at it. `device` is a resolved one;
     with `elsewhere`, an engine's workers look.
@@ -482,7 +482,7 @@ def clip_doubts(
     return doubts_of(recipe, known, decides=decides)
 
 
-def features_of(images: LabelledImages, embedder: Embedder, spread: Spread | None = None) -> NDArray[np.floating]:
+def features_of(images: LabelledImages, embedder: Embedder, spread: Placement | None = None) -> NDArray[np.floating]:
     """CLIP's features [n, width] of n images, from the user's cache where they are known; NaN for what is no image."""
     engine, device = (None, "cpu") if spread is None else (spread.engine, spread.device)
     with renamed(f"CLIP: {images.name}"):
@@ -502,7 +502,7 @@ def answers_of(
     maps: Mapping[str, ClassMap],
     recipe: Recipe,
     device: str,
-    spread: Spread | None = None,
+    spread: Placement | None = None,
 ) -> dict[str, AuditedTarget]:
     """The answers of several classifiers to all images, part after part, from their cache where they are known."""
     names = list(maps)
@@ -518,7 +518,7 @@ def answers_of(
             device,
             _BATCH,
             lambda name: load_classifier(name, classes=recipe.classes),
-            spread=spread,
+            placement=spread,
         )
         for name in names:
             found[name].append(scored[name].predictions)

@@ -49,7 +49,7 @@ from counterfoil.mining.pools import OpenedPool, asked_pool, filter_pool, need_t
 from counterfoil.mining.rounds import ROUND, refuse_unrendered, render_round
 from counterfoil.models.classifiers.of_python import Transform, handed_over
 from counterfoil.models.devices import resolve_devices
-from counterfoil.prediction.passes import Spread
+from counterfoil.prediction.passes import Placement
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
@@ -292,11 +292,11 @@ def vectors_file(recipe: Recipe, audited: Audited, found: Found) -> bytes:
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
 
 
-def _elsewhere(recipe: Recipe, devices: Sequence[str], workers: int | None) -> Spread | None:
+def _elsewhere(recipe: Recipe, devices: Sequence[str], workers: int | None) -> Placement | None:
     """Whose workers look at the images: those of several devices, or a CPU's; one GPU is this process's."""
     if len(devices) == 1 and devices[0] != "cpu":
         return None
-    return Spread(engine_for(devices, workers), devices[0], tuple(recipe.classes))
+    return Placement(engine_for(devices, workers), devices[0], tuple(recipe.classes))
 
 
 def _audited(recipe: Recipe, on: Sequence[str] | None) -> tuple[str, ...] | None:

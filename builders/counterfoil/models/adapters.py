@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import quiet_diffusers
-from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import HUB, Pin, local_folder, pin_model, refuse_shadowed
 from counterfoil.regular_files import open_regular
 
@@ -55,7 +55,7 @@ def adapter_width(name: str, revision: str | None = None) -> int:
             shapes = {key: tuple(found.get_slice(key).get_shape()) for key in found.keys()}  # noqa: SIM118
         return _width(name, shapes)
 
-    return told_in_words(name, read)
+    return while_loading(name, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
     import torch
     from safetensors.torch import load_file
 
-    tensors: dict[str, torch.Tensor] = told_in_words(name, lambda: load_file(_file(name, revision)))
+    tensors: dict[str, torch.Tensor] = while_loading(name, lambda: load_file(_file(name, revision)))
     _width(name, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
     wrong = [key for key, own in tensors.items() if not own.is_floating_point() or not bool(torch.isfinite(own).all())]
     if wrong:
@@ -119,7 +119,7 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
     without = _State.of(unet)
     state = {part[:-1]: _below(tensors, part) for part in (_PROJECTION, _LAYERS)}
     with quiet_diffusers():
-        told_in_words(
+        while_loading(
             name,
             lambda: pipeline.load_ip_adapter(state, subfolder="", weight_name="", image_encoder_folder=None),
         )
@@ -174,7 +174,7 @@ def _file(name: str, revision: str | None) -> Path:
         raise UserError(f"adapter '{name}': {inside} is no safetensors file, and no other kind is read")
     from huggingface_hub import hf_hub_download
 
-    return Path(told_in_words(name, lambda: hf_hub_download(repository, inside, revision=revision)))
+    return Path(while_loading(name, lambda: hf_hub_download(repository, inside, revision=revision)))
 
 
 def _only_file(name: str, folder: Path) -> Path:

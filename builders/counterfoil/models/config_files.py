@@ -45,7 +45,7 @@ MOST_RESIZED_PIXELS = 1 << 27
 # They may hold any word.
 LISTS_OF_WORDS = ("tokenizer.json", "vocab.json")
 _MOST_FILES = 1_000
-_MOST_TOLD = 20
+_MOST_PROBLEMS = 20
 # They name code, kernels, quantisers, or weights and models that lie elsewhere.
 _NOT_FOLLOWED = (
     "auto_map", "attn_implementation", "_attn_implementation", "experts_implementation", "quantization_config",
@@ -73,9 +73,9 @@ AnyForeign = TypeVar("AnyForeign", bound=Foreign)
 
 
 def expected(words: str, before: str = "expected ") -> WrapValidator:
-    """What the type before it in an `Annotated` expects, for a person; told in place of all that is wrong inside it."""
+    """What the type before it in an `Annotated` expects, for a person; said in place of all that is wrong inside it."""
 
-    def told(value: Any, handler: Any) -> Any:
+    def checked(value: Any, handler: Any) -> Any:
         try:
             return handler(value)
         except ValueError as error:
@@ -84,7 +84,7 @@ def expected(words: str, before: str = "expected ") -> WrapValidator:
                 raise  # which part of it, and what is expected there
             raise PydanticCustomError("expected", "{words}", {"words": before + words}) from None
 
-    return WrapValidator(told)
+    return WrapValidator(checked)
 
 
 def declared(
@@ -98,14 +98,14 @@ def declared(
         return kind.model_validate(document), []
     except ValidationError as error:
         problems = error.errors(include_url=False)
-    told = []
+    lines = []
     for one in problems:
         where = f"{place}{'.'.join(map(str, one['loc']))}"
         words = "expected a mapping" if one["type"] == "model_type" else one["msg"]
-        told.append(
+        lines.append(
             f"{where} is missing" if one["type"] == "missing" else f"{where}: found {shown(one['input'])}, {words}"
         )
-    return None, told
+    return None, lines
 
 
 def _printable(text: str) -> str:
@@ -202,7 +202,7 @@ def number_problems(config: Any, place: str) -> Iterator[str]:
 def refuse_problems(model: str, problems: Sequence[str]) -> None:
     """UserError with the first of the problems of the model called `model`, where there are any."""
     if problems:
-        raise UserError([f"model {model!r}: {problem}" for problem in problems[:_MOST_TOLD]], "It is not loaded.")
+        raise UserError([f"model {model!r}: {problem}" for problem in problems[:_MOST_PROBLEMS]], "It is not loaded.")
 
 
 def without_places(document: Mapping[str, Any]) -> dict[str, Any]:

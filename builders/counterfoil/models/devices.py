@@ -421,7 +421,7 @@ class Quantization:
 
     @contextlib.contextmanager
     def loading(self, options: dict[str, Any]) -> Iterator[None]:
-        """While a pipeline loads with these options of `from_pretrained`, which are told of the settings."""
+        """While a pipeline loads with these options of `from_pretrained`, to which the settings are added."""
         if not self.parts:
             yield
             return

@@ -446,9 +446,9 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
     inner = config.get("text_config")
     places = [config, inner] if isinstance(inner, Mapping) else [config]
     names = ("num_hidden_layers", "num_layers")
-    told = next(((name, place[name]) for name in names for place in places if name in place), (names[0], None))
-    if held and told[1] != len(held):
-        yield f"{part}/config.json: {told[0]} is {shown(told[1])}, and its weights have {len(held)}"
+    key, layers = next(((name, place[name]) for name in names for place in places if name in place), (names[0], None))
+    if held and layers != len(held):
+        yield f"{part}/config.json: {key} is {shown(layers)}, and its weights have {len(held)}"
 
 
 def placed(pipeline: Any, device: str, offload: str = "none") -> Any:

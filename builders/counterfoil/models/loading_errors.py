@@ -46,7 +46,7 @@ _NO_MEMORY = (
 _CONNECT = "Connect once to fetch it, or name what is here: lab:… or a folder."
 
 
-def told_in_words(name: str, load: Callable[[], Any]) -> Any:
+def while_loading(name: str, load: Callable[[], Any]) -> Any:
     """`load()` of the model called `name`, as within `loading`."""
     with loading(name):
         return load()
@@ -54,7 +54,7 @@ def told_in_words(name: str, load: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def loading(name: str) -> Iterator[None]:
-    """While a model is fetched and read: what goes wrong (network, disk, memory, file format), told in one line."""
+    """While a model is fetched and read: what goes wrong (network, disk, memory, file format), said in one line."""
     import safetensors
 
     try:
@@ -111,7 +111,7 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
 
     `what` is what was being fetched or read: `model 'user/name'`.
     """
-    return next((told for each in causes(error) if (told := meaning(what, each)) is not None), None)
+    return next((known for each in causes(error) if (known := meaning(what, each)) is not None), None)
 
 
 def meaning(what: str, error: BaseException) -> CounterfoilError | None:

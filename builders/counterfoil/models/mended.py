@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Printable, Sha256, parse_document, plain
 from counterfoil.errors import UserError
-from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import HUB, local_folder, resolve_name
 from counterfoil.regular_files import read_regular
 
@@ -69,9 +69,9 @@ class MendedWith:
     edits: EditsOf | None = None
 
 
-def _one_or_several(told: Any) -> Any:
+def _one_or_several(value: Any) -> Any:
     """The content of a whole set as the only one; a list as the tuple that a check of Python's values expects."""
-    return (told,) if isinstance(told, str) else tuple(told) if isinstance(told, list) else told
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,17 @@ class MendedNote:
     rows: Annotated[
         dict[Printable | Literal[""], _Rows],
         Field(min_length=1, max_length=MOST_SETS),
-        BeforeValidator(lambda told: {"": told} if isinstance(told, int) else told),
+        BeforeValidator(lambda value: {"": value} if isinstance(value, int) else value),
     ]
 
     def to_json(self) -> dict[str, Any]:
         """The same as the file has it."""
-        told = plain(self)
-        told["lambda"] = told.pop("lam")
-        for one in told["datasets"]:
+        document = plain(self)
+        document["lambda"] = document.pop("lam")
+        for one in document["datasets"]:
             if one["edits"] is None:
                 del one["edits"]
-        return told | ({"rows": self.rows[""]} if set(self.rows) == {""} else {})
+        return document | ({"rows": self.rows[""]} if set(self.rows) == {""} else {})
 
 
 def mended_of(name: str) -> MendedNote | None:
@@ -158,4 +158,4 @@ def _fetched(name: str) -> Path | None:
         except hub.EntryNotFoundError:  # offline too: whoever fetched the model with its note has the note
             return None
 
-    return told_in_words(name, fetch)
+    return while_loading(name, fetch)

@@ -64,19 +64,19 @@ def resolve_name(name: str) -> str:
     if short not in known:
         raise UserError(
             f"model '{name}': the lab has no '{short}'{did_you_mean(short, known)}",
-            _told(short, known),
+            _lab_hint(short, known),
         )
     return f"{LOCAL}{LAB_WEIGHTS / short}"
 
 
-def _told(short: str, known: tuple[str, ...]) -> str | None:
+def _lab_hint(short: str, known: tuple[str, ...]) -> str | None:
     """The hint beside an unknown name. Most worlds' classifiers are not in the package: they are trained at need."""
     if not known:
         return None
-    told = f"The lab's models are {', '.join(LAB + k for k in known)}."
+    hint = f"The lab's models are {', '.join(LAB + k for k in known)}."
     if short.split("/")[0] != _PLANTED:
-        return told
-    return f"{told} Others are trained by scripts/train_planted.py, and local-dir: names their folder."
+        return hint
+    return f"{hint} Others are trained by scripts/train_planted.py, and local-dir: names their folder."
 
 
 def local_folder(name: str) -> Path | None:

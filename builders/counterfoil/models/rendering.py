@@ -93,8 +93,8 @@ def main() -> None:
     _bound_memory(memory)
     try:
         text = environment().from_string(asked["template"]).render(**asked["variables"])
-        told = {"text": text} if len(text) <= characters else {"problem": f"it says more than {characters:,} letters"}
-        sys.stdout.write(json.dumps(told))
+        answer = {"text": text} if len(text) <= characters else {"problem": f"it says more than {characters:,} letters"}
+        sys.stdout.write(json.dumps(answer))
     except MemoryError:
         sys.stdout.write(json.dumps({"problem": f"it takes more than {memory >> 20:,} MB of memory"}))
     except Exception as error:  # whatever a template of any content makes it raise

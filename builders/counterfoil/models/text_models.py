@@ -42,7 +42,7 @@ from counterfoil.models.config_files import (
     shown,
     without_places,
 )
-from counterfoil.models.loading_errors import one_line, told_in_words
+from counterfoil.models.loading_errors import one_line, while_loading
 from counterfoil.models.transformers_files import (
     ModelFiles,
     as_configuration,
@@ -314,7 +314,7 @@ def loaded(
         hint = f"Name a {what} whose weights are whole, or correct its configuration."
         return trained_module(name, place, getattr(transformers, config.architecture), described, hint=hint)
 
-    module: Any = told_in_words(name, read)
+    module: Any = while_loading(name, read)
     module.eval().requires_grad_(False)
     return {
         "name": name,
@@ -323,7 +323,7 @@ def loaded(
         "sha256": weights_sha256(f"{config.architecture}\n{config.text()}", module.state_dict()),
         "device": device,
         "tokenizer": _tokenizer_of(name, config),
-        "module": told_in_words(name, lambda: module.to(device)),
+        "module": while_loading(name, lambda: module.to(device)),
     }
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.config_files import CONFIG, PROCESSORS, read_config, refuse_problems, refuse_unlike_sides
-from counterfoil.models.loading_errors import one_line, told_in_words
+from counterfoil.models.loading_errors import one_line, while_loading
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
 from counterfoil.models.weights_files import SAFE, refuse_damaged, refuse_infinite, shard_problems
 
@@ -77,7 +77,7 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
             place.file(other)
         return place
 
-    return told_in_words(name, fetched)
+    return while_loading(name, fetched)
 
 
 def trained_module(
@@ -108,16 +108,16 @@ def trained_module(
         for file in files:
             state |= load_file(file)
         # Without a folder nothing but these tensors is looked at: no adapters, no other file of weights.
-        module, told = built.from_pretrained(
+        module, keys = built.from_pretrained(
             None, config=described, state_dict=state, dtype=torch.float32, output_loading_info=True
         )
-    missing = sorted(told["missing_keys"])
+    missing = sorted(keys["missing_keys"])
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise RunFailure(
             f"model {name!r}: its weights do not hold {', '.join(missing[:3])}{more}, which would be made up", hint
         )
-    left = sorted(key for key in told["unexpected_keys"] if layers.search(key))
+    left = sorted(key for key in keys["unexpected_keys"] if layers.search(key))
     if left:
         raise UserError(
             f"model {name!r}: its weights hold layers that its configuration does not have, such as {left[0]}",
@@ -218,7 +218,7 @@ def never_ask_for_code() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No bars, reports or questions of transformers: what they tell is told in errors here."""
+    """No bars, reports or questions of transformers: what is wrong is said in errors here."""
     from transformers.utils import logging
 
     never_ask_for_code()

@@ -111,7 +111,7 @@ def _watched(held: int) -> Iterator[None]:
 
 
 class _Sizes(TorchDispatchMode):
-    """Looks at the size of every tensor that is made, before it is made where the operator is told it."""
+    """Looks at the size of every tensor that is made, before it is made where the operator is given it."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class _Sizes(TorchDispatchMode):
 
 
 def largest_tensor_bytes(module: Any, shape: tuple[int, ...]) -> int:
-    """Bytes of the largest tensor that the module makes of a float32 input [n, C, H, W]; 0 where that cannot be told.
+    """Bytes of the largest tensor that the module makes of a float32 input [n, C, H, W]; 0 where that is not known.
 
     torch's fake tensors have a shape and a device and no memory, so the operators chosen are those of the real pass.
     """

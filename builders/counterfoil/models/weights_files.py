@@ -153,7 +153,7 @@ def _inner(found: Any) -> Mapping[str, Any]:
 
 
 def _is_plain(one: Any, file: Path) -> bool:
-    """Whether a value is an ordinary tensor whose numbers are all there, not one number told a million times."""
+    """Whether a value is an ordinary tensor whose numbers are all there, not one number repeated a million times."""
     import torch
 
     if not isinstance(one, torch.Tensor) or one.layout != torch.strided or one.is_quantized or one.is_meta:

@@ -123,7 +123,7 @@ def likelihoods_of(
         places.append(key)
         rows.append(_row(images, encoded, asked, captioner, folder, known_of, examples))
     shape = (len(places), len(asked))
-    sums = np.array([[told for told, _ in row] for row in rows], dtype=np.float64).reshape(shape)
+    sums = np.array([[logarithm for logarithm, _ in row] for row in rows], dtype=np.float64).reshape(shape)
     tokens = np.array([[count for _, count in row] for row in rows], dtype=np.int64).reshape(shape)
     return Likelihoods(tuple(places), asked, sums, tokens)
 
@@ -156,10 +156,10 @@ def _known_likelihoods(path: Path) -> dict[str, tuple[float, int]]:
     found = content.get("likelihoods") if isinstance(content, dict) else None
     if not isinstance(found, dict):
         return {}
-    return {caption: (one[0], one[1]) for caption, one in found.items() if _is_told(one)}
+    return {caption: (one[0], one[1]) for caption, one in found.items() if _is_likelihood(one)}
 
 
-def _is_told(one: Any) -> bool:
+def _is_likelihood(one: Any) -> bool:
     if not isinstance(one, list) or len(one) != 2:
         return False
     return isinstance(one[0], float) and one[0] <= 0 and type(one[1]) is int and one[1] > 0

@@ -45,7 +45,7 @@ _HEAD_BYTES = 4096  # more than numpy says of a file before its rows
 # Batches of a stretch that a worker takes, as for predictions.
 _BATCHES = 8
 _BYTES = 32  # of a sha256
-_TOLD_EVERY = 1000
+_REPORTED_EVERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
         return known
     found = np.zeros((len(images), _BYTES), dtype=np.uint8)
     done = 0
-    for _, image in track(images.images(), f"{images.name}: contents", len(images), _TOLD_EVERY):
+    for _, image in track(images.images(), f"{images.name}: contents", len(images), _REPORTED_EVERY):
         if image is not None:
             found[done] = np.frombuffer(hashlib.sha256(image).digest(), dtype=np.uint8)
         done += 1

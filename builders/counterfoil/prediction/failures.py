@@ -145,7 +145,7 @@ def condition_scores(
     """A classifier's scores for conditions: sigmoids of its outputs, or what its file of predictions says.
 
     `conditions` is from `map_conditions`. Answers of a classifier are kept in `folder` and found again; a file's scores
-    are taken as they are, whether probabilities or logits. UserError for a file with images missing or told twice;
+    are taken as they are, whether probabilities or logits. UserError for a file with images missing or answered twice;
     RunFailure where the model cannot compute.
     """
     classifier = load(name)

@@ -90,7 +90,7 @@ def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.T
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
-    """The model's outputs, float32 on the CPU: (b, C, H, W) -> (b, num_classes); what goes wrong is told in words.
+    """The model's outputs, float32 on the CPU: (b, C, H, W) -> (b, num_classes); what goes wrong is an error in words.
 
     UserError where their number is another than the model said, RunFailure where they cannot be computed.
     """
@@ -239,8 +239,8 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
             raise RunFailure(f"model {name!r}: its file changed while it was read")
         twice = _repeated(at, answered)
         if twice is not None:
-            [told] = images.told([images.keys[twice]])
-            raise UserError(f"model {name!r} has more than one answer to {told}", "Keep one of them.")
+            [shown] = images.shown([images.keys[twice]])
+            raise UserError(f"model {name!r} has more than one answer to {shown}", "Keep one of them.")
         answered[at] = True
         yield at, scores
     missing = [images.keys[place] for place in np.flatnonzero(~answered)]
@@ -262,6 +262,6 @@ def _refuse_missing(name: str, images: LabelledImages, missing: Sequence[str]) -
         more = f" and {len(unseen) - _MOST_SHOWN:,} more" if len(unseen) > _MOST_SHOWN else ""
         raise UserError(
             f"model {name!r} has no answer to {len(unseen):,} of {len(images):,} images: "
-            f"{', '.join(images.told(unseen[:_MOST_SHOWN]))}{more}",
+            f"{', '.join(images.shown(unseen[:_MOST_SHOWN]))}{more}",
             "A file of predictions cannot score images that it has not seen: score them, and add their rows.",
         )

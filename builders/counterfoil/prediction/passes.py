@@ -43,8 +43,8 @@ from counterfoil.store.decoding import readable_image
 
 # Share of the free memory that the weights and inputs of one pass may take; the rest is for activations and images.
 _SHARE = 0.4
-# The same in bytes on a worker's device: what a GPU of 16 GB has room for.
-_ROOM_ELSEWHERE = 6e9
+# The same in bytes on a worker's device: what a GPU of 16 GB has space for.
+_FREE_ELSEWHERE = 6e9
 _BYTES_A_PARAMETER = 4
 _BYTES_A_VALUE = 4
 # One batch is computed while the next one is decoded, or stacked from its images.
@@ -73,24 +73,24 @@ def score_models(
     *,
     ranked: int | None = RANKED,
     logits: bool = False,
-    spread: Spread | None = None,
+    placement: Placement | None = None,
 ) -> dict[str, Scored]:
     """Every model's answers: remembered in `folder` where a run before finished them, else computed and kept there.
 
-    A model that fails does not end the run: the others are scored and kept, then all failures are told. `load` gives
+    A model that fails does not end the run: the others are scored and kept, then all failures are raised. `load` gives
     the model of a name; one whose content is not known (`Classifier.kept`) is scored and not remembered. `ranked`
-    answers are kept of each image (None: all), and with `logits` the scores themselves. With `spread`, the workers of
-    an engine load the models and answer, but for those that only this process has. A stage is a model, or several
+    answers are kept of each image (None: all), and with `logits` the scores themselves. With `placement`, the workers
+    of an engine load the models and answer, but for those that only this process has. A stage is a model, or several
     that share a pass.
     """
     scored: dict[str, Scored] = {}
     failures: list[CounterfoilError] = []
     for models in _passes(
-        images, names, maps, device, batch_size, folder, scored, failures, load, ranked, logits, spread
+        images, names, maps, device, batch_size, folder, scored, failures, load, ranked, logits, placement
     ):
         entries = {model.classifier.name: _entry(images, model, device, folder) for model in models}
         try:
-            _one_pass(images, models, entries, device, batch_size, _spread_of(models, spread))
+            _one_pass(images, models, entries, device, batch_size, _placement_of(models, placement))
         finally:
             # The list of the pass lives on while the next one is made; its weights must not.
             for model in models:
@@ -114,25 +114,25 @@ def _one_pass(
     entries: Mapping[str, tuple[Path, str]],
     device: str,
     batch_size: int,
-    spread: Spread | None,
+    placement: Placement | None,
 ) -> None:
     """Let the models answer all images, and keep what each has answered, a part at a time."""
     stage = models[0].classifier.name
     stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
     rows = part_rows(batch_size)
     kept = [model.done for model in models]
-    if spread is None:
+    if placement is None:
         encoded = (image for _, image in images.images())
         batches = predict(encoded, images.labels, models, device=device, batch_size=batch_size, decode=images.decoded)
     else:
-        batches = predict_on_engine(images, models, spread, batch_size)
+        batches = predict_on_engine(images, models, placement, batch_size)
     with closing(batches):  # its decoders end with the pass, wherever that ends
         done = min(kept)
-        for told in batches:
-            if isinstance(told, Lost):
-                report(stage, done, len(images.keys), told.told)
+        for event in batches:
+            if isinstance(event, Lost):
+                report(stage, done, len(images.keys), event.told)
                 continue
-            done = told
+            done = event
             for place, model in enumerate(models):
                 if model.failure is None and model.done - kept[place] >= rows:
                     if model.classifier.kept:
@@ -160,7 +160,7 @@ def _passes(
     load: Callable[[str], Classifier],
     ranked: int | None,
     logits: bool,
-    spread: Spread | None,
+    placement: Placement | None,
 ) -> Iterator[list[ModelInPass]]:
     """Lists of models whose weights and inputs fit in memory together; what is known already goes to `scored` at once.
 
@@ -168,9 +168,9 @@ def _passes(
     that only this process has are never in one list.
     """
     waiting: list[ModelInPass] = []
-    room = _room(device if spread is None else None)
+    free = _free_for_a_pass(device if placement is None else None)
     # Those first that workers can load.
-    for name in sorted(names, key=lambda name: spread is not None and name in spread.here):
+    for name in sorted(names, key=lambda name: placement is not None and name in placement.here):
         try:
             classifier = load(name)
             _refuse_unfit(classifier, maps[name])
@@ -196,30 +196,30 @@ def _passes(
         size = (classifier.param_count or 0) * _BYTES_A_PARAMETER
         if all(other.classifier.input_key != classifier.input_key for other in waiting):
             size += batch_bytes(classifier, batch_size)
-        elsewhere = _spread_of([model], spread) is not None
-        if waiting and (size > room or elsewhere != (_spread_of(waiting, spread) is not None)):
+        elsewhere = _placement_of([model], placement) is not None
+        if waiting and (size > free or elsewhere != (_placement_of(waiting, placement) is not None)):
             yield waiting
-            waiting, room = [], _room(None if elsewhere else device)
+            waiting, free = [], _free_for_a_pass(None if elsewhere else device)
         model.classifier = classifier if elsewhere else classifier.placed(device)
         if classifier.kept:
             model.answers, model.done = load_parts(entry, key, images.keys, form)
         waiting.append(model)
-        room -= size
+        free -= size
     if waiting:
         yield waiting
 
 
-def _spread_of(models: Sequence[ModelInPass], spread: Spread | None) -> Spread | None:
-    """How a list of models is spread; None where it answers in this process."""
-    return None if spread is None or any(one.classifier.name in spread.here for one in models) else spread
+def _placement_of(models: Sequence[ModelInPass], placement: Placement | None) -> Placement | None:
+    """Where a list of models answers; None for this process."""
+    return None if placement is None or any(one.classifier.name in placement.here for one in models) else placement
 
 
-def _room(device: str | None) -> float:
+def _free_for_a_pass(device: str | None) -> float:
     """Bytes that the weights and inputs of one pass may take on a device, or on a worker's (None).
 
     A worker's is not asked: this process, which loads the weights too, does not use it.
     """
-    return min(_ROOM_ELSEWHERE, free_bytes() * _SHARE) if device is None else free_bytes(device) * _SHARE
+    return min(_FREE_ELSEWHERE, free_bytes() * _SHARE) if device is None else free_bytes(device) * _SHARE
 
 
 def batch_bytes(classifier: Classifier, batch_size: int) -> int:
@@ -270,7 +270,7 @@ _BATCHES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Placement:
     """Where models answer, and which of them can be loaded there by their name.
 
     engine: whose workers load the models. classes: the dataset's, for models whose answers depend on them. here: names
@@ -282,7 +282,7 @@ class Spread:
     classes: tuple[RecipeClass, ...]
     here: frozenset[str] = frozenset()
 
-    def worth_for(self, images: int) -> Spread | None:
+    def worth_for(self, images: int) -> Placement | None:
         """The same for so many images; None where this process alone, on the one device that there is, is as quick."""
         alone = isinstance(self.engine, LocalEngine) and len(self.engine.devices) == 1
         return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
@@ -360,7 +360,7 @@ class _Answering:
 
 
 def predict_on_engine(
-    images: LabelledImages, models: Sequence[ModelInPass], spread: Spread, batch_size: int
+    images: LabelledImages, models: Sequence[ModelInPass], placement: Placement, batch_size: int
 ) -> Generator[int | Lost]:
     """`prediction.inference.predict` by an engine's workers: fills in what each model has not answered yet.
 
@@ -380,12 +380,12 @@ def predict_on_engine(
         for model in models
     )
     work: Work[Chunk, list[Predictions | CounterfoilError]] = _Answering(
-        asked, spread.classes, spread.device, batch_size, images.photographs
+        asked, placement.classes, placement.device, batch_size, images.photographs
     )
     chunks = Chunks(images, _BATCHES * batch_size, first)
     ends: dict[int, int] = {}  # of stretches that are done: where they begin, and end
     through = done = first
-    with contextlib.closing(spread.engine.run(work, chunks)) as events:
+    with contextlib.closing(placement.engine.run(work, chunks)) as events:
         for event in events:
             if isinstance(event, Lost):
                 yield event

@@ -1,7 +1,7 @@
-"""What a newcomer's dataset holds: its columns, splits and classes, found without being told, and counted.
+"""What a newcomer's dataset holds: its columns, splits and classes, found without being named, and counted.
 
 A stranger's dataset is read as a build reads it (pinned, none of its code run). A folder is listed as well, so that
-what the reading leaves out (hidden files, other files, images that do not open) is told and not lost. It may be
+what the reading leaves out (hidden files, other files, images that do not open) is reported and not lost. It may be
 anybody's and of any size: only names are listed, and at most `MOST_DECODED` images (or `MOST_BYTES` of them) are
 decoded, spread over all of them.
 """
@@ -39,7 +39,7 @@ _MOST_NAMES_SHOWN = 10
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
 
 
-def spoken_names(labels: Sequence[str]) -> list[str]:
+def prompt_names(labels: Sequence[str]) -> list[str]:
     """Labels as prompts say them: `ankle_boot` is "ankle boot". UserError for what is no name, all of them together.
 
     A label comes from whoever made the dataset, so one that would move a terminal's cursor, or fill a page, is refused.
@@ -152,10 +152,10 @@ def look_at_files(files: ImageFiles, *, stops: bool = True) -> tuple[list[str], 
         notes.append(f"{counted(files.hidden, 'hidden file')} left alone")
     if files.others:
         notes.append(f"{counted(files.others, 'file')} of other kinds left alone")
-    looked, damaged, sides = spread(files.images, MOST_DECODED), [], list[int]()
+    looked, damaged, sides = evenly_spread(files.images, MOST_DECODED), [], list[int]()
     size = sum(path.stat().st_size for path in (files.folder / name for name in looked) if path.exists())
     if size > MOST_BYTES:
-        looked = spread(looked, max(1, len(looked) * MOST_BYTES // size))
+        looked = evenly_spread(looked, max(1, len(looked) * MOST_BYTES // size))
     for number, name in enumerate(looked):
         if number % 50 == 0:
             report("opening images", number, len(looked))
@@ -177,7 +177,7 @@ def look_at_files(files: ImageFiles, *, stops: bool = True) -> tuple[list[str], 
     return notes, median_low(sides) if sides else None
 
 
-def spread(items: Sequence[str], most: int) -> list[str]:
+def evenly_spread(items: Sequence[str], most: int) -> list[str]:
     """At most so many items, evenly spread over all, in order."""
     if len(items) <= most:
         return list(items)
@@ -287,8 +287,8 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
         notes.append(f"images are not counted: {(outline.bytes or 0) / 1e9:,.0f} GB would be fetched for it")
     side = None
     if files is not None:
-        told, side = look_at_files(files, stops=wanted.drawn)
-        notes += told
+        of_files, side = look_at_files(files, stops=wanted.drawn)
+        notes += of_files
     return FoundData(reference, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
 
 
@@ -428,10 +428,10 @@ def _found(
     if len(present) < 2:
         found = "no class" if not present else "one class"
         raise UserError(f"there is {found}, and classifiers tell several apart", "Give it images of two.")
-    spoken = spoken_names([names[label] for label in present])
+    in_prompts = prompt_names([names[label] for label in present])
     return [
         FoundClass(name, label, None if images is None else images[label])
-        for name, label in zip(spoken, present, strict=True)
+        for name, label in zip(in_prompts, present, strict=True)
     ]
 
 

@@ -83,18 +83,18 @@ SMALL_GENERATOR = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 SMALL_CLIP = "ViT-B-32/laion2b_s34b_b79k"
 LAB_GENERATOR, LAB_CLIP = f"{LAB}sd", f"{LAB}clip"
 # Stable Diffusion 2 at 768 pixels in half precision, beside a CLIP of 4 GB in float32.
-_ROOM_FOR_LARGE = 12 * 2**30
-_ROOM_FOR_BATCHES = 22 * 2**30
+_FREE_FOR_LARGE = 12 * 2**30
+_FREE_FOR_BATCHES = 22 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class ProposedModels:
-    """The sections `generator`, `screen` (its model alone) and the image format; `told` says why these."""
+    """The sections `generator`, `screen` (its model alone) and the image format; `reason` says why these."""
 
     generator: dict[str, Any]
     screen: dict[str, Any]
     image: dict[str, Any]
-    told: str
+    reason: str
 
 
 def proposed_models(device: str, generator: str | None = None, clip: str | None = None) -> ProposedModels:
@@ -102,8 +102,8 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
 
     UserError for a name that nothing can have, or of a folder that is not there.
     """
-    room = free_bytes(device) if device.startswith("cuda") else 0
-    large = room >= _ROOM_FOR_LARGE
+    free = free_bytes(device) if device.startswith("cuda") else 0
+    large = free >= _FREE_FOR_LARGE
     named = generator or (LARGE_GENERATOR if large else SMALL_GENERATOR)
     if is_local(named) or named.startswith(LAB):
         local_folder(named)  # says what is not there
@@ -117,24 +117,28 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
             "dtype": "float32",
             "batch_size": 20,
         }
-        told = (
+        reason = (
             f"{named} is a miniature that draws ten kinds of clothes whatever it is asked for: a dry run of the"
             " commands in minutes, whose numbers say nothing about your classes."
         )
-        return ProposedModels(drawn, screen, {"format": "png"}, told)
+        return ProposedModels(drawn, screen, {"format": "png"}, reason)
     steps = 50 if large else 25
-    batch = 10 if room >= _ROOM_FOR_BATCHES else 4 if large else 2
+    batch = 10 if free >= _FREE_FOR_BATCHES else 4 if large else 2
     drawn = {"kind": "diffusers", "model": named, "steps": steps, "guidance": 7.5, "batch_size": batch}
     if large:
-        told = f"This machine has a GPU with {room / 2**30:.0f} GB free: the models of Vendrow 2023, seconds an image."
-    elif room:
-        told = f"This machine's GPU has {room / 2**30:.0f} GB free, too little for Stable Diffusion 2: a smaller model."
+        reason = (
+            f"This machine has a GPU with {free / 2**30:.0f} GB free: the models of Vendrow 2023, seconds an image."
+        )
+    elif free:
+        reason = (
+            f"This machine's GPU has {free / 2**30:.0f} GB free, too little for Stable Diffusion 2: a smaller model."
+        )
     else:
-        told = (
+        reason = (
             "No GPU was found here. On a processor such an image takes minutes, and this dataset days: build where"
             " there is a GPU. Without --generator and --clip, `init` proposes known changes of your own images."
         )
-    return ProposedModels(drawn, screen, {"format": "jpg", "quality": 95}, told)
+    return ProposedModels(drawn, screen, {"format": "jpg", "quality": 95}, reason)
 
 
 def _screen(clip: str) -> dict[str, Any]:
@@ -224,7 +228,7 @@ def _parts(found: FoundData, models: ProposedModels, name: str, named: str) -> l
             " {name: coffee mug, source_label: 1}.",
         ),
         "",
-        said(models.told),
+        said(models.reason),
         "generator:",
         values(models.generator, 2),
         "",
@@ -315,7 +319,7 @@ _CORES = 2
 # Published constants are for pictures of 224 pixels: larger ones are hit less hard.
 SIDE = 256
 _LOSSLESS_BELOW = 97
-TOLD = (
+WITHOUT_GPU = (
     "Without a GPU a drawn image takes minutes. So each shift is a known change of your own photographs, which needs no"
     " download: the numbers are of your model on your images. It cannot show new scenes. Where there is a GPU,"
     f" --generator {LARGE_GENERATOR} has them drawn."
@@ -360,7 +364,7 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
         "source:",
         *sources(found, named, "Split that classifiers learn from.", "Split that the images of this dataset are from."),
         "",
-        said(TOLD),
+        said(WITHOUT_GPU),
         said(
             "Your model should not have learned from these images: what it has seen flatters it."
             + (" The data has one split, so only you know." if once else "")
@@ -442,7 +446,7 @@ def init(
     Without a GPU, and where no `generator` and no `clip` is named, shifts are known changes of its own images.
 
     `source` is a folder of class folders (in folders of splits or not), of Parquet files or as `datasets` saves it, or
-    `user/name` of the Hub. What is not named is found where it can be told. `generator` and `clip` (ARCH/TAG of
+    `user/name` of the Hub. What is not named is found where the data show it. `generator` and `clip` (ARCH/TAG of
     open_clip, or a model's name) default to what the machine can run. Nothing is rendered and no model loaded.
 
     UserError for data that cannot be used, and for a file that is there, unless `force`; RunFailure without network.
@@ -467,7 +471,7 @@ def init(
         images={each.name: each.images for each in found.classes},
         rows=found.rows,
         notes=_with_repeated(found),
-        models=TOLD if models is None else models.told,
+        models=WITHOUT_GPU if models is None else models.reason,
         commands=_commands(path, dataset, cut=not corrupts),
     )
 
@@ -476,8 +480,8 @@ def _validated(text: str, path: Path, found: FoundData) -> Recipe:
     """The recipe that was written, as every command reads it; its labels are those that were found."""
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.reference.dataset)}"], place=str(path))
     recipe = resolve_classes(recipe, names=found.labels)
-    told = [(each.name, each.source_label) for each in recipe.classes]
-    if told != [(each.name, each.source_label) for each in found.classes]:
+    classes = [(each.name, each.source_label) for each in recipe.classes]
+    if classes != [(each.name, each.source_label) for each in found.classes]:
         raise RunFailure(f"{path}: the classes that were written are not those of the data")
     return recipe
 

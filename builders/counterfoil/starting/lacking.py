@@ -240,7 +240,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lack:
-    """What is fetched, or cannot be: the Hub's client was told to stay offline."""
+    """What is fetched, or cannot be: the Hub's client is set to stay offline."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:

@@ -354,7 +354,7 @@ def test_what_is_near_chance_is_doubted_by_its_interval() -> None:
     assert "86.1 %" in doubts.headline
 
 
-def test_near_chance_over_all_is_told_as_not_knowing_them() -> None:
+def test_near_chance_over_all_is_reported_as_not_knowing_them() -> None:
     known = answered(mug=(12, 11, 0.1, "star"), star=(12, 2, -0.1, "mug"), ladder=(12, 1, -0.2, "mug"))
     doubts = screen_doubts(*measured(known))
     assert doubts is not None

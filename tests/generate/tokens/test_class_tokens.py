@@ -264,7 +264,7 @@ def _one_member(place: Path, content: bytes, packed: int, change: Callable[[byte
     return place
 
 
-def test_an_archive_that_is_damaged_or_packed_without_bound_is_told(recipe: Recipe, tmp_path: Path) -> None:
+def test_an_archive_that_is_damaged_or_packed_without_bound_is_reported(recipe: Recipe, tmp_path: Path) -> None:
     token = _saved(torch.randn(128))
 
     def damage(whole: bytearray) -> None:
@@ -352,7 +352,7 @@ def test_tokens_of_the_words_encode_as_the_words_in_every_family(
 
 
 @pytest.mark.parametrize("make", OTHERS)
-def test_a_generator_without_is_told_before_its_weights_load(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_a_generator_without_is_reported_before_its_weights_load(make: Callable[[], Any], tmp_path: Path) -> None:
     make().save_pretrained(tmp_path / "model")
     model = f"local-dir:{tmp_path / 'model'}"
     assert not pipeline_family(model)[0].takes_tokens
@@ -363,7 +363,7 @@ def test_a_generator_without_is_told_before_its_weights_load(make: Callable[[], 
 
 
 @pytest.mark.parametrize(("make", "hint"), [(modern.flux, "learned for its CLIP"), (modern.sana, "`tokens: null`")])
-def test_learning_with_another_architecture_is_told_before_anything_is_learned(
+def test_learning_with_another_architecture_is_reported_before_anything_is_learned(
     make: Callable[[], Any], hint: str, tmp_path: Path, make_recipe: MakeRecipe
 ) -> None:
     make().save_pretrained(tmp_path / "model")

@@ -91,10 +91,10 @@ def test_likelihoods_are_the_transition_scores_of_generate(captioner: Captioner,
     tokens = [*captioner._tokens(caption), captioner.ends[0]]
     forced = LogitsProcessorList([Forcing(tokens)])
     out = generate(logits_processor=forced, max_new_tokens=len(tokens), output_logits=True)
-    told = [torch.log_softmax(scores[0].float(), -1)[token] for scores, token in zip(out.logits, tokens, strict=True)]
+    logs = [torch.log_softmax(scores[0].float(), -1)[token] for scores, token in zip(out.logits, tokens, strict=True)]
     sums, counts = captioner.log_likelihoods(noise(0), [caption])
     assert counts.tolist() == [len(tokens)]
-    assert sums[0] == pytest.approx(float(sum(told)), abs=1e-3)
+    assert sums[0] == pytest.approx(float(sum(logs)), abs=1e-3)
 
 
 def test_the_first_caption_is_the_greedy_one_of_generate(captioner: Captioner, generate: Any) -> None:
@@ -115,7 +115,9 @@ def test_an_image_answers_the_same_whatever_came_before(captioner: Captioner) ->
     sums, _ = captioner.log_likelihoods(noise(0), CAPTIONS)
     for other in ([*CAPTIONS[::-1]], [*CAPTIONS, *["a red bag"] * 9], list(CAPTIONS[2:])):
         found = dict(zip(other, captioner.log_likelihoods(noise(0), other)[0], strict=True))
-        assert all(found[caption] == told for caption, told in zip(CAPTIONS, sums, strict=True) if caption in found)
+        assert all(
+            found[caption] == numbers for caption, numbers in zip(CAPTIONS, sums, strict=True) if caption in found
+        )
 
 
 def test_nobody_elses_chance_is_drawn_from(captioner: Captioner) -> None:
@@ -172,8 +174,8 @@ def test_examples_are_shown_where_they_can_be(captioner: Captioner) -> None:
         with pytest.raises(UserError, match="takes no examples"):
             captioner.captions(noise(0), examples=shown)
         return
-    told = [captioner.log_likelihoods(noise(0), ["a coat"], examples=some)[0] for some in (shown[:1], shown[1:], shown)]
-    assert len({float(one[0]) for one in (alone, *told)}) == 4
+    sums = [captioner.log_likelihoods(noise(0), ["a coat"], examples=some)[0] for some in (shown[:1], shown[1:], shown)]
+    assert len({float(one[0]) for one in (alone, *sums)}) == 4
     assert captioner.captions(noise(0), most_tokens=4, examples=shown)
 
 
@@ -374,7 +376,7 @@ ODD: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_what_no_captioner_says_is_told_before_a_weight_is_read(mine: Path, case: str) -> None:
+def test_what_no_captioner_says_is_reported_before_a_weight_is_read(mine: Path, case: str) -> None:
     file, values, expected = ODD[case]
     (mine / "model.safetensors").write_bytes(b"no weights")
     edit(mine / file, lambda document: document.update(values))
@@ -385,7 +387,7 @@ def test_what_no_captioner_says_is_told_before_a_weight_is_read(mine: Path, case
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", TOKENIZER, PROCESSOR, "generation_config.json"])
 @pytest.mark.parametrize("content", [b"", b"[1]", b"\xff\xfe", b'{"a":' * 100_000])
-def test_damaged_files_are_told(mine: Path, file: str, content: bytes) -> None:
+def test_damaged_files_are_reported(mine: Path, file: str, content: bytes) -> None:
     (mine / file).write_bytes(content)
     with pytest.raises(CounterfoilError):
         load_captioner(f"local-dir:{mine}")
@@ -438,7 +440,7 @@ def test_weights_are_all_there_and_are_numbers(mine: Path) -> None:
         load_captioner(f"local-dir:{mine}")
 
 
-def test_a_tokenizer_of_another_model_is_told(mine: Path) -> None:
+def test_a_tokenizer_of_another_model_is_reported(mine: Path) -> None:
     document = json.loads((mine / "tokenizer.json").read_text())
     document["model"]["vocab"]["sandal"] = 999
     (mine / "tokenizer.json").write_text(json.dumps(document))
@@ -450,7 +452,7 @@ def test_a_tokenizer_of_another_model_is_told(mine: Path) -> None:
 @pytest.mark.parametrize(
     "template", ["{{ 1/0 }}", "{% for", "{{ ''.__class__.__mro__[1].__subclasses__() }}", "no image at all", ""]
 )
-def test_a_template_that_asks_nothing_is_told(chat: Path, template: str) -> None:
+def test_a_template_that_asks_nothing_is_reported(chat: Path, template: str) -> None:
     (chat / "chat_template.jinja").write_text(template)
     with pytest.raises(CounterfoilError):
         load_captioner(f"local-dir:{chat}")
@@ -463,12 +465,12 @@ def test_a_template_without_end_is_not_read(chat: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "local-dir:/nowhere", "lab:captionr", "no name of the hub"])
-def test_names_of_nothing_are_told(name: str, tmp_path: Path) -> None:
+def test_names_of_nothing_are_reported(name: str, tmp_path: Path) -> None:
     with pytest.raises(CounterfoilError):
         describe_captioner(name)
 
 
-def test_a_folder_of_something_else_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no config.json"):
         describe_captioner(f"local-dir:{tmp_path}")
 

@@ -121,13 +121,13 @@ def test_pickled_and_missing_weights_are_not_read(tmp_path: Path) -> None:
         load_chat(str(folder))
 
 
-def test_a_template_that_fails_is_told(tmp_path: Path) -> None:
+def test_a_template_that_fails_is_reported(tmp_path: Path) -> None:
     folder = llama(tmp_path / "tiny", template=TEMPLATE + "{{ raise_exception('never') }}")
     with pytest.raises(RunFailure, match=r"its chat template cannot be rendered: .*never"):
         answer(load_chat(str(folder)))
 
 
-def test_a_tokenizer_of_another_model_is_told(tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_reported(tmp_path: Path) -> None:
     folder = llama(tmp_path / "tiny")
     document = json.loads((folder / "tokenizer.json").read_text())
     document["model"]["vocab"]["snow"] = 5000
@@ -188,10 +188,10 @@ def test_a_template_says_what_transformers_lets_it_say(name: str, asked: dict[st
     ("{% for", "TemplateSyntaxError"),
     ("{% macro a(n) %}{{ a(n) }}{% endmacro %}{{ a(1) }}", "cannot be rendered"),
 ])  # fmt: skip
-def test_a_template_that_takes_too_much_or_fails_is_told(template: str, words: str) -> None:
-    with pytest.raises(RunFailure, match="its chat template cannot be rendered") as told:
+def test_a_template_that_takes_too_much_or_fails_is_reported(template: str, words: str) -> None:
+    with pytest.raises(RunFailure, match="its chat template cannot be rendered") as caught:
         rendered("m", holder(template), TURNS)
-    assert words in str(told.value)
+    assert words in str(caught.value)
 
 
 def test_a_template_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,9 +32,9 @@ def answer(address: str, **more: Any) -> str:
 
 
 def failure(address: str, **more: Any) -> CounterfoilError:
-    with pytest.raises(CounterfoilError) as told:
+    with pytest.raises(CounterfoilError) as caught:
         answer(address, **more)
-    return told.value
+    return caught.value
 
 
 def test_the_question_arrives_as_it_was_asked_and_the_answer_comes_back_as_it_is() -> None:
@@ -61,11 +61,11 @@ def test_the_key_of_the_environment_goes_to_the_address(monkeypatch: pytest.Monk
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
-def test_a_key_that_no_header_can_hold_is_told_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_no_header_can_hold_is_reported_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret\ns3cret")
     with chat_server(lambda _: said("yes")) as server:
-        told = failure(server.address)
-    assert isinstance(told, UserError) and "OPENAI_API_KEY holds" in str(told) and "s3cret" not in str(told)
+        error = failure(server.address)
+    assert isinstance(error, UserError) and "OPENAI_API_KEY holds" in str(error) and "s3cret" not in str(error)
     assert not server.requests
 
 
@@ -81,11 +81,11 @@ def test_a_server_that_takes_no_schema_is_asked_without_one_from_then_on(status:
     assert ["response_format" in body for body in server.requests] == [True, False, False]
 
 
-def test_a_question_that_is_refused_either_way_is_told_with_the_servers_words() -> None:
+def test_a_question_that_is_refused_either_way_is_reported_with_the_servers_words() -> None:
     with chat_server(lambda _: refused(400, "\x1b[2J the context is too long")) as server:
-        told = failure(server.address)
-    assert isinstance(told, RunFailure) and "answers 400" in str(told) and "the context is too long" in str(told)
-    assert "\x1b" not in str(told)
+        error = failure(server.address)
+    assert isinstance(error, RunFailure) and "answers 400" in str(error) and "the context is too long" in str(error)
+    assert "\x1b" not in str(error)
     assert len(server.requests) == 2
 
 
@@ -96,14 +96,14 @@ def test_a_question_that_is_refused_either_way_is_told_with_the_servers_words() 
     (404, UserError, "no such model or address (404)"),
     (500, RunFailure, "answers 500"),
 ])  # fmt: skip
-def test_refusals_are_told_in_words_and_repeat_no_key(
+def test_refusals_are_reported_in_words_and_repeat_no_key(
     status: int, kind: type, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with chat_server(lambda _: refused(status, f"wrong key: {KEY}")) as server:
-        told = failure(server.address)
-    assert type(told) is kind and words in str(told) and server.address in str(told)
-    assert "s3cret" not in f"{told} {told.hint}"
+        error = failure(server.address)
+    assert type(error) is kind and words in str(error) and server.address in str(error)
+    assert "s3cret" not in f"{error} {error.hint}"
     assert len(server.requests) == 1
 
 
@@ -113,8 +113,8 @@ def test_a_busy_server_is_asked_again_and_given_up(status: int) -> None:
     with chat_server(lambda _: replies.pop(0)) as server:
         assert answer(server.address) == "yes"
     with chat_server(lambda _: refused(status, Retry_After="0")) as server:
-        told = failure(server.address)
-    assert isinstance(told, RunFailure) and f"{status}" in str(told) and "goes on from there" in str(told.hint)
+        error = failure(server.address)
+    assert isinstance(error, RunFailure) and f"{status}" in str(error) and "goes on from there" in str(error.hint)
     assert len(server.requests) == 3
 
 
@@ -133,23 +133,23 @@ def test_a_wait_that_is_no_number_of_seconds_is_not_waited_for(asked: str) -> No
 
 def test_a_silent_server_is_given_up() -> None:
     with chat_server(lambda _: None) as server:
-        told = failure(server.address, silence=0.3)
-    assert isinstance(told, RunFailure) and "no word for 0.3 seconds" in str(told)
+        error = failure(server.address, silence=0.3)
+    assert isinstance(error, RunFailure) and "no word for 0.3 seconds" in str(error)
 
 
-def test_a_server_that_is_gone_is_told() -> None:
+def test_a_server_that_is_gone_is_reported() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    told = failure(f"http://127.0.0.1:{port}/v1")
-    assert isinstance(told, RunFailure) and "cannot be reached" in str(told) and "base_url" in str(told.hint)
+    error = failure(f"http://127.0.0.1:{port}/v1")
+    assert isinstance(error, RunFailure) and "cannot be reached" in str(error) and "base_url" in str(error.hint)
 
 
 @pytest.mark.parametrize("content", [
     b"<html>Welcome</html>", b"", b"[]", b"{}", b"null", b'{"choices": []}', b'{"choices": [3]}', b"\xff\xfe",
     b'{"choices": [{"message": null}]}', b'{"choices": [{"message": {"content": ["a"]}}]}', b'{"choices": "abc"}',
 ])  # fmt: skip
-def test_what_is_not_the_protocol_is_told(content: bytes) -> None:
+def test_what_is_not_the_protocol_is_reported(content: bytes) -> None:
     with chat_server(lambda _: (200, {"Content-Type": "application/json"}, content)) as server:
         assert isinstance(failure(server.address), RunFailure)
 
@@ -177,9 +177,9 @@ def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> Non
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    with pytest.raises(UserError, match="want a login, and there is none") as told:
+    with pytest.raises(UserError, match="want a login, and there is none") as caught:
         load_chat("user/name").answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0)
-    assert "hf auth login" in str(told.value.hint)
+    assert "hf auth login" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("name", "address", "words"), [
@@ -246,9 +246,9 @@ def sends(first: bytes, again: bytes, pause: float) -> Iterator[str]:
 @pytest.mark.parametrize("what", DRIPS)
 def test_a_server_that_drips_is_given_up(what: str) -> None:
     with sends(*DRIPS[what], pause=0.1) as address:
-        told = failure(address, silence=0.5)
-    assert isinstance(told, RunFailure)
-    assert "no whole answer in 1.5 seconds" in str(told) or "is no HTTP" in str(told)
+        error = failure(address, silence=0.5)
+    assert isinstance(error, RunFailure)
+    assert "no whole answer in 1.5 seconds" in str(error) or "is no HTTP" in str(error)
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 No"])

@@ -243,7 +243,7 @@ def test_a_model_that_does_more_after_its_last_layer_is_found_out(small: Classif
 
 
 @pytest.mark.parametrize("spoil", ["nan", "wide", "shift"])
-def test_logits_of_another_head_are_told(spoil: str) -> None:
+def test_logits_of_another_head_are_reported(spoil: str) -> None:
     rng = np.random.default_rng(0)
     head = LinearHead(rng.normal(size=(5, 64)).astype(np.float32), rng.normal(size=5).astype(np.float32))
     features = rng.normal(size=(7, 64)).astype(np.float32)

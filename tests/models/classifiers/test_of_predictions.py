@@ -1,4 +1,4 @@
-"""Files of predictions of anybody: what is none is told in words, and nothing without end is opened or unfolded."""
+"""Files of predictions of anybody: what is none is refused in words, and nothing without end is opened or unfolded."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_scores_come_by_key_whatever_the_order_and_what_else_is_there(tmp_path: 
 @pytest.mark.parametrize("column", ["key", "path"])
 def test_a_path_names_an_image_as_its_key_does(tmp_path: Path, column: str) -> None:
     # A spreadsheet's text has a mark before what would be a formula; a key is meant before a path of the same name.
-    told = f"{column},t-shirt,ankle boot\nnight/x.jpg,1,2\n'=1.jpg,3,4\nb,5,6\nelsewhere.jpg,7,8\n"
-    found = recorded(csv(tmp_path / "a.csv", told), ["a", "b", "c"], ["night/x.jpg", "other.jpg", "=1.jpg"])
+    message = f"{column},t-shirt,ankle boot\nnight/x.jpg,1,2\n'=1.jpg,3,4\nb,5,6\nelsewhere.jpg,7,8\n"
+    found = recorded(csv(tmp_path / "a.csv", message), ["a", "b", "c"], ["night/x.jpg", "other.jpg", "=1.jpg"])
     assert found == {"a": [1, 2], "b": [5, 6], "c": [3, 4]}
     beside = csv(tmp_path / "b.csv", "key,path,t-shirt,ankle boot\na,elsewhere.jpg,1,2\n")
     assert recorded(beside, ["a"], ["night/x.jpg"]) == {"a": [1, 2]}
@@ -93,11 +93,11 @@ ODD: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_what_is_no_file_of_predictions_is_told(tmp_path: Path, case: str) -> None:
+def test_what_is_no_file_of_predictions_is_reported(tmp_path: Path, case: str) -> None:
     text, says = ODD[case]
-    with pytest.raises(UserError, match=says) as told:
+    with pytest.raises(UserError, match=says) as caught:
         recorded(csv(tmp_path / "odd.csv", text), ["a"])
-    assert len(str(told.value)) < 1200 + len(str(tmp_path))
+    assert len(str(caught.value)) < 1200 + len(str(tmp_path))
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:

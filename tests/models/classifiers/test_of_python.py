@@ -17,7 +17,7 @@ def model(batch: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("models", "transform", "told"),
+    ("models", "transform", "message"),
     [
         ("lab:resnet10t", model, "no callable"),
         (["lab:resnet10t"], model, "no callable"),
@@ -27,8 +27,8 @@ def model(batch: Any) -> Any:
         ({" ": model}, None, "expected a printable name"),
     ],
 )
-def test_what_is_no_model_with_a_name_is_refused(models: Any, transform: Any, told: str) -> None:
-    with pytest.raises(UserError, match=told), handed_over(models, transform):
+def test_what_is_no_model_with_a_name_is_refused(models: Any, transform: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message), handed_over(models, transform):
         raise AssertionError("it was held")
 
 

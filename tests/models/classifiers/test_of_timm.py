@@ -1,4 +1,4 @@
-"""Classifiers of timm: what is no classifier is told in words before a weight is read, and no pickle runs."""
+"""Classifiers of timm: what is no classifier is refused in words before a weight is read, and no pickle runs."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mine(configured: Path, tmp_path: Path) -> Path:
-    """A copy whose weights cannot be read: what is told here is told without them."""
+    """A copy whose weights cannot be read: what is said here is said without them."""
     shutil.copytree(configured, tmp_path / "mine")
     (tmp_path / "mine" / "model.safetensors").write_bytes(b"no weights")
     return tmp_path / "mine"
@@ -298,7 +298,7 @@ def test_names_of_outputs_that_are_no_text_are_refused(mine: Path, value: Any) -
     refused.value.problems[0].encode()
 
 
-def test_one_name_among_many_that_is_no_text_is_told_by_its_place(mine: Path) -> None:
+def test_one_name_among_many_that_is_no_text_is_reported_by_its_place(mine: Path) -> None:
     with pytest.raises(UserError, match=r"label_names\.2: found 'a\\tb', expected printable text"):
         describe_classifier(change(mine, label_names=["a", "b", "a\tb", "d"]))
 
@@ -338,7 +338,7 @@ def test_arguments_that_are_not_the_models_are_refused(mine: Path, arguments: di
         describe_classifier(change(mine, model_args=arguments))
 
 
-def test_all_problems_are_told_together(mine: Path) -> None:
+def test_all_problems_are_reported_together(mine: Path) -> None:
     with pytest.raises(UserError) as refused:
         describe_classifier(change(mine, architecture="x", num_classes=-1, its_std=[0, 0, 0], its_interpolation="sinc",
                                    model_args={"depth": HUGE}, label_names=3))  # fmt: skip
@@ -357,7 +357,7 @@ _INNER = ("input_size", "crop_pct", "interpolation", "crop_mode", "mean", "std",
 
 
 @given(st.data())
-def test_any_value_in_any_place_is_taken_or_told(data: st.DataObject) -> None:
+def test_any_value_in_any_place_is_taken_or_refused(data: st.DataObject) -> None:
     document: dict[str, Any] = {"architecture": "test_resnet", "num_classes": 4, "pretrained_cfg": {}}
     for place in data.draw(st.lists(st.sampled_from(_PLACES), max_size=2)):
         document[place] = data.draw(json_values)
@@ -387,7 +387,7 @@ def test_any_value_in_any_place_is_taken_or_told(data: st.DataObject) -> None:
         (b"", "not readable JSON"),
     ],
 )
-def test_a_file_of_anything_is_told(mine: Path, content: bytes, says: str) -> None:
+def test_a_file_of_anything_is_reported(mine: Path, content: bytes, says: str) -> None:
     (mine / "config.json").write_bytes(content)
     with pytest.raises(UserError, match=says) as refused:
         describe_classifier(f"local-dir:{mine}")
@@ -624,7 +624,7 @@ def test_a_model_of_the_hub_is_that_of_its_folder(weighted: Path, tmp_path: Path
     assert {in_a_process(LOAD, f"hf-hub:someone/tiny@{first}", loopback, tmp_path)} == hashes
 
 
-def test_a_repository_without_weights_is_told(beside: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
+def test_a_repository_without_weights_is_reported(beside: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
     client(loopback).create_repo("someone/empty")
     client(loopback).upload_folder(repo_id="someone/empty", folder_path=str(beside))
     said = in_a_process(LOAD, "hf-hub:someone/empty", loopback, tmp_path)
@@ -670,7 +670,7 @@ def test_a_pipe_is_no_weights_file(beside: Path) -> None:
      {f"layer{number}": value for number, value in enumerate([torch.zeros(10**5)] * 40)}],
 )  # fmt: skip
 def test_what_is_no_weights_by_name_is_refused(tmp_path: Path, found: Any) -> None:
-    """Numbers that are told without being there too: a layer of a million copies of one would fill memory."""
+    """Numbers that are declared without being there too: a layer of a million copies of one would fill memory."""
     torch.save(found, tmp_path / "model.pth")
     with pytest.raises(UserError, match=r"model\.pth"):
         read_pickled(tmp_path / "model.pth", "mine")
@@ -690,11 +690,11 @@ def test_a_packed_archive_is_refused(stored: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4", b"PK\3\4" + b"\0" * 60, b"\x80\x02.", b"not weights" * 100])
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_weights_of_anything_are_told(beside: Path, name: str, content: bytes) -> None:
+def test_weights_of_anything_are_reported(beside: Path, name: str, content: bytes) -> None:
     (beside / name).write_bytes(content)
-    with pytest.raises(CounterfoilError, match=name) as told:
+    with pytest.raises(CounterfoilError, match=name) as raised:
         load_classifier(f"local-dir:{beside}")
-    assert all("\n" not in problem for problem in told.value.problems)
+    assert all("\n" not in problem for problem in raised.value.problems)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -710,7 +710,7 @@ def test_weights_that_are_no_numbers_are_refused(weighted: Path, beside: Path, k
 
 
 @pytest.mark.parametrize("shape", [(4, 95), (5, 96), (96,), (0,)])
-def test_weights_of_another_shape_are_told(weighted: Path, beside: Path, shape: tuple[int, ...]) -> None:
+def test_weights_of_another_shape_are_reported(weighted: Path, beside: Path, shape: tuple[int, ...]) -> None:
     state = weights(weighted)
     assert state["fc.weight"].shape == (4, 96)
     state["fc.weight"] = torch.zeros(shape)

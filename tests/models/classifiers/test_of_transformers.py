@@ -321,7 +321,7 @@ ODD_MODELS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ODD_MODELS)
-def test_a_configuration_of_no_classifier_is_told_before_a_weight_is_read(strange: Path, case: str) -> None:
+def test_a_configuration_of_no_classifier_is_reported_before_a_weight_is_read(strange: Path, case: str) -> None:
     values, expected = ODD_MODELS[case]
     (strange / "model.safetensors").write_bytes(b"no weights")
     edit(strange / "config.json", lambda document: document.update(values))
@@ -343,7 +343,7 @@ ODD_PROCESSORS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ODD_PROCESSORS)
-def test_settings_of_no_image_processor_are_told(strange: Path, case: str) -> None:
+def test_settings_of_no_image_processor_are_reported(strange: Path, case: str) -> None:
     values, expected = ODD_PROCESSORS[case]
     edit(strange / PROCESSOR, lambda document: document.update(values))
     with pytest.raises(UserError, match=expected):
@@ -376,7 +376,7 @@ def test_weights_that_are_not_all_there_are_not_made_up(strange: Path) -> None:
         load_classifier(f"transformers:{strange}")
 
 
-def test_layers_that_the_configuration_leaves_out_are_told(strange: Path) -> None:
+def test_layers_that_the_configuration_leaves_out_are_reported(strange: Path) -> None:
     edit(strange / "config.json", lambda document: document.update(num_hidden_layers=1))
     with pytest.raises(UserError, match="hold layers that its configuration does not have"):
         load_classifier(f"transformers:{strange}")
@@ -391,7 +391,7 @@ def test_weights_that_are_no_numbers_are_refused(strange: Path, number: float) -
         load_classifier(f"transformers:{strange}")
 
 
-def test_damaged_weights_are_told(strange: Path) -> None:
+def test_damaged_weights_are_reported(strange: Path) -> None:
     weights = strange / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(RunFailure, match="weights file is damaged"):

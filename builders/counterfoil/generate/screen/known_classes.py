@@ -1,6 +1,6 @@
 """Whether the screening CLIP knows the classes: whose caption it finds nearest to their own validation images.
 
-What CLIP does not know is told and decides nothing. No hash is over it, so that directories without it stand; it is
+What CLIP does not know is reported and decides nothing. No hash is over it, so that directories without it stand; it is
 measured once, goes along wherever a measured threshold does, and goes with the last.
 """
 

@@ -311,7 +311,7 @@ class TextSide:
     def encode(
         self, ids: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """What the UNet is told: states [n, length, width] and, for two encoders, the pooled text [n, width].
+        """What the UNet is given: states [n, length, width] and, for two encoders, the pooled text [n, width].
 
         `ids`: for each encoder [n, length]; `rows`: for each encoder [slots · vectors, width], with gradient.
         The layers read are those of diffusers' own `encode_prompt`.
@@ -377,7 +377,7 @@ class LatentCache:
                 except UserError as error:
                     problems |= dict.fromkeys(error.problems)
             if problems:
-                continue  # the rest is only looked at, so that all of them are told together
+                continue  # the rest is only looked at, so that all of them are reported together
             mean, deviation = self._encode(np.stack(pixels + [pixels[-1]] * (_BATCH - len(part))))
             means.append(mean[: len(part)])
             deviations.append(deviation[: len(part)])

@@ -125,14 +125,14 @@ class Captioner:
         begun = _readable(prefix)
         with self._computing("caption an image"), torch.inference_mode():
             forced = self._tokens(begun)
-            room = most_tokens if self.longest is None else min(most_tokens, self.longest - len(forced))
-            if room < 1:
+            most = most_tokens if self.longest is None else min(most_tokens, self.longest - len(forced))
+            if most < 1:
                 raise UserError(
                     f"captioner {self.name!r}: {begun[:60]!r} is {len(forced)} tokens long, and its captions have "
                     f"at most {self.longest}"
                 )
             chances = [_chance(image, seed, place) for place in range(number)]
-            chosen = self._drawn(self._seen(image, examples), forced, chances, room)
+            chosen = self._drawn(self._seen(image, examples), forced, chances, most)
             return [self._text(begun, forced, own) for own in chosen]
 
     def log_likelihoods(
@@ -192,7 +192,7 @@ class Captioner:
         return cache
 
     def _drawn(
-        self, seen: SeenImage, forced: list[int], chances: Sequence[torch.Generator], room: int
+        self, seen: SeenImage, forced: list[int], chances: Sequence[torch.Generator], most: int
     ) -> list[list[int]]:
         """The tokens of each caption behind those that are forced, without their ends; the first is greedy."""
         import torch
@@ -205,7 +205,7 @@ class Captioner:
             scores, done = self._went_on(seen, cache, ids, 0)[:, -1], len(forced)
         chosen: list[list[int]] = [[] for _ in range(rows)]
         ended = [False] * rows
-        for step in range(room):
+        for step in range(most):
             now = scores.float().cpu().clone()
             if bool(torch.isnan(now).any()):
                 raise RunFailure(f"captioner {self.name!r}: its scores of this image are no numbers")
@@ -217,7 +217,7 @@ class Captioner:
                 ended[row] = token in self.ends
                 if not ended[row]:
                     chosen[row].append(token)
-            if all(ended) or step + 1 == room:
+            if all(ended) or step + 1 == most:
                 return chosen
             # Of a caption that has ended nothing is read any more: its row goes on for the others' sake.
             last = [self.ends[0] if over else own[-1] for over, own in zip(ended, chosen, strict=True)]
@@ -228,14 +228,14 @@ class Captioner:
     def _text(self, begun: str, forced: list[int], own: list[int]) -> str:
         """The caption: what was asked for as it was written, and the model's own words behind it."""
 
-        def spoken(ids: list[int]) -> str:
+        def decoded(ids: list[int]) -> str:
             return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
         if not begun:
-            return spoken(own).strip()
+            return decoded(own).strip()
         # A token may begin with its space or not; decoded behind the prefix it is where it belongs.
-        before, whole = spoken(forced), spoken(forced + own)
-        return (begun + (whole[len(before) :] if whole.startswith(before) else f" {spoken(own).strip()}")).rstrip()
+        before, whole = decoded(forced), decoded(forced + own)
+        return (begun + (whole[len(before) :] if whole.startswith(before) else f" {decoded(own).strip()}")).rstrip()
 
     def _summed(self, seen: SeenImage, first: torch.Tensor, tokens: list[list[int]], width: int) -> NDArray[np.float64]:
         """Log-likelihoods of at most `SCORED_TOGETHER` captions of at most `width` tokens."""
@@ -251,9 +251,9 @@ class Captioner:
         scores = self._went_on(seen, self._repeated(seen, SCORED_TOGETHER), ids, 0)
         sums = []
         for row, own in enumerate(tokens):
-            told = torch.log_softmax(scores[row, : len(own)].float().cpu(), dim=-1)
-            following = told[torch.arange(len(own) - 1), torch.tensor(own[1:], dtype=torch.long)]
-            end = torch.logsumexp(told[-1, ends], 0)
+            logarithms = torch.log_softmax(scores[row, : len(own)].float().cpu(), dim=-1)
+            following = logarithms[torch.arange(len(own) - 1), torch.tensor(own[1:], dtype=torch.long)]
+            end = torch.logsumexp(logarithms[-1, ends], 0)
             sums.append(begun[row] + float(following.double().sum()) + float(end))
         return np.array(sums)
 

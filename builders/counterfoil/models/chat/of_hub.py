@@ -64,7 +64,7 @@ class ServedChat:
                 return self._asked([dict(message) for message in messages], options | more)
             except _NotTaken as refused:
                 if not self.structured:
-                    raise refused.told from refused.__cause__
+                    raise refused.failure from refused.__cause__
                 self.structured = False
 
     def _asked(self, messages: list[dict[str, str]], options: dict[str, Any]) -> str:
@@ -76,7 +76,7 @@ class ServedChat:
                 return _text_of(answer, self._called, key)
             wait = _wait(answer) if left else None
             if wait is None:
-                raise _told_status(answer, self._called, self.base_url, key)
+                raise _status_error(answer, self._called, self.base_url, key)
             time.sleep(wait)
         raise AssertionError("the last try returns or raises")
 
@@ -86,11 +86,11 @@ class ServedChat:
 
 
 class _NotTaken(Exception):
-    """The server took the question for a wrong one; perhaps it knows no schema. `told` is what a person is told."""
+    """The server took the question for a wrong one; perhaps it knows no schema. `failure` is what a person is shown."""
 
-    def __init__(self, told: RunFailure) -> None:
-        super().__init__(*told.problems)
-        self.told = told
+    def __init__(self, failure: RunFailure) -> None:
+        super().__init__(*failure.problems)
+        self.failure = failure
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> ServedChat:
@@ -178,7 +178,7 @@ def _posted(
             try:
                 with client.stream("POST", address, json=question, headers=headers) as response:
                     found.put(_Answer(response.status_code, response.headers.get("Retry-After", ""), _body(response)))
-            except Exception as error:  # of the client or the network; told below
+            except Exception as error:  # of the client or the network; handled below
                 found.put(error)
 
         Thread(target=ask, daemon=True).start()
@@ -242,7 +242,7 @@ def _wait(answer: _Answer) -> float | None:
     return wait if wait <= _LONGEST_WAIT else None
 
 
-def _told_status(answer: _Answer, called: str, base_url: str | None, key: str | None) -> Exception:
+def _status_error(answer: _Answer, called: str, base_url: str | None, key: str | None) -> Exception:
     hub = base_url is None
     match answer.status:
         # What a server says of a key may repeat it: it is not shown.

@@ -47,8 +47,8 @@ class TextChat:
             asked = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")
             given = {key: asked[key].to(self.device) for key in ("input_ids", "attention_mask")}
             width = given["input_ids"].shape[1]
-            room = most_tokens if self.longest is None else min(most_tokens, self.longest - width)
-            if room < _FEWEST_TOKENS:
+            most = most_tokens if self.longest is None else min(most_tokens, self.longest - width)
+            if most < _FEWEST_TOKENS:
                 raise RunFailure(
                     f"chat model '{self.name}': a question of {width:,} tokens leaves no room for an answer,"
                     f" for it reads {self.longest:,} at most",
@@ -58,7 +58,7 @@ class TextChat:
             if temperature > 0:
                 chosen = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
             settings = GenerationConfig(
-                max_new_tokens=room, eos_token_id=list(self.ends), pad_token_id=self.ends[0], **chosen
+                max_new_tokens=most, eos_token_id=list(self.ends), pad_token_id=self.ends[0], **chosen
             )
             # Its own chance: nobody else's numbers are drawn from, or moved on.
             with torch.random.fork_rng(), torch.inference_mode(), ids_in_bounds(self.name, self.module):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import nearest
 from counterfoil.recipe.prompts import RecipeClass
@@ -94,7 +94,7 @@ class Classifier:
     def placed(self, device: str) -> Self:
         """The same with its weights on `device`. RunFailure where they find no room there."""
         module = self.module
-        return self if module is None else replace(self, module=told_in_words(self.name, lambda: module.to(device)))
+        return self if module is None else replace(self, module=while_loading(self.name, lambda: module.to(device)))
 
     def released(self) -> Self:
         """The same without its weights."""
@@ -114,7 +114,7 @@ def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str
         "label_names": facts.label_names,
         "param_count": sum(parameter.numel() for parameter in module.parameters()),
         "sha256": weights_sha256(content, module.state_dict()),
-        "module": told_in_words(facts.name, lambda: module.to(device)),
+        "module": while_loading(facts.name, lambda: module.to(device)),
     }
 
 

@@ -18,7 +18,7 @@ from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields, unique_names
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip, refuse_odd_clip
 from counterfoil.models.config_files import refuse_unlike_sides
-from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite
 from counterfoil.recipe.names import did_you_mean, is_local
@@ -90,7 +90,7 @@ def load(
     facts = describe(name, classes)
     model, weights = _named(name)
     asked = tuple(templates) if templates is not None else default_templates(model)
-    revision = told_in_words(name, lambda: pin_clip(model, weights)).revision if weights is not None else None
+    revision = while_loading(name, lambda: pin_clip(model, weights)).revision if weights is not None else None
     clip = load_clip(model, weights, device, revision=revision)
     refuse_infinite(name, clip.module)
     prepared = dict(clip.module.visual.preprocess_cfg)
@@ -113,7 +113,7 @@ def load(
 def pin_zero_shot(name: str) -> Pin:
     """What pins the CLIP model of such a classifier, as `pin_clip`. UserError for an unknown one."""
     model, weights = _named(name)
-    return told_in_words(name, lambda: pin_clip(model, weights))
+    return while_loading(name, lambda: pin_clip(model, weights))
 
 
 def default_templates(model: str) -> tuple[str, ...]:

@@ -285,7 +285,7 @@ def read_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator
             whole = pa.RecordBatch.from_arrays(
                 [batch.column(place[name]).cast(type) for name, type in types.items()], list(types)
             )
-            whole.validate(full=True)  # text that is no UTF-8 is told here
+            whole.validate(full=True)  # text that is no UTF-8 is refused here
             yield whole
 
 
@@ -395,7 +395,7 @@ def _is_csv(path: Path) -> bool:
 
 @contextmanager
 def _opened(path: Path, model: str) -> Iterator[BufferedReader]:
-    """The file, open; what it is not, and what its reader raises, is told in words."""
+    """The file, open; what it is not, and what its reader raises, is an error in words."""
     import pyarrow as pa
 
     if path.suffix.lower() not in (".csv", ".parquet"):

@@ -44,7 +44,7 @@ from counterfoil.models.config_files import (
     shown,
     shown_key,
 )
-from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import LAB
 from counterfoil.models.weights_files import (
     SAFE,
@@ -134,7 +134,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     from timm.data.config import resolve_model_data_config
 
     found = _found(name)
-    module = told_in_words(name, lambda: _trained(name, found))
+    module = while_loading(name, lambda: _trained(name, found))
     resolved = resolve_model_data_config(module, use_test_size=True)
     data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
     outputs = int(getattr(module, "num_classes", 0))
@@ -259,7 +259,7 @@ def _hub_config(name: str, identifier: str) -> tuple[str, Path]:
 
     repository, _, revision = identifier.partition("@")
     return repository, Path(
-        told_in_words(name, lambda: hf_hub_download(repository, "config.json", revision=revision or None))
+        while_loading(name, lambda: hf_hub_download(repository, "config.json", revision=revision or None))
     )
 
 

@@ -35,7 +35,7 @@ from counterfoil.models.config_files import (
     refuse_problems,
     without_places,
 )
-from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.transformers_files import (
     ModelFiles,
     as_configuration,
@@ -177,7 +177,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     weights cannot be read.
     """
     place, config = _configured(name)
-    module: Any = told_in_words(name, lambda: _trained(name, place, config))
+    module: Any = while_loading(name, lambda: _trained(name, place, config))
     processor = image_processor_of(name, config.processor, module.config)
     return TransformersClassifier(
         **module_fields(_facts(name, config), module, f"{config.architecture}\n{config.text()}", device),

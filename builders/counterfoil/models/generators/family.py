@@ -53,7 +53,7 @@ class Family:
     whether there is a negative prompt. interval: whether guidance can be left out in a part of the steps.
 
     Sizes. multiple: what a side in pixels must be a multiple of. usual_steps, usual_guidance: what a call takes
-    unless told. sized: what a call takes for a side in pixels. sets: what every call is given unless the recipe's
+    by default. sized: what a call takes for a side in pixels. sets: what every call is given unless the recipe's
     options say otherwise. own: further names that are set here. output: what a call is asked for.
 
     Class tokens. takes_tokens: whether they load into it. learns_tokens: whether they can be learned with it.

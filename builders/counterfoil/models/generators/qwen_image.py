@@ -8,11 +8,11 @@ from __future__ import annotations
 from counterfoil.models.generators.family import Encoded, Family
 
 # Most prompts are shorter, so that almost all share a batch; beside an image's 4,096 tokens these cost little.
-_ROOM = 64
+_STEP = 64
 
 
 def _settled(parts: Encoded) -> Encoded:
-    """Padded to whole rooms, the last of them never full.
+    """Padded to whole steps, the last of them never full.
 
     The pipeline pads to the longest prompt of a batch, and drops the mask where no prompt is padded: either would let a
     picture depend on its neighbours.
@@ -23,7 +23,7 @@ def _settled(parts: Encoded) -> Encoded:
     length = states.shape[1]
     mask = parts.get("prompt_embeds_mask")
     mask = states.new_ones(states.shape[:2], dtype=int) if mask is None else mask
-    more = (length // _ROOM + 1) * _ROOM - length
+    more = (length // _STEP + 1) * _STEP - length
     return {
         "prompt_embeds": functional.pad(states, (0, 0, 0, more)),
         "prompt_embeds_mask": functional.pad(mask, (0, more)),

@@ -6,12 +6,12 @@ from collections.abc import Hashable
 
 from counterfoil.models.generators.family import Encoded, Family
 
-_ROOM = 32  # SEQ_MULTI_OF of the transformer, which fills each prompt up to a multiple with tokens for that
+_STEP = 32  # SEQ_MULTI_OF of the transformer, which fills each prompt up to a multiple with tokens for that
 
 
 def _company(parts: Encoded) -> Hashable:
     """Prompts that the transformer makes equally long: others of the batch would be padded and masked."""
-    return tuple((name, *(-(-len(states) // _ROOM) for states in value)) for name, value in parts.items())
+    return tuple((name, *(-(-len(states) // _STEP) for states in value)) for name, value in parts.items())
 
 
 Z_IMAGE = Family(
