@@ -39,6 +39,16 @@ class RunFailure(CounterfoilError):
     exit_code = 1
 
 
+def first_of(lines: Sequence[str], most: int = 20) -> list[str]:
+    """At most so many lines, and behind them how many more there are."""
+    return [*lines[:most], *([f"… and {len(lines) - most} more"] if len(lines) > most else [])]
+
+
+def some_of(names: Sequence[str], most: int = 5) -> str:
+    """At most so many names in one line, and behind them how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) -> None:
     """Raise one error for all of them: a mistake where any is the user's, else a failure; nothing for none."""
     if not errors:

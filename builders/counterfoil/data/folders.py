@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
 from counterfoil.progress import report
 from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.regular_files import open_regular, read_regular
@@ -117,9 +117,8 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
     listing = folder_listing(folder)
     if listing.unfit:
         shown = [f"{folder / path} {what}" for path, what in sorted(listing.unfit.items())]
-        more = [f"… and {len(shown) - _MOST_SHOWN} more"] if len(shown) > _MOST_SHOWN else []
         raise UserError(
-            [*shown[:_MOST_SHOWN], *more],
+            first_of(shown, _MOST_SHOWN),
             "An input dataset is pinned by the files of its folder: put the files themselves in their place.",
         )
     remembered = _remembered(folder)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data.tables import Rows
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, first_of
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.names import did_you_mean, plain_name, shown_labels
 from counterfoil.recipe.schema_inputs import Conditions
@@ -257,10 +257,8 @@ def _by_columns(rows: Rows, columns: Sequence[str]) -> NDArray[np.bool_]:
             )
         found.append(np.asarray([value == 1 for value in values], dtype=bool))
     if problems:
-        more = [f"… and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
         raise UserError(
-            [*problems[:_MOST_PROBLEMS], *more],
-            "Leave these rows out of the input dataset, or decide what they have.",
+            first_of(problems, _MOST_PROBLEMS), "Leave these rows out of the input dataset, or decide what they have."
         )
     return np.stack(found, axis=1)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, first_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import embedding_key, own_key
 from counterfoil.regular_files import named_path, read_regular
@@ -107,8 +107,7 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
         found = " and ".join(f"{width} ({where})" for width, where in list(widths.items())[:3])
         problems.append(f"prompts: embeddings of several widths: {found}; expected one")
     if problems:
-        more = [f"… and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
-        raise UserError([*problems[:_MOST_PROBLEMS], *more], _HINT)
+        raise UserError(first_of(problems, _MOST_PROBLEMS), _HINT)
     templates = {shift.name: shift.embedding.key for shift in shifts if shift.embedding is not None}
     return ImageEmbeddings(vectors, templates, next(iter(widths)))
 

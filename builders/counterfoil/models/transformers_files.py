@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.config_files import CONFIG, PROCESSORS, read_config, refuse_problems, refuse_unlike_sides
 from counterfoil.models.loading_errors import one_line, while_loading
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
@@ -113,10 +113,7 @@ def trained_module(
         )
     missing = sorted(keys["missing_keys"])
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise RunFailure(
-            f"model {name!r}: its weights do not hold {', '.join(missing[:3])}{more}, which would be made up", hint
-        )
+        raise RunFailure(f"model {name!r}: its weights do not hold {some_of(missing, 3)}, which would be made up", hint)
     left = sorted(key for key in keys["unexpected_keys"] if layers.search(key))
     if left:
         raise UserError(

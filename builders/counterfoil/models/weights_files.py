@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.models.loading_errors import one_line
 
 if TYPE_CHECKING:
@@ -107,9 +107,8 @@ def refuse_infinite(model: str, module: nn.Module) -> None:
         if one.is_floating_point() and one.numel() and not bool(torch.isfinite(one).all())
     ]
     if wrong:
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise UserError(
-            f"model {model!r}: its weights hold numbers that are not finite: {', '.join(wrong[:3])}{more}",
+            f"model {model!r}: its weights hold numbers that are not finite: {some_of(wrong, 3)}",
             "Name another model, or repair this one's weights.",
         )
 

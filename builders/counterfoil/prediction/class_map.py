@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, some_of
 from counterfoil.models.classifiers.classifier import MOST_LINES, plain_name, side_by_side
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ def _imagenet_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) ->
     if missing:
         raise UserError(
             f"model {facts.name!r} has ImageNet outputs, but {len(missing)} of {len(classes)} classes "
-            f"of the recipe have no `imagenet` indices: {_some(missing)}"
+            f"of the recipe have no `imagenet` indices: {some_of(missing)}"
         )
     wrong = [one.id for one in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in one.imagenet)]
     if wrong:
-        raise UserError(f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {_some(wrong)}")
+        raise UserError(f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {some_of(wrong)}")
     return tuple(tuple(one.imagenet) for one in classes)
 
 
@@ -113,10 +113,6 @@ def _source_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> t
             "Add `imagenet: [indices]` to the recipe's classes to score ImageNet models.",
         )
     return tuple((label,) for label in labels)
-
-
-def _some(ids: Sequence[str], shown: int = 5) -> str:
-    return ", ".join(ids[:shown]) + (f" and {len(ids) - shown} more" if len(ids) > shown else "")
 
 
 # What libraries call outputs that nobody named ("LABEL_3"), and bare numbers: they prove nothing, though one of them

@@ -24,7 +24,7 @@ from counterfoil.data.labels import labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.tables import Outline
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, first_of, some_of
 from counterfoil.generate.screen.thresholds import images_needed
 from counterfoil.models.names import LAB
 from counterfoil.progress import report
@@ -34,7 +34,6 @@ from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 
-_MOST_NAMES_SHOWN = 10
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
 
@@ -54,10 +53,7 @@ def prompt_names(labels: Sequence[str]) -> list[str]:
         elif len(name) > LONGEST_NAME:
             problems.append(f"the class '{name[:40]}…' has a name of {len(name):,} characters, at most {LONGEST_NAME}")
     if problems:
-        more = [f"… and {len(problems) - _MOST_NAMES_SHOWN} more"] if len(problems) > _MOST_NAMES_SHOWN else []
-        raise UserError(
-            [*problems[:_MOST_NAMES_SHOWN], *more], "Rename these classes: a generator draws a class by its name."
-        )
+        raise UserError(first_of(problems, _MOST_SHOWN), "Rename these classes: a generator draws a class by its name.")
     return names
 
 
@@ -166,11 +162,10 @@ def look_at_files(files: ImageFiles, *, stops: bool = True) -> tuple[list[str], 
             sides.append(side)
     report("opening images", len(looked), len(looked))
     if damaged:
-        more = f" and {len(damaged) - _MOST_FILES_SHOWN} more" if len(damaged) > _MOST_FILES_SHOWN else ""
         notes.append(
             f"{counted(len(damaged), 'image')} cannot be read, and a build"
             f" {'would stop there: remove or replace' if stops else 'leaves out'}"
-            f" {', '.join(damaged[:_MOST_FILES_SHOWN])}{more}"
+            f" {some_of(damaged, _MOST_FILES_SHOWN)}"
         )
     if len(looked) < len(files.images):
         notes.append(f"{len(looked):,} of {len(files.images):,} images were opened to see whether they can be read")
@@ -355,10 +350,7 @@ def _one(found: Sequence[str], outline: Outline, what: str, option: str) -> str:
 
 
 def _shown(outline: Outline) -> str:
-    shown = [f"{name[:80]} ({kind})" for name, kind in outline.columns.items()]
-    return ", ".join(shown[:_MOST_SHOWN]) + (
-        f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""
-    )
+    return some_of([f"{name[:80]} ({kind})" for name, kind in outline.columns.items()], _MOST_SHOWN)
 
 
 def _splits(outline: Outline, wanted: Wanted) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, some_of
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.names import HUB, LAB, lab_tokens, local_folder, resolve_name
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
@@ -22,7 +22,6 @@ from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.regular_files import named_path
 
 Weight = Literal["missing", "fetched", "optional"]
-_MOST_SHOWN = 5
 # Classifiers that are no timm name: their libraries' own caches and files are not looked through.
 _OTHER_KINDS = ("transformers:", "open_clip:", "predictions:")
 
@@ -183,7 +182,9 @@ def _classifiers(recipe: Recipe) -> Iterator[Lack]:
     missing = [name for name in recipe.evaluate.models if any(_classifier("", name, needed=False))]
     if missing:
         yield Lack(
-            "evaluate.models", f"not here yet, and fetched or asked for by evaluate: {_shown(missing)}", "optional"
+            "evaluate.models",
+            f"not here yet, and fetched or asked for by evaluate: {some_of(missing)}",
+            "optional",
         )
 
 
@@ -213,11 +214,11 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
         yield Lack("source.validation_split", text, "optional")
     unscreened = [shift.name for shift in shifts if shift.caption is None]
     if unscreened and recipe.screen.model is not None:
-        text = f"nothing screens {_shown(unscreened)}: without a caption and a threshold every picture of it is kept"
+        text = f"nothing screens {some_of(unscreened)}: without a caption and a threshold every picture of it is kept"
         yield Lack("screen.shift_threshold", text, "optional")
     waiting = [s.name for s in shifts if s.caption is not None and s.threshold and s.threshold.percentile is not None]
     if waiting:
-        text = f"open for {_shown(waiting)}: nothing of it is kept until counterfoil calibrate has chosen one"
+        text = f"open for {some_of(waiting)}: nothing of it is kept until counterfoil calibrate has chosen one"
         yield Lack("screen.shift_threshold", text, "optional")
     # The second judge is asked about labels alone and decides nothing.
     if recipe.screen.model is None:
@@ -231,12 +232,6 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
 
 def _if(needed: bool) -> Weight:
     return "missing" if needed else "optional"
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_SHOWN]) + (
-        f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    )
 
 
 def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lack:

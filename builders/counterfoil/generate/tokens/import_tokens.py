@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.data.resolved_classes import resolve_classes
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
 from counterfoil.generate.tokens.class_tokens import (
     MOST_BYTES,
     MOST_VECTORS,
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     import torch
 
     from counterfoil.recipe import Recipe
-
-_MOST_SHOWN = 20
 
 
 def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Path) -> TokenResult:
@@ -70,8 +68,7 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
             notes = {"method": "imported", "class_id": cls.id, "file": name}
             tokens[cls.id] = TokenFile(placeholder_of(cls.id, cls.name), (vectors,), notes)
     if problems:
-        more = [f"… and {len(problems) - _MOST_SHOWN} more"] if len(problems) > _MOST_SHOWN else []
-        raise UserError([*problems[:_MOST_SHOWN], *more], "Tokens fit only the text encoder they were learned with.")
+        raise UserError(first_of(problems), "Tokens fit only the text encoder they were learned with.")
     make_folder(folder)
     with directory_lock(folder):
         classes = {}

@@ -19,7 +19,7 @@ from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import Advanced, Delivered, Doing, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.called_on import stack_where_done
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.generate.tokens.class_tokens import (
     TOKENS_MANIFEST,
     ClassTokens,
@@ -387,7 +387,7 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
         problems = _unreadable_words(recipe, pending)
         hint = "Set tokens.learn.initial_word, or write the name in letters that the tokenizer knows."
     if problems:
-        raise UserError(problems[:20] + ([f"… and {len(problems) - 20} more"] if len(problems) > 20 else []), hint)
+        raise UserError(first_of(problems), hint)
 
 
 def _unreadable_words(recipe: Recipe, pending: Sequence[RecipeClass]) -> list[str]:
