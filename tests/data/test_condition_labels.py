@@ -25,11 +25,6 @@ PRESENT = [[True, True], [False, False], [True, False], [False, True]]
 PATIENTS = [7, 7, 8, 9]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def saved(folder: Path, feature: Any = None, **columns: list[Any]) -> Path:
     count = len(next(iter(columns.values())))
     table: dict[str, Any] = {

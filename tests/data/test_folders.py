@@ -31,12 +31,6 @@ def later() -> int:
     return time.time_ns() + 3_600_000_000_000
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_all(tmp_path / "photos", FILES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,38 +19,26 @@ from counterfoil.lab.scenes import load_wardrobe, wardrobe_garments
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe import RecipeClass, load_recipe
 from counterfoil.store.decoding import rgb_image
+from support.images import encoded
+from support.tables import image_table, parquet_folder
 
 BAG, SANDAL = RecipeClass("bag", "hand bag", 0, 8, ()), RecipeClass("00", "sandal", 1, 5, ())
 BOTH = (BAG, SANDAL)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def jpg(shade: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 6), (shade, 0, 0)).save(stream, "JPEG")
-    return stream.getvalue()
+    return encoded(Image.new("RGB", (8, 6), (shade, 0, 0)), "JPEG")
 
 
 def shades(images: LabelledImages) -> list[int]:
     """The red of each image's first pixel; JPEG keeps these to within a step or two."""
-    return [int(np.asarray(rgb_image(encoded))[0, 0, 0]) for _, encoded in images.images()]
+    return [int(np.asarray(rgb_image(image))[0, 0, 0]) for _, image in images.images()]
 
 
-def parquet(place: Path, split: str = "train", **columns: list[Any]) -> Path:
+def parquet(place: Path, split: str = "train", classes: list[str] | None = None, **columns: list[Any]) -> Path:
     """Rows of the shades 0, 20, 40, … with these columns; `classes` are names of the labels."""
-    names = columns.pop("classes", None)
-    count = len(columns["label"])
-    place.mkdir(parents=True, exist_ok=True)
-    table = {"image": [{"bytes": jpg(20 * row), "path": None} for row in range(count)], **columns}
-    made = datasets.Dataset.from_dict(table).cast_column("image", datasets.Image(decode=False))
-    if names is not None:
-        made = made.cast_column("label", datasets.ClassLabel(names=names))
-    made.cast_column("image", datasets.Image()).to_parquet(str(place / f"{split}.parquet"))
-    return place
+    images = [jpg(20 * row) for row in range(len(columns["label"]))]
+    return parquet_folder(place, **{split: image_table(images, names=classes, **columns)})
 
 
 def imagefolder(place: Path, **classes: int) -> Path:
@@ -72,7 +59,7 @@ def test_an_image_folder_is_matched_by_the_names_of_its_folders(tmp_path: Path) 
     assert images.group_names == ("all",) and images.groups.tolist() == [0, 0, 0]
     assert images.units is None and images.class_names is None
     stored = [(folder / "00" / "0.jpg"), (folder / "Hand_Bag" / "0.jpg"), (folder / "Hand_Bag" / "1.jpg")]
-    assert [encoded for _, encoded in images.images()] == [file.read_bytes() for file in stored]
+    assert [image for _, image in images.images()] == [file.read_bytes() for file in stored]
     assert [key for key, _ in images.images(frozenset({"train_00000002"}))] == ["train_00000002"]
 
 
@@ -227,9 +214,9 @@ def test_the_labs_split_is_what_the_recipe_calls_its_source() -> None:
     np.testing.assert_array_equal(images.labels, labels)
     assert images.units == wardrobe_garments("audit")
     key = "audit_00000017"
-    ((found, encoded),) = images.images(frozenset({key}))
+    ((found, image),) = images.images(frozenset({key}))
     assert found == key
-    np.testing.assert_array_equal(np.asarray(rgb_image(encoded)), pixels(17))
+    np.testing.assert_array_equal(np.asarray(rgb_image(image)), pixels(17))
     named = labelled_source("lab:wardrobe:audit", recipe.classes, unit_column="garment")
     assert (named.content, named.keys, named.units) == (images.content, images.keys, images.units)
     assert images.content != labelled_split(recipe.source, "validation", recipe.classes).content
@@ -270,4 +257,4 @@ def test_a_damaged_image_is_given_as_it_is_for_the_reader_to_judge(tmp_path: Pat
     folder = imagefolder(tmp_path / "photos", bag=1, sandal=2)
     (folder / "sandal" / "1.jpg").write_bytes(b"no image at all")
     images = labelled_source(folder, (RecipeClass("x", "sandal", 0, 0, ()),))
-    assert [encoded for _, encoded in images.images()][1] == b"no image at all"
+    assert [image for _, image in images.images()][1] == b"no image at all"

@@ -30,18 +30,19 @@ from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe.schema_inputs import ClassEntry, Source
 from loopback_hub import LoopbackHub, client, client_environment
 from support.images import encoded
+from support.tables import as_parquet, image_table
 
 ROWS = 14
 CLASS = ClassEntry(id="x", name="x", source_label=0)
 
 
-def _source(dataset: Path | str, **other: str) -> Source:
+def source_of(dataset: Path | str, **other: Any) -> Source:
     return Source(dataset=str(dataset), classes=(CLASS,), **other)
 
 
 @pytest.fixture(scope="module")
 def wardrobe() -> tuple[list[int], list[Image.Image]]:
-    split = open_source(_source("lab:wardrobe")).split("validation")
+    split = open_source(source_of("lab:wardrobe")).split("validation")
     return [int(label) for label in split.labels[:ROWS]], [split.image(row) for row in range(ROWS)]
 
 
@@ -53,19 +54,19 @@ def _table(wardrobe: tuple[list[int], list[Image.Image]]) -> datasets.Dataset:
 
 def _saved(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
     _table(wardrobe).save_to_disk(str(folder))
-    return _source(folder)
+    return source_of(folder)
 
 
 def _saved_splits(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
     table: Any = _table(wardrobe)
     datasets.DatasetDict({"train": table.select([0]), "validation": table}).save_to_disk(str(folder))
-    return _source(folder)
+    return source_of(folder)
 
 
 def _parquet(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
     (folder / "data").mkdir(parents=True)
     _table(wardrobe).to_parquet(str(folder / "data" / "validation-00000-of-00001.parquet"))
-    return _source(folder)
+    return source_of(folder)
 
 
 def _imagefolder(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
@@ -74,7 +75,7 @@ def _imagefolder(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) ->
         place = folder / "validation" / f"{label}-{CLASSES[label]}"
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{row:03d}.png").write_bytes(encoded(picture))
-    return _source(folder)
+    return source_of(folder)
 
 
 def _tars(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
@@ -82,7 +83,7 @@ def _tars(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source
     with TarWriter(str(folder / "validation-0000.tar")) as writer:
         for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
             writer.write({"__key__": f"{row:03d}", "png": encoded(picture), "cls": str(label).encode()})
-    return _source(folder, image_column="png", label_column="cls")
+    return source_of(folder, image_column="png", label_column="cls")
 
 
 @pytest.mark.parametrize("save", [_saved, _saved_splits, _parquet, _imagefolder, _tars])
@@ -106,18 +107,18 @@ def test_every_form_gives_the_same_labels_and_pixels(
 
 
 def test_the_embedded_split_is_whole() -> None:
-    split = open_source(_source("lab:wardrobe")).split("train")
+    split = open_source(source_of("lab:wardrobe")).split("train")
     assert len(split.labels) == 8000
     assert set(np.bincount(split.labels)) == {800}
-    assert open_source(_source("lab:wardrobe")).pin.license == "mit"
+    assert open_source(source_of("lab:wardrobe")).pin.license == "mit"
 
 
 @pytest.mark.parametrize(
     ("source", "split", "said"),
     [
-        (_source("lab:wardrop"), "train", "lab:wardrobe"),
-        (_source("lab:wardrobe"), "test", "no split 'test'"),
-        (_source("./no/such/folder"), "train", "no/such/folder"),
+        (source_of("lab:wardrop"), "train", "lab:wardrobe"),
+        (source_of("lab:wardrobe"), "test", "no split 'test'"),
+        (source_of("./no/such/folder"), "train", "no/such/folder"),
     ],
 )
 def test_what_is_not_there_is_a_users_mistake(source: Source, split: str, said: str) -> None:
@@ -140,7 +141,7 @@ def test_missing_columns_and_splits_are_reported_with_those_there_are(
 def test_labels_must_be_integers_or_texts(tmp_path: Path) -> None:
     datasets.Dataset.from_dict({"image": [None], "label": [0.5]}).save_to_disk(str(tmp_path / "source"))
     with pytest.raises(UserError, match="expected integer labels"):
-        open_source(_source(tmp_path / "source")).split("train")
+        open_source(source_of(tmp_path / "source")).split("train")
 
 
 # Pillow reads a portable pixmap; nothing here opens more formats than photographs come in.
@@ -157,7 +158,7 @@ def test_an_unreadable_image_names_its_row_and_no_other(
     table = datasets.Dataset.from_dict({"image": [{"bytes": each, "path": None} for each in content], "label": labels})
     (tmp_path / "source").mkdir()
     table.to_parquet(str(tmp_path / "source" / "validation.parquet"))
-    split = open_source(_source(tmp_path / "source")).split("validation")
+    split = open_source(source_of(tmp_path / "source")).split("validation")
     np.testing.assert_array_equal(np.asarray(split.image(2)), np.asarray(pictures[2]))
     with pytest.raises(UserError, match=r"split validation, row 3: unreadable image"):
         split.image(3)
@@ -167,7 +168,7 @@ def test_a_damaged_table_is_reported_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "validation.parquet").write_bytes(b"PAR1 but nothing more")
     with pytest.raises(CounterfoilError) as failed:
-        open_source(_source(tmp_path / "source")).split("validation")
+        open_source(source_of(tmp_path / "source")).split("validation")
     assert "\n" not in failed.value.problems[0]
 
 
@@ -177,7 +178,7 @@ def test_a_loader_of_files_is_no_dataset(name: str, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret.txt").write_text("mine")
     with pytest.raises(UserError, match=f"'{name}' is a loader of files, not a dataset"):
-        open_source(_source(name)).split("train")
+        open_source(source_of(name)).split("train")
 
 
 def test_a_name_of_the_hub_is_never_a_folder_here(
@@ -186,16 +187,16 @@ def test_a_name_of_the_hub_is_never_a_folder_here(
     _table(wardrobe).to_parquet(str(tmp_path / "private" / "photos" / "train.parquet"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"Write \./private/photos for the folder"):
-        open_source(_source("private/photos")).split("train")
-    assert open_source(_source("./private/photos")).pin.dataset == "photos"
+        open_source(source_of("private/photos")).split("train")
+    assert open_source(source_of("./private/photos")).pin.dataset == "photos"
 
 
 def test_a_folder_of_another_machine_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     with pytest.raises(UserError, match=r"'\./photos' is a folder of the machine that the dataset was built on"):
-        open_source(_source("elsewhere:./photos")).split("train")
-    assert open_source(_source("elsewhere:./photos")).pin == open_source(_source("/other/photos")).pin
+        open_source(source_of("elsewhere:./photos")).split("train")
+    assert open_source(source_of("elsewhere:./photos")).pin == open_source(source_of("/other/photos")).pin
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -205,7 +206,7 @@ def test_an_image_of_too_many_pixels_is_refused_by_its_header(tmp_path: Path) ->
     large = {"bytes": encoded(Image.new("1", (12_000, 8_000))), "path": None}
     datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(str(folder / "train.parquet"))
     with pytest.raises(UserError, match=r"it has 12000×8000 pixels"):
-        open_source(_source(folder)).split("train").image(0)
+        open_source(source_of(folder)).split("train").image(0)
 
 
 def edit(file: Path, **changes: Any) -> None:
@@ -266,7 +267,7 @@ def test_a_column_of_labels_opens_no_file(
     schema = datasets.Features({"image": datasets.Image(), "label": feature}).arrow_schema
     pq.write_table(pa.table(columns, schema=schema), folder / "train.parquet")
     with pytest.raises(UserError, match=r"column 'label' holds (Image|List), expected numbers"):
-        open_source(_source(folder)).split("train")
+        open_source(source_of(folder)).split("train")
 
 
 def test_a_card_whose_aliases_unfold_is_refused(tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> None:
@@ -280,25 +281,12 @@ def test_a_card_whose_aliases_unfold_is_refused(tmp_path: Path, wardrobe: tuple[
     assert len(open_source(source).split("validation").labels) == ROWS
 
 
-ONE_CLASS = ClassEntry(id="x", name="x", source_label=0)
 NAME = "someone/photos"
 CARD = b"---\nlicense: mit\n---\n"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-def source_of(dataset: Path | str, **other: Any) -> Source:
-    return Source(dataset=str(dataset), classes=(ONE_CLASS,), **other)
-
-
 def parquet(*shades: int) -> bytes:
-    images = [{"bytes": encoded(shade), "path": None} for shade in shades]
-    stream = io.BytesIO()
-    datasets.Dataset.from_dict({"image": images, "label": list(shades)}).to_parquet(stream)
-    return stream.getvalue()
+    return as_parquet(image_table([encoded(shade) for shade in shades], label=list(shades)))
 
 
 def folder_of(place: Path, *shades: int) -> Path:
@@ -493,7 +481,7 @@ NOISY = "lab:planted/noisy-1"
 
 @pytest.mark.parametrize("name", ["noisy-1", "rare-100", "null-0"])
 def test_a_world_is_read_as_any_input_dataset(name: str) -> None:
-    source, world = _source(f"lab:planted/{name}", unit_column="garment"), named_world(name)
+    source, world = source_of(f"lab:planted/{name}", unit_column="garment"), named_world(name)
     assert world is not None
     pin = open_source(source).pin
     assert pin == SourcePin(f"lab:planted/{name}", VERSION, "mit")
@@ -518,7 +506,7 @@ def test_the_largest_split_is_rendered_as_it_is_read(monkeypatch: pytest.MonkeyP
     rendered: list[object] = []
     render = planted.render
     monkeypatch.setattr(planted, "render", lambda scene: rendered.append(scene) or render(scene))
-    split = open_source(_source("lab:planted/correlation-0")).split("proof")
+    split = open_source(source_of("lab:planted/correlation-0")).split("proof")
     assert len(split.labels) == 50_000
     assert not rendered
     split.image(49_999)
@@ -527,12 +515,12 @@ def test_the_largest_split_is_rendered_as_it_is_read(monkeypatch: pytest.MonkeyP
 
 def test_contents_tell_worlds_and_splits_apart_and_reading_does_not_change_them() -> None:
     contents = [
-        open_source(_source(f"lab:planted/{name}")).split(split).content()
+        open_source(source_of(f"lab:planted/{name}")).split(split).content()
         for name in ("null-0", "null-1", "noisy-1")
         for split in ("validation", "test")
     ]
     assert len(set(contents)) == 6
-    assert open_source(_source("lab:planted/null-0")).split("validation").content() == contents[0]
+    assert open_source(source_of("lab:planted/null-0")).split("validation").content() == contents[0]
 
 
 def test_a_reference_names_a_world_and_its_split() -> None:
@@ -543,7 +531,7 @@ def test_a_reference_names_a_world_and_its_split() -> None:
 
 def test_labels_are_reported_as_the_dataset_tells_them() -> None:
     """Seeds that are odd flip labels in all splits: what is read is what was flipped."""
-    labels = open_source(_source(NOISY)).split("test").labels
+    labels = open_source(source_of(NOISY)).split("test").labels
     flipped = labels != planted_world("noisy", 1).true_classes("test")
     assert flipped.any()
 
@@ -565,12 +553,12 @@ def test_labels_are_reported_as_the_dataset_tells_them() -> None:
 def test_a_name_that_the_lab_does_not_have_is_a_users_mistake(name: str, said: list[str]) -> None:
     for look in (open_source, lambda source: open_source(source).split("test")):
         with pytest.raises(UserError) as refused:
-            look(_source(name))
+            look(source_of(name))
         text = " ".join([*refused.value.problems, refused.value.hint or ""])
         assert [words for words in said if words not in text] == []
 
 
 def test_a_split_that_there_is_not_names_those_that_there_are() -> None:
     with pytest.raises(UserError, match=r"no split 'tests'; did you mean 'test'\?") as refused:
-        open_source(_source(NOISY)).split("tests")
+        open_source(source_of(NOISY)).split("tests")
     assert "train, validation, test, proof" in (refused.value.hint or "")

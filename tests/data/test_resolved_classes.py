@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 
 import counterfoil
@@ -18,16 +17,12 @@ from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import disagreements, refuse_disagreements
 from support.images import encoded
+from support.tables import image_table, parquet_folder
 
 # In the order of their labels, which is not the one in which people think of them.
 FOLDERS = ("ladder", "mug", "sea_star")
 OWN_ORDER = '[{name: mug, source_label: 0}, {name: "sea star", source_label: 1}, {name: ladder, source_label: 2}]'
 RIGHT = '[{name: mug, source_label: 1}, {name: "sea star", source_label: 2}, {name: ladder, source_label: 0}]'
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def imagefolder(place: Path, *names: str, splits: tuple[str, ...] = ("train", "validation")) -> Path:
@@ -40,14 +35,11 @@ def imagefolder(place: Path, *names: str, splits: tuple[str, ...] = ("train", "v
 
 
 def parquet(place: Path, names: list[str] | None = None, **splits: list[Any]) -> Path:
-    place.mkdir(exist_ok=True)
-    for split, labels in splits.items():
-        images = [{"bytes": encoded(number), "path": None} for number in range(len(labels))]
-        table = datasets.Dataset.from_dict({"image": images, "label": labels})
-        if names is not None:
-            table = table.cast_column("label", datasets.ClassLabel(names=names))
-        table.cast_column("image", datasets.Image()).to_parquet(str(place / f"{split}.parquet"))
-    return place
+    tables = {
+        split: image_table([encoded(n) for n in range(len(own))], names=names, label=own)
+        for split, own in splits.items()
+    }
+    return parquet_folder(place, **tables)
 
 
 def recipe_of(dataset: Path | str, classes: str = "null", *more: str) -> Recipe:

@@ -54,13 +54,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def copied(folder: Path, to: Path) -> Path:
-    to.mkdir()
-    for file in folder.iterdir():
-        (to / file.name).write_bytes(file.read_bytes())
-    return to
-
-
 def test_the_loaded_tensors_are_those_of_the_file(folder: Path) -> None:
     classifier = load_classifier(f"local-dir:{folder}")
     loaded, stored = classifier.module.state_dict(), load_file(folder / "model.safetensors")
@@ -79,7 +72,7 @@ def test_a_classifier_is_in_eval_mode_without_gradients_at_its_test_size(folder:
 
 
 def test_half_precision_weights_load_into_float32(folder: Path, tmp_path: Path) -> None:
-    half = copied(folder, tmp_path / "half")
+    half = Path(shutil.copytree(folder, tmp_path / "half"))
     stored = load_file(half / "model.safetensors")
     save_file(
         {key: value.half() if value.is_floating_point() else value for key, value in stored.items()},
@@ -91,8 +84,8 @@ def test_half_precision_weights_load_into_float32(folder: Path, tmp_path: Path) 
 
 
 def test_the_hash_follows_the_weights_and_not_the_place(folder: Path, tmp_path: Path) -> None:
-    same = copied(folder, tmp_path / "same")
-    other = copied(folder, tmp_path / "other")
+    same = Path(shutil.copytree(folder, tmp_path / "same"))
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
     stored = load_file(other / "model.safetensors")
     key = next(key for key, value in stored.items() if value.is_floating_point())
     stored[key].view(-1)[0] += 1e-3
@@ -102,7 +95,7 @@ def test_the_hash_follows_the_weights_and_not_the_place(folder: Path, tmp_path: 
 
 
 def test_a_description_needs_no_weights_to_be_read(folder: Path, tmp_path: Path) -> None:
-    unreadable = copied(folder, tmp_path / "unreadable")
+    unreadable = Path(shutil.copytree(folder, tmp_path / "unreadable"))
     (unreadable / "model.safetensors").write_bytes(b"not weights")
     facts = describe_classifier(f"local-dir:{unreadable}")
     assert (facts.architecture, facts.num_classes, facts.label_names) == (
@@ -115,7 +108,7 @@ def test_a_description_needs_no_weights_to_be_read(folder: Path, tmp_path: Path)
 
 
 def test_missing_weights_are_refused_rather_than_left_random(folder: Path, tmp_path: Path) -> None:
-    other = copied(folder, tmp_path / "missing")
+    other = Path(shutil.copytree(folder, tmp_path / "missing"))
     stored = load_file(other / "model.safetensors")
     del stored["fc.weight"]
     save_file(stored, other / "model.safetensors")
@@ -160,20 +153,15 @@ def test_an_architecture_without_trained_weights_is_refused() -> None:
         (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "not readable JSON"),
         (lambda folder: (folder / "config.json").write_text("[1]"), "JSON mapping"),
-        (lambda folder: changed(folder, architecture="resnetty"), "does not know"),
-        (lambda folder: changed(folder, num_classes=0), "no classification head"),
+        (lambda folder: change(folder, architecture="resnetty"), "does not know"),
+        (lambda folder: change(folder, num_classes=0), "no classification head"),
     ],
 )
 def test_a_broken_folder_says_what_is_missing(folder: Path, tmp_path: Path, break_it: Any, says: str) -> None:
-    broken = copied(folder, tmp_path / "broken")
+    broken = Path(shutil.copytree(folder, tmp_path / "broken"))
     break_it(broken)
     with pytest.raises(UserError, match=says):
         describe_classifier(f"local-dir:{broken}")
-
-
-def changed(folder: Path, **values: Any) -> None:
-    file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
 
 
 def test_a_hub_model_out_of_reach_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -525,29 +513,20 @@ def test_an_image_of_one_row_is_refused_rather_than_resized(
     assert classifier.transform()(Image.new("RGB", (10, 400))).shape == (3, 160, 160)
 
 
-@pytest.fixture(scope="module")
-def weighted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    weighted = tmp_path_factory.mktemp("classifier") / "tiny"
-    torch.manual_seed(7)
-    model: Any = timm.create_model("test_resnet", num_classes=4)
-    save_for_hf(model, str(weighted), safe_serialization=True)
-    return weighted
-
-
 @pytest.fixture
-def beside(weighted: Path, tmp_path: Path) -> Path:
+def beside(configured: Path, tmp_path: Path) -> Path:
     """A copy of the folder without weights."""
-    shutil.copytree(weighted, tmp_path / "mine", ignore=shutil.ignore_patterns("*.safetensors"))
+    shutil.copytree(configured, tmp_path / "mine", ignore=shutil.ignore_patterns("*.safetensors"))
     return tmp_path / "mine"
 
 
-def weights(weighted: Path) -> dict[str, torch.Tensor]:
-    return load_file(weighted / "model.safetensors")
+def weights(configured: Path) -> dict[str, torch.Tensor]:
+    return load_file(configured / "model.safetensors")
 
 
-def same(weighted: Path, name: str) -> bool:
+def same(configured: Path, name: str) -> bool:
     loaded = load_classifier(name).module.state_dict()
-    return all(torch.equal(loaded[key], value) for key, value in weights(weighted).items())
+    return all(torch.equal(loaded[key], value) for key, value in weights(configured).items())
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "other.pth.tar"])
@@ -608,12 +587,12 @@ def in_a_process(code: str, name: str, hub: LoopbackHub, home: Path) -> str:
     return run.stdout
 
 
-def test_a_model_of_the_hub_is_that_of_its_folder(weighted: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
-    pickled = shutil.copytree(weighted, tmp_path / "pickled")
-    torch.save(weights(weighted), pickled / "pytorch_model.bin")
+def test_a_model_of_the_hub_is_that_of_its_folder(configured: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
+    pickled = shutil.copytree(configured, tmp_path / "pickled")
+    torch.save(weights(configured), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
-    hashes = {f"{load_classifier(f'local-dir:{weighted}').sha256}\n"}
-    for place in (weighted, pickled):
+    hashes = {f"{load_classifier(f'local-dir:{configured}').sha256}\n"}
+    for place in (configured, pickled):
         client(loopback).create_repo(f"someone/{place.name}")
         client(loopback).upload_folder(repo_id=f"someone/{place.name}", folder_path=str(place))
         hashes.add(in_a_process(LOAD, f"hf-hub:someone/{place.name}", loopback, tmp_path))
@@ -633,27 +612,29 @@ def test_a_repository_without_weights_is_reported(beside: Path, tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "checkpoint-12.pth.tar"])
 @pytest.mark.parametrize("inside", [None, "state_dict", "model", "state_dict_ema"])
-def test_weights_alone_load_from_any_file_of_torch(weighted: Path, beside: Path, name: str, inside: str | None) -> None:
-    state: dict[str, Any] = weights(weighted)
+def test_weights_alone_load_from_any_file_of_torch(
+    configured: Path, beside: Path, name: str, inside: str | None
+) -> None:
+    state: dict[str, Any] = weights(configured)
     if inside is not None:
         # As timm's training writes them: wrapped, beside the number of the epoch and the arguments.
         wrapped = {f"module.{key}": value for key, value in state.items()}
         state = {inside: wrapped, "epoch": 12, "args": argparse.Namespace(lr=0.1)}
     torch.save(state, beside / name)
-    assert same(weighted, f"local-dir:{beside}")
+    assert same(configured, f"local-dir:{beside}")
 
 
-def test_an_archive_of_old_loads(weighted: Path, beside: Path) -> None:
-    torch.save(weights(weighted), beside / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    assert same(weighted, f"local-dir:{beside}")
+def test_an_archive_of_old_loads(configured: Path, beside: Path) -> None:
+    torch.save(weights(configured), beside / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    assert same(configured, f"local-dir:{beside}")
 
 
-def test_safetensors_come_first(weighted: Path, beside: Path, tmp_path: Path) -> None:
+def test_safetensors_come_first(configured: Path, beside: Path, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     for name in ("pytorch_model.bin", "model.pth"):
         (beside / name).write_bytes(FORMS["zipped"](Attack(proof)))
-    shutil.copy(weighted / "model.safetensors", beside / "weights-of-mine.safetensors")
-    assert same(weighted, f"local-dir:{beside}")
+    shutil.copy(configured / "model.safetensors", beside / "weights-of-mine.safetensors")
+    assert same(configured, f"local-dir:{beside}")
     assert not proof.exists()
 
 
@@ -699,8 +680,8 @@ def test_weights_of_anything_are_reported(beside: Path, name: str, content: byte
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("key", ["fc.weight", "bn1.running_mean"])
-def test_weights_that_are_no_numbers_are_refused(weighted: Path, beside: Path, key: str, value: float) -> None:
-    state = weights(weighted)
+def test_weights_that_are_no_numbers_are_refused(configured: Path, beside: Path, key: str, value: float) -> None:
+    state = weights(configured)
     key = next(name for name in state if name.endswith(key) or (key != "fc.weight" and name.endswith("running_mean")))
     state[key].view(-1)[-1] = value
     save_file(state, beside / "model.safetensors")
@@ -710,8 +691,8 @@ def test_weights_that_are_no_numbers_are_refused(weighted: Path, beside: Path, k
 
 
 @pytest.mark.parametrize("shape", [(4, 95), (5, 96), (96,), (0,)])
-def test_weights_of_another_shape_are_reported(weighted: Path, beside: Path, shape: tuple[int, ...]) -> None:
-    state = weights(weighted)
+def test_weights_of_another_shape_are_reported(configured: Path, beside: Path, shape: tuple[int, ...]) -> None:
+    state = weights(configured)
     assert state["fc.weight"].shape == (4, 96)
     state["fc.weight"] = torch.zeros(shape)
     save_file(state, beside / "model.safetensors")
@@ -719,8 +700,8 @@ def test_weights_of_another_shape_are_reported(weighted: Path, beside: Path, sha
         load_classifier(f"local-dir:{beside}")
 
 
-def test_nothing_of_the_file_stays_beside_the_module(weighted: Path, beside: Path) -> None:
-    torch.save(weights(weighted), beside / "pytorch_model.bin")
+def test_nothing_of_the_file_stays_beside_the_module(configured: Path, beside: Path) -> None:
+    torch.save(weights(configured), beside / "pytorch_model.bin")
     module = load_classifier(f"local-dir:{beside}").module
     assert "state_dict" not in module.pretrained_cfg
     assert str(beside) not in json.dumps(module.pretrained_cfg)
