@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.building.build_dataset import BuildProgress, make_dataset
-from counterfoil.building.closing import close_dataset, counts_of
+from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs
 from counterfoil.building.spans import Span, spans
 from counterfoil.building.workers import Job
@@ -33,6 +33,7 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.lock import read_lock
+from counterfoil.store.receipts import counts_of
 from counterfoil.store.replacement import settle_directory
 from scale_bench.simulated_engine import CountedFiles, SimulatedEngine, write_stub
 

@@ -29,7 +29,6 @@ from counterfoil.documents import csv_text
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.subject import built_subject
 from counterfoil.evaluation.trained_on import edits_of, refuse_trained_on
 from counterfoil.lab.scenes import unbiased_scene, wardrobe_scene
 from counterfoil.lab.world import render
@@ -305,7 +304,7 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
         assert given.edited is not None and set(given.edited.keys) == {row_key("test", row) for row in rows}
         assert given.edits is not None and set(given.edits.rows) == set(rows)
         assert sorted(given.units or ()) == sorted(f"licence {row}" for row in rows)
-    subject = built_subject(open_dataset(dataset[0]))
+    subject = open_dataset(dataset[0])
     own = edits_of(dataset[0], load_recipe(dataset[0]), subject.pins, subject.keys)
     assert own is not None
     others = (replace(own, rows=(10**6,)), replace(own, split="train"), replace(own, pool="e" * 64))

@@ -19,10 +19,11 @@ from colour_world import build_colours
 from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import compare_models
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.statistics import BaseFloor
-from counterfoil.evaluation.subject import Subject, labelled_subject
+from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_table, verdict

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
 
-from counterfoil.building.closing import close_dataset, counts_of
+from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
@@ -39,6 +39,7 @@ from counterfoil.store.directory_lock import marked, refuse_held_part
 from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
+from counterfoil.store.receipts import counts_of
 from counterfoil.store.replacement import settle_directory
 
 

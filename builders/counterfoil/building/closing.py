@@ -1,9 +1,8 @@
-"""The end of a build: the card of the finished shards, then the manifest; and what the shards hold, counted."""
+"""The end of a build: the card of the finished shards, then the manifest."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from counterfoil.dataset import read_dataset
@@ -12,7 +11,7 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe
-from counterfoil.store import DatasetStore, Receipt
+from counterfoil.store import DatasetStore
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.sealed_folder import EVALUATED, SEALED_FOLDERS, SealedFolder
@@ -62,14 +61,3 @@ def close_again(
                 )
             folder.write(directory, results)
         return close_dataset(store, recipe, None)
-
-
-def counts_of(
-    receipts: Iterable[Receipt], before: Mapping[str, Mapping[str, int]] | None = None
-) -> dict[str, dict[str, int]]:
-    """Shift → reason → candidates, over receipts and what was counted `before`; shifts in the order of the receipts."""
-    totals: dict[str, Counter[str]] = {shift: Counter(reasons) for shift, reasons in (before or {}).items()}
-    for receipt in receipts:
-        for shift, reasons in receipt.counts.items():
-            totals.setdefault(shift, Counter()).update(reasons)
-    return {shift: dict(reasons) for shift, reasons in totals.items()}

@@ -25,29 +25,29 @@ from counterfoil.dataset.label_checks import checks_of_dataset, read_people, wit
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
 from counterfoil.plan import sample_key
-from counterfoil.recipe import Recipe
-from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, TOP1, MisclassifiedRule, judge_column
+from counterfoil.recipe import Recipe, RecipeClass, drawn_from
+from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule, judge_column
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.labels import LabelChecks
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.layout import LOCK, user_cache
 from counterfoil.store.manifest import changed_data, content_of_receipts
 from counterfoil.store.reading import shard_batches
+from counterfoil.store.receipts import counts_of
 from counterfoil.store.rows import TableForm
 
 
 @dataclass(frozen=True)
 class JudgedShift:
-    """A shift that keeps what judges get wrong: its place among the groups, and how many of them must be wrong.
-
-    failure: the rule that says what is wrong; decides: what of a judge's record says so.
-    """
+    """A shift that keeps what judges get wrong: its place among the groups, and the rule that asks them."""
 
     place: int
-    judges: tuple[str, ...]
-    at_least: int
-    failure: str = TOP1
-    decides: str = RIGHT
+    rule: MisclassifiedRule
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """Their names without folders."""
+        return tuple(map(without_folders, self.rule.judges()))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class JudgedImages:
 def judged_shifts(recipe: Recipe) -> tuple[JudgedShift, ...]:
     """The shifts of a recipe whose keep rules keep what classifiers get wrong."""
     return tuple(
-        JudgedShift(place, tuple(map(without_folders, rule.judges())), rule.at_least, rule.failure, rule.decides)
+        JudgedShift(place, rule)
         for place, shift in enumerate(recipe.all_shifts())
         for rule in shift.keep
         if isinstance(rule, MisclassifiedRule)
@@ -87,7 +87,7 @@ def read_judged(
     places: dict[tuple[str, str], list[int]] = {}
     for one in judged:
         for judge in one.judges:
-            places.setdefault((judge, one.decides), []).append(one.place)
+            places.setdefault((judge, one.rule.decides), []).append(one.place)
     row_of = {key: row for row, key in enumerate(keys)}
     wrong = {judge: np.zeros(len(keys), dtype=bool) for judge, _ in places}
     form = TableForm.of(recipe)
@@ -118,53 +118,99 @@ _PUBLISHED = [
 ]
 _MOST_SHOWN = 10
 _VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
-_METADATA = ("key", "label", "shift", "index")
 
 
 @dataclass(frozen=True)
-class OpenDataset:
-    """A built dataset whose accepted images are known by position, in plan order.
+class Group:
+    """The base, a shift, or a part of other labelled images.
 
-    keys: one a row. shifts: (n,) position in `recipe.all_shifts()`. labels, indices: (n,).
-    content: sha256 over the data files' own. reasons: shift -> reason -> candidates.
-    workplace: where predictions and reports may be written. reference: the published dataset that it is a copy of.
-    mined: the candidates of its mined shifts. judged: which images are there because a classifier was wrong. pins: the
-    inputs that its lock pins. label_checks: who checked its labels.
+    `class_labels` are the classes that are planned in it, `candidates` what was rendered for it, None where nothing
+    was. `paired` says that an image shares its noise with the base image of its class and index.
+    """
+
+    name: str
+    kind: str | None
+    prompt: str
+    group: str
+    class_labels: tuple[int, ...]
+    candidates: int | None
+    paired: bool
+
+
+@dataclass(frozen=True)
+class SubjectPart:
+    """Labelled images of one origin. Their keys and groups are told apart by `prefix`, and begin at group `first`."""
+
+    images: LabelledImages
+    prefix: str
+    first: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """All (n,) images in a fixed order, part after part.
+
+    shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: whether group 0 is the
+    base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
+    mined: the candidates of a built dataset's mined shifts. judged: which of its images, the first part, are there
+    because a classifier was wrong. recipe, pins: what the images were made by, where that is known, and the inputs that
+    a built dataset's lock pins. reference: the published dataset that it is a copy of. label_checks: who checked its
+    labels.
     """
 
     source: str
-    directory: Path
+    name: str
+    directory: Path | None
     workplace: Path
-    recipe: Recipe
     content: str
+    classes: tuple[RecipeClass, ...]
+    groups: tuple[Group, ...]
+    base: bool
+    parts: tuple[SubjectPart, ...]
     keys: tuple[str, ...]
-    shifts: NDArray[np.int64]
     labels: NDArray[np.int64]
+    shifts: NDArray[np.int64]
     indices: NDArray[np.int64]
-    reasons: Mapping[str, Mapping[str, int]]
+    min_images_per_class: int
+    models: tuple[str, ...]
+    repo: str | None
     reference: DatasetReference | None = None
     mined: MinedCandidates = field(default_factory=MinedCandidates)
     judged: JudgedImages = field(default_factory=JudgedImages)
+    recipe: Recipe | None = None
     pins: Mapping[str, Any] = field(default_factory=dict)
     label_checks: LabelChecks | None = None
 
-    def labelled(self) -> LabelledImages:
-        """The accepted images as what predictions are made of; the shifts are the groups."""
-        names = tuple(shift.name for shift in self.recipe.all_shifts())
-        return LabelledImages(self.source, self.content, self.keys, self.labels, self.shifts, names, self.images)
+    @property
+    def paths(self) -> tuple[str | None, ...] | None:
+        """Where each image lies below the folder that it was read from; None where no image was read from one."""
+        if all(part.images.paths is None for part in self.parts):
+            return None
+        return tuple(path for part in self.parts for path in part.images.paths or (None,) * len(part.images))
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
-        left = None if keys is None else len(keys)
-        for batch in read_batches(self.directory, columns=["key", "image"]):
-            if left == 0:
-                return
-            batch_keys = batch.column("key").to_pylist()
-            images = batch.column("image")
-            for position, key in enumerate(batch_keys):
-                if keys is None or key in keys:
-                    yield key, (images[position].as_py() or {}).get("bytes")
-                    left = None if left is None else left - 1
+        for part in self.parts:
+            own = None
+            if keys is not None:
+                own = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
+            for key, encoded in part.images.images(own):
+                yield f"{part.prefix}{key}", encoded
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenDataset(Subject):
+    """A built dataset: the accepted images in plan order, their groups the shifts, the base first.
+
+    content: sha256 over the data files' own. indices: of candidates.
+    """
+
+    directory: Path
+    recipe: Recipe
+
+    def labelled(self) -> LabelledImages:
+        """The accepted images as what predictions are made of; the shifts are the groups."""
+        return self.parts[0].images
 
 
 def open_dataset(source: str | Path) -> OpenDataset:
@@ -188,7 +234,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     position = {shift.name: place for place, shift in enumerate(recipe.all_shifts())}
     keys: list[str] = []
     columns: dict[str, list[int]] = {"shift": [], "label": [], "index": []}
-    for batch in read_batches(directory, columns=list(_METADATA)):
+    for batch in read_batches(directory, columns=["key", "label", "shift", "index"]):
         keys += batch.column("key").to_pylist()
         names = batch.column("shift").to_pylist()
         unknown = sorted(set(names) - set(position))
@@ -207,23 +253,55 @@ def open_dataset(source: str | Path) -> OpenDataset:
     if labels.min() < 0 or labels.max() >= len(recipe.classes):
         raise UserError(f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, has not")
     _refuse_strangers(directory, recipe, keys, columns)
-    reasons, content = _reasons(receipts), content_of_receipts(receipts)
+    reasons, content = counts_of(receipts), content_of_receipts(receipts)
     mined = read_mined(finished, reasons, located.reference)
     refuse_other_data(directory, recipe, mined, keys)
+
+    def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        left = None if wanted is None else len(wanted)
+        for batch in read_batches(directory, columns=["key", "image"]):
+            if left == 0:
+                return
+            images = batch.column("image")
+            for place, key in enumerate(batch.column("key").to_pylist()):
+                if wanted is None or key in wanted:
+                    yield key, (images[place].as_py() or {}).get("bytes")
+                    left = None if left is None else left - 1
+
+    groups = tuple(
+        Group(
+            name=shift.name,
+            kind=shift.kind,
+            prompt=drawn_from(shift),
+            group=shift.group,
+            class_labels=shift.class_labels,
+            candidates=sum(reasons.get(shift.name, {}).values()),
+            paired=recipe.samples.noise == "paired",
+        )
+        for shift in recipe.all_shifts()
+    )
+    images = LabelledImages(str(source), content, tuple(keys), labels, shifts, tuple(position), read)
     return OpenDataset(
         source=str(source),
+        name=recipe.name,
         directory=directory,
         workplace=_workplace(directory, located.reference is not None),
-        recipe=recipe,
         content=content,
-        keys=tuple(keys),
-        shifts=shifts,
+        classes=recipe.classes,
+        groups=groups,
+        base=True,
+        parts=(SubjectPart(images, "", 0),),
+        keys=images.keys,
         labels=labels,
+        shifts=shifts,
         indices=np.asarray(columns["index"], dtype=np.int64),
-        reasons=reasons,
+        min_images_per_class=recipe.evaluate.min_images_per_class,
+        models=recipe.evaluate.models,
+        repo=recipe.publish.repo,
         reference=located.reference,
         mined=mined,
         judged=read_judged(directory, recipe, receipts, keys, shifts),
+        recipe=recipe,
         pins=finished.lock.inputs,
         label_checks=with_people(
             read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
@@ -254,14 +332,6 @@ def _workplace(directory: Path, published: bool) -> Path:
     if not published and os.access(directory, os.W_OK):
         return directory / ".counterfoil"
     return user_cache() / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
-
-
-def _reasons(receipts: Sequence[Receipt]) -> Mapping[str, Mapping[str, int]]:
-    reasons: dict[str, Counter[str]] = {}
-    for receipt in receipts:
-        for shift, counts in receipt.counts.items():
-            reasons.setdefault(shift, Counter()).update(counts)
-    return reasons
 
 
 def read_judged_labels(

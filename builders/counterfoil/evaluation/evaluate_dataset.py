@@ -14,6 +14,7 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures import MEASURES, Measure, NestedMeasure
 from counterfoil.evaluation.measures.distances import prepared_distances
 from counterfoil.evaluation.measures.reference import prepared_reference
@@ -30,7 +31,7 @@ from counterfoil.evaluation.scored_models import (
     with_public_names,
 )
 from counterfoil.evaluation.scores import AllAnswers, Asking
-from counterfoil.evaluation.subject import Subject, open_subject, usual_side
+from counterfoil.evaluation.subject import open_subject, usual_side
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes

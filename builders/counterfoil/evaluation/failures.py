@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from counterfoil import __version__
 from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, ModelAnswers, answer_names
-from counterfoil.evaluation.subject import Subject
 from counterfoil.progress import report
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.report.results import Results, classes_of

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import statistics
+from counterfoil.evaluation.dataset import Group, Subject
 from counterfoil.evaluation.statistics import Averages, BaseFloor, ClassUnits, Drops, find_floor
-from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.models.classifiers import Classifier
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement, Scored, score_models

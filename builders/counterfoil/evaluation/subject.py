@@ -6,11 +6,10 @@ A person names a built dataset, whose groups are its shifts; any other labelled 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,134 +19,13 @@ from counterfoil.data.hub import DatasetReference
 from counterfoil.data.labelled_sources import Reference, labelled_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
-from counterfoil.evaluation.candidates import MinedCandidates
-from counterfoil.evaluation.dataset import JudgedImages, OpenDataset, open_dataset
+from counterfoil.evaluation.dataset import Group, Subject, SubjectPart, open_dataset
 from counterfoil.models.names import LAB
-from counterfoil.recipe import Recipe, RecipeClass, drawn_from, sha256_json
+from counterfoil.recipe import Recipe, RecipeClass, sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.regular_files import named_path
-from counterfoil.report.labels import LabelChecks
 from counterfoil.store.layout import LOCK, RECIPE, user_cache
-
-
-@dataclass(frozen=True)
-class Group:
-    """The base, a shift, or a part of other labelled images.
-
-    `class_labels` are the classes that are planned in it, `candidates` what was rendered for it, None where nothing
-    was. `paired` says that an image shares its noise with the base image of its class and index.
-    """
-
-    name: str
-    kind: str | None
-    prompt: str
-    group: str
-    class_labels: tuple[int, ...]
-    candidates: int | None
-    paired: bool
-
-
-@dataclass(frozen=True)
-class SubjectPart:
-    """Labelled images of one origin. Their keys and groups are told apart by `prefix`, and begin at group `first`."""
-
-    images: LabelledImages
-    prefix: str
-    first: int
-
-
-@dataclass(frozen=True)
-class Subject:
-    """All (n,) images in a fixed order, part after part.
-
-    shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: whether group 0 is the
-    base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
-    mined: the candidates of a built dataset's mined shifts. judged: which of its images, the first part, are there
-    because a classifier was wrong. recipe, pins: what the images were made by, where that is
-    known, and the inputs that a built dataset's lock pins. label_checks: who checked a built dataset's labels.
-    """
-
-    source: str
-    name: str
-    directory: Path | None
-    workplace: Path
-    content: str
-    classes: tuple[RecipeClass, ...]
-    groups: tuple[Group, ...]
-    base: bool
-    parts: tuple[SubjectPart, ...]
-    keys: tuple[str, ...]
-    labels: NDArray[np.int64]
-    shifts: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    min_images_per_class: int
-    models: tuple[str, ...]
-    repo: str | None
-    reference: DatasetReference | None = None
-    mined: MinedCandidates = field(default_factory=MinedCandidates)
-    judged: JudgedImages = field(default_factory=JudgedImages)
-    recipe: Recipe | None = None
-    pins: Mapping[str, Any] = field(default_factory=dict)
-    label_checks: LabelChecks | None = None
-
-    @property
-    def paths(self) -> tuple[str | None, ...] | None:
-        """Where each image lies below the folder that it was read from; None where no image was read from one."""
-        if all(part.images.paths is None for part in self.parts):
-            return None
-        return tuple(path for part in self.parts for path in part.images.paths or (None,) * len(part.images))
-
-    def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
-        """(key, encoded image) of every row, or of those named in `keys`, in order."""
-        for part in self.parts:
-            own = None
-            if keys is not None:
-                own = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
-            for key, encoded in part.images.images(own):
-                yield f"{part.prefix}{key}", encoded
-
-
-def built_subject(opened: OpenDataset) -> Subject:
-    """A built dataset: its shifts, the base first."""
-    recipe = opened.recipe
-    paired = recipe.samples.noise == "paired"
-    groups = tuple(
-        Group(
-            name=shift.name,
-            kind=shift.kind,
-            prompt=drawn_from(shift),
-            group=shift.group,
-            class_labels=shift.class_labels,
-            candidates=sum(opened.reasons.get(shift.name, {}).values()),
-            paired=paired,
-        )
-        for shift in recipe.all_shifts()
-    )
-    return Subject(
-        source=opened.source,
-        name=recipe.name,
-        directory=opened.directory,
-        workplace=opened.workplace,
-        content=opened.content,
-        classes=recipe.classes,
-        groups=groups,
-        base=True,
-        parts=(SubjectPart(opened.labelled(), "", 0),),
-        keys=opened.keys,
-        labels=opened.labels,
-        shifts=opened.shifts,
-        indices=opened.indices,
-        min_images_per_class=recipe.evaluate.min_images_per_class,
-        models=recipe.evaluate.models,
-        repo=recipe.publish.repo,
-        reference=opened.reference,
-        mined=opened.mined,
-        judged=opened.judged,
-        recipe=recipe,
-        pins=opened.pins,
-        label_checks=opened.label_checks,
-    )
 
 
 def labelled_subject(
@@ -266,7 +144,7 @@ def open_subject(
     if is_built(dataset, surely_not=plain):
         if plain:
             raise UserError(f"{dataset} is a built dataset: its recipe, base and groups are its own")
-        subject = built_subject(open_dataset(dataset))
+        subject: Subject = open_dataset(dataset)
     else:
         try:
             images = _labelled(dataset, chosen, None if chosen is None else chosen.classes, groups)

@@ -15,7 +15,7 @@ from typing import Any
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_of
 from counterfoil.errors import CounterfoilError, UserError, raise_together
-from counterfoil.evaluation.subject import Subject
+from counterfoil.evaluation.dataset import Subject
 from counterfoil.models.mended import EditsOf, MendedNote, mended_of
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe, sha256_json

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.closing import close_dataset, counts_of
+from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
@@ -55,7 +55,7 @@ from counterfoil.store.layout import (
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import hash_files, published_paths
 from counterfoil.store.reading import IDENTITY, PlannedRows, read_shard
-from counterfoil.store.receipts import repair_hint
+from counterfoil.store.receipts import counts_of, repair_hint
 from counterfoil.store.replacement import (
     discard_replacement,
     replace_dataset,

@@ -10,6 +10,7 @@ manifest, and both before it writes a file, so a repair that is killed at any in
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,3 +272,14 @@ def receipt_faults(
             ", ".join(f"{path} of {rows} rows" for path, rows in files) or "none" for files in (listed, planned)
         )
         yield f"lists the files {found}, expected {expected}"
+
+
+def counts_of(
+    receipts: Iterable[Receipt], before: Mapping[str, Mapping[str, int]] | None = None
+) -> dict[str, dict[str, int]]:
+    """Shift → reason → candidates, over receipts and what was counted `before`; shifts in the order of the receipts."""
+    totals: dict[str, Counter[str]] = {shift: Counter(reasons) for shift, reasons in (before or {}).items()}
+    for receipt in receipts:
+        for shift, reasons in receipt.counts.items():
+            totals.setdefault(shift, Counter()).update(reasons)
+    return {shift: dict(reasons) for shift, reasons in totals.items()}

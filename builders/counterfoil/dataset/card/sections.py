@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.dataset.card.tables import counts_by_shift
 from counterfoil.dataset.label_checks import checks_of_dataset
 from counterfoil.errors import RunFailure
 from counterfoil.generate.screen import ScreenDoubts, Thresholds, screen_doubts
@@ -42,6 +41,7 @@ from counterfoil.report.words import (
 )
 from counterfoil.stats import Estimate, wilson_interval
 from counterfoil.store.layout import LOCK
+from counterfoil.store.receipts import counts_of
 from counterfoil.store.rows import unique_names
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) 
     ]
     if not judged:
         return None
-    counts = counts_by_shift(receipts)
+    counts = counts_of(receipts)
     rows: list[dict[str, Any]] = []
     for shift, rule in judged:
         reasons = counts.get(shift.name, {})

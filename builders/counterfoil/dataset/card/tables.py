@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.prompts import MATCH, drawn_from
 from counterfoil.store.layout import EMBEDDINGS
+from counterfoil.store.receipts import counts_of
 from counterfoil.store.rows import unique_names
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def yield_rows(
 
     `thresholds` is thresholds.json; what it lacks is told as the recipe has it.
     """
-    counts = counts_by_shift(receipts)
+    counts = counts_of(receipts)
     shifts = recipe.all_shifts()
     if len(shifts) <= most:
         resolved = (thresholds or {}).get("shift", {})
@@ -72,17 +73,6 @@ def yield_rows(
     for shift in shifts:
         groups.setdefault(shift.group, []).append(shift)
     return tuple(_yield_row(recipe, name, members, counts, tally) for name, members in groups.items())
-
-
-def counts_by_shift(receipts: Iterable[Receipt]) -> dict[str, dict[str, int]]:
-    """shift → reason → candidates, over all shards."""
-    totals: dict[str, dict[str, int]] = {}
-    for receipt in receipts:
-        for shift, reasons in receipt.counts.items():
-            total = totals.setdefault(shift, {})
-            for reason, count in reasons.items():
-                total[reason] = total.get(reason, 0) + count
-    return totals
 
 
 def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
+from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
-from counterfoil.evaluation.subject import Subject
 from counterfoil.models.mended import MendedNote
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
 from counterfoil.report.results import ResultRow, row

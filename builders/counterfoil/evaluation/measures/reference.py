@@ -16,10 +16,10 @@ from counterfoil.data import LabelledImages, first_of_classes, labelled_split, r
 from counterfoil.data.pins import SourcePin, prepared_folders
 from counterfoil.errors import UserError
 from counterfoil.evaluation import statistics
+from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.evaluation.statistics import BaseFloor, ClassUnits, near_chance
-from counterfoil.evaluation.subject import Subject
 from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.models.names import LAB

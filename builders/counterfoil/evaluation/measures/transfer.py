@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
-from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.recipe.keep.misclassified import PARENT, TOP1, TOP3
@@ -96,11 +96,11 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
                     TransferShift(
                         name=subject.groups[one.place].name,
                         judges=one.judges,
-                        at_least=one.at_least,
+                        at_least=one.rule.at_least,
                         candidates=subject.groups[one.place].candidates or 0,
                         accepted=int((subject.shifts == one.place).sum()),
                         images=len(own[one.place]),
-                        failure=one.failure,
+                        failure=one.rule.failure,
                     )
                     for one in asked
                 ),
@@ -224,7 +224,7 @@ def _constructed(subject: Subject, judge: _Judge, place: int | None) -> tuple[st
     Whatever the rule was, the first answer is not the label; and none of the first three is, where these were asked.
     """
     asked = [one for one in subject.judged.shifts if judge.name in one.judges and place in (None, one.place)]
-    return RULES if all(one.failure in (TOP3, PARENT) for one in asked) else (TOP1,)
+    return RULES if all(one.rule.failure in (TOP3, PARENT) for one in asked) else (TOP1,)
 
 
 def _rows_of(
