@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import io
 import json
 import re
 import secrets
@@ -42,6 +41,7 @@ from counterfoil.mining.findings import Findings
 from counterfoil.mining.report import report_html
 from counterfoil.recipe.loader import load_cut
 from counterfoil.regular_files import named_path
+from counterfoil.report.pictures import webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted
 from counterfoil.reviewing import review
@@ -317,12 +317,10 @@ class DirectoryPages:
         return _html(environment.get_template("opened-card.html.j2").render(name=self.directory.name, body=body))
 
     def _picture(self, path: str) -> Page:
-        encoded = io.BytesIO()
         try:
-            rgb_image(read_inside(self.directory, path, _MOST_PICTURE)).save(encoded, "WEBP", quality=90)
+            return Page(webp(rgb_image(read_inside(self.directory, path, _MOST_PICTURE)), 90), "image/webp")
         except (UnreadableImage, OSError) as error:
             raise RunFailure(f"{path} cannot be shown: {error}") from error
-        return Page(encoded.getvalue(), "image/webp")
 
     def _written(self, write: Callable[[Path, Path], object], saves: str) -> Page:
         """A page that a command writes, written elsewhere and read back."""

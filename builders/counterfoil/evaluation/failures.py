@@ -5,8 +5,6 @@ The browser's pictures are in sheets of some hundred, which its page loads as th
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +23,7 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, ModelAnswers, answer_names
 from counterfoil.progress import report
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.report.pictures import data_uri, thumbnail, webp
 from counterfoil.report.results import Results, classes_of
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import spoken
@@ -247,7 +246,7 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
     """WebP sheets of pictures in their order, in rows of `COLUMNS`, each in the middle of a square, which None leaves
     empty."""
     left = iter(pictures)
-    while sheet := [None if one is None else _reduced(one) for one in islice(left, IMAGES_A_SHEET)]:
+    while sheet := [None if one is None else thumbnail(one, SIDE) for one in islice(left, IMAGES_A_SHEET)]:
         yield _drawn(sheet)
 
 
@@ -256,12 +255,6 @@ def sheet_rows(total: int) -> list[int]:
     return [
         -(-min(IMAGES_A_SHEET, total - start) // COLUMNS) for start in range(0, total, IMAGES_A_SHEET)
     ]  # fmt: skip
-
-
-def _reduced(picture: Image) -> Image:
-    small = picture.copy()
-    small.thumbnail((SIDE, SIDE), reducing_gap=2.0)
-    return small
 
 
 def _drawn(pictures: list[Image | None]) -> bytes:
@@ -274,9 +267,7 @@ def _drawn(pictures: list[Image | None]) -> bytes:
         if picture is not None:
             across, down = ((side - length) // 2 for length in picture.size)
             sheet.paste(picture, (place % COLUMNS * side + across, place // COLUMNS * side + down))
-    buffer = io.BytesIO()
-    sheet.save(buffer, "WEBP", quality=80, method=4)
-    return buffer.getvalue()
+    return webp(sheet, 80)
 
 
 # What a table of an earlier version may lack.
@@ -363,7 +354,10 @@ def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, lis
                 chosen.append((built[at], one.label, drops[one.id], pairs))
                 found += 1
     shown = frozenset(subject.keys[row] for *_, pairs in chosen for base, row, _ in pairs for row in (base, row))
-    pictures = {key: _thumbnail(encoded) for key, encoded in subject.images(shown)} if shown else {}
+    pictures = {
+        key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL))  # only readable rows are chosen
+        for key, encoded in (subject.images(shown) if shown else ())
+    }
     called = [answer_names(classes, own) for own in answered.maps]
     examples: dict[str, list[ClassExamples]] = {}
     for shift, label, drop, pairs in chosen:
@@ -393,12 +387,3 @@ def _flipped(answered: AllAnswers, shift: int, label: int) -> list[_Flipped]:
             if models.size:
                 found.append((partner, row, models))
     return sorted(found, key=lambda one: (-one[2].size, one[1]))[:PAIRS_A_CLASS]
-
-
-def _thumbnail(encoded: bytes | None) -> str:
-    """A small picture as a data URI; the image is known to be readable."""
-    image = rgb_image(encoded)  # only readable rows are chosen
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
-    buffer = io.BytesIO()
-    image.save(buffer, "WEBP", quality=88, method=4)
-    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()

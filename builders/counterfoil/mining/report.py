@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from counterfoil import __version__
 from counterfoil.recipe.keep.misclassified import ANSWERED
 from counterfoil.recipe.prompts import BASE
+from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
     NOTHING,
@@ -369,11 +368,7 @@ def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple
 
 def thumbnail(image: Image) -> bytes:
     """An image as a small WebP, for the page. The image is left as it is."""
-    small = image.convert("RGB")
-    small.thumbnail((SIDE, SIDE))
-    with io.BytesIO() as file:
-        small.save(file, "WEBP", quality=_QUALITY, method=6)
-        return file.getvalue()
+    return webp(image.convert("RGB"), _QUALITY, SIDE, method=6)
 
 
 def thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | None]) -> dict[str, bytes]:
@@ -393,7 +388,7 @@ def picture_uri(encoded: bytes | None) -> str | None:
     if kind is None or len(encoded) > MOST_PICTURE_BYTES:
         small = "small " if kind else ""
         raise ValueError(f"a thumbnail of {len(encoded):,} bytes, which is no {small}PNG, WebP or JPEG")
-    return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"
+    return data_uri(encoded, kind)
 
 
 def _rule(findings: Findings) -> str:

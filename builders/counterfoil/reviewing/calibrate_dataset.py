@@ -6,7 +6,6 @@ The page is one HTML file with no outside resource. It shows few images: spread 
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
+from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import spoken
 from counterfoil.reviewing.screen_scores import (
@@ -167,10 +167,7 @@ def _read(directory: Path, receipt: Receipt, keys: Set[str]) -> dict[str, str]:
         if file is not None:
             left = keys - found.keys()
             for key, encoded in encoded_images(directory / file.path, left) if left else ():
-                with io.BytesIO() as small:
-                    picture = reduced(encoded, f"{file.path}: {key}", SIDE)
-                    picture.save(small, "WEBP", quality=_QUALITY, method=6)
-                    found[key] = f"data:image/webp;base64,{base64.b64encode(small.getvalue()).decode()}"
+                found[key] = data_uri(webp(reduced(encoded, f"{file.path}: {key}", SIDE), _QUALITY, method=6))
     return found
 
 

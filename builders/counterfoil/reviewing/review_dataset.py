@@ -10,8 +10,6 @@ stranger's: one file a page, people told apart by a token that no dataset holds;
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +33,7 @@ from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
+from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import spoken
 from counterfoil.reviewing.answers import FORM, MOST_NAME
@@ -146,14 +145,10 @@ def thumbnail(image: Image) -> str:
     """One picture, at most 160 pixels a side."""
     encoded = b""
     for side, quality in _WAYS:
-        small = image.copy()
-        small.thumbnail((side, side))
-        with io.BytesIO() as file:
-            small.save(file, "WEBP", quality=quality, method=4)
-            encoded = file.getvalue()
+        encoded = webp(image, quality, side)
         if len(encoded) <= _MOST_BYTES:
             break
-    return f"data:image/webp;base64,{base64.b64encode(encoded).decode()}"
+    return data_uri(encoded)
 
 
 def asked_of_class(cls: RecipeClass) -> str:

@@ -7,7 +7,6 @@ read from the shards that hold those shown and from no other.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,6 +20,7 @@ from counterfoil.plan import sample_key
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
 from counterfoil.recipe.prompts import BASE
+from counterfoil.report.pictures import webp
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.reading import IDENTITY, PlannedRows, read_file, shard_batches
 from counterfoil.store.receipts import remake_hint
@@ -261,9 +261,7 @@ class Sheet:
 
     def encoded(self) -> bytes:
         """The sheet as WebP."""
-        file = io.BytesIO()
-        self.image.save(file, "WEBP", quality=QUALITY, method=4)
-        return file.getvalue()
+        return webp(self.image, QUALITY)
 
 
 def line_height(size: int) -> int:
