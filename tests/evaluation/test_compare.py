@@ -22,7 +22,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import compare_models
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
-from counterfoil.evaluation.statistics import BaseFloor
+from counterfoil.evaluation.statistics import NearChance
 from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass
@@ -103,15 +103,15 @@ def told(results: Results) -> Compared:
 
 
 def compared(
-    subject: Subject, correct: NDArray[np.bool_], min_images: int = 1, floor: BaseFloor | None = None
+    subject: Subject, correct: NDArray[np.bool_], min_images: int = 1, near: NearChance | None = None
 ) -> Compared:
     """`correct`: (images, 2), mended and original."""
     answers = ModelAnswers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
-    floor = floor or BaseFloor(np.zeros(2, dtype=bool))
+    near = near or NearChance(np.zeros(2, dtype=bool))
     scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in PAIR)
     asking = Asking({}, load_classifier, "cpu", 1)
     wanted = {"comparison": PAIR}
-    comparison, rows = compare_models(AllAnswers(subject, scored, answers, floor, min_images, 0, asking, wanted))
+    comparison, rows = compare_models(AllAnswers(subject, scored, answers, near, min_images, 0, asking, wanted))
     assert comparison is not None
     return Compared(comparison, ResultRows(rows))
 
@@ -155,7 +155,7 @@ def test_accuracies_leave_out_what_is_near_chance_and_gains_do_not() -> None:
     subject = subject_of([20, 20])
     correct = np.ones((len(subject.keys), 2), dtype=bool)
     correct[subject.labels == 1] = (True, False)  # class b, which the mended model alone knows
-    found = compared(subject, correct, floor=BaseFloor(np.array([False, True]), {CLASSES[1].id: 0.1}))
+    found = compared(subject, correct, near=NearChance(np.array([False, True]), {CLASSES[1].id: 0.1}))
     for one in found.groups:
         assert one.accuracies == (1.0, 1.0)
         assert one.gain.value == 0.5 and one.only_mended == 20

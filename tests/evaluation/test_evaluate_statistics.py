@@ -18,7 +18,15 @@ from colour_world import CANDIDATES, build_colours, png_of
 from counterfoil.evaluation import evaluate, statistics
 from counterfoil.evaluation.measures.drop import relative_drop
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.statistics import ClassUnits, averages, drops, find_floor, near_chance, slope, surviving
+from counterfoil.evaluation.statistics import (
+    ClassUnits,
+    averages,
+    drops,
+    find_near_chance,
+    near_chance,
+    slope,
+    surviving,
+)
 from counterfoil.plan import Sample
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.reference import near_chance_sentences
@@ -343,30 +351,31 @@ def test_a_class_is_judged_by_the_models_that_are_not_near_chance() -> None:
     # Two models that see the first class, and six that guess: an average over all would call it near chance.
     guess = [0.1] * 6
     accuracy = np.array([[0.9, 0.9, *guess], [0.9, 0.8, *guess], [0.05, 0.1, *guess]])
-    found = find_floor(accuracy, np.array([30, 30, 30]), np.full((3, 8), 0.1))
+    found = find_near_chance("abc", accuracy, np.array([30, 30, 30]), np.full((3, 8), 0.1))
     assert found.models.tolist() == [False, False, *[True] * 6]
-    assert found.classes.tolist() == [False, False, True]
-    assert found.averaged == pytest.approx([0.9, 0.85, 0.075])
-    assert found.cells[0].tolist() == [False, False, *[True] * 6]
+    assert found.classes == {"c": pytest.approx(0.075)}
+    assert found.cells["a"].tolist() == [False, False, *[True] * 6]
 
 
 def test_where_every_model_is_near_chance_classes_are_judged_by_all_of_them() -> None:
-    found = find_floor(np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), np.array([12, 12, 12]), np.full((3, 2), 1 / 3))
+    accuracy = np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    found = find_near_chance("abc", accuracy, np.array([12, 12, 12]), np.full((3, 2), 1 / 3))
     assert found.models.all()
-    assert found.classes.tolist() == [False, True, True]
+    assert list(found.classes) == ["b", "c"]
 
 
 def test_the_highest_chance_of_the_models_counts_for_a_class() -> None:
     accuracy, images = np.array([[0.62, 0.62], [0.99, 0.99]]), np.array([100, 100])
-    assert find_floor(accuracy, images, np.full((2, 2), 0.1)).classes.tolist() == [False, False]
-    assert find_floor(accuracy, images, np.array([[0.1, 0.5]] * 2)).classes.tolist() == [True, False]
+    assert not find_near_chance("ab", accuracy, images, np.full((2, 2), 0.1)).classes
+    assert find_near_chance("ab", accuracy, images, np.array([[0.1, 0.5]] * 2)).chances == {"a": 0.5}
 
 
 def test_a_class_with_many_right_outputs_is_measured_by_its_own_chance() -> None:
     # Of 10 outputs 4 are right for the first class: a guess is right in 40 % of its images, in 10 % of the second's.
-    found = find_floor(np.array([[0.45], [0.45]]), np.array([200, 200]), np.array([[0.4], [0.1]]))
-    assert (found.classes.tolist(), found.cells.tolist()) == ([True, False], [[True], [False]])
-    assert not found.models[0] and find_floor(np.full((2, 1), 0.45), np.array([200, 200]), np.full((2, 1), 0.4)).models
+    accuracy, images = np.full((2, 1), 0.45), np.array([200, 200])
+    found = find_near_chance("ab", accuracy, images, np.array([[0.4], [0.1]]))
+    assert (list(found.classes), found.cells) == (["a"], {"a": [True], "b": [False]})
+    assert not found.models[0] and find_near_chance("ab", accuracy, images, np.full((2, 1), 0.4)).models
     assert ClassMap("imagenet", 10, ((1, 2, 3, 4), (5,))).chances.tolist() == [0.4, 0.1]
 
 

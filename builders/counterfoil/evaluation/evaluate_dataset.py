@@ -275,7 +275,7 @@ def _results(answered: AllAnswers, image_side: int | None) -> Results:
         image_side=image_side,
         base=subject.groups[0].name if subject.base else None,
         classes=tuple(ClassFacts(one.id, one.name) for one in subject.classes),
-        models=tuple(map(_model_facts, answered.scored, answered.floor.models.tolist())),
+        models=tuple(map(_model_facts, answered.scored, answered.near_chance.models.tolist())),
         groups=tuple(answered.facts(place) for place in range(len(subject.groups))),
         measures=tuple(one.facts(name) for name, one in MEASURES.items() if isinstance(one, Measure)),
         rows=ResultRows(rows),

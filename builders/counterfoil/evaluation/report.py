@@ -118,7 +118,7 @@ def report_html(
         built=any(group.candidates is not None for group in results.groups),
         everyone=everyone(results),
         averaged=averaged(results),
-        floor_sentences=(*spoken_sizes(results), *near_chance_sentences(results), *spoken_ties(results)),
+        near_chance_sentences=(*spoken_sizes(results), *near_chance_sentences(results), *spoken_ties(results)),
         relative_of={model.name: _relative_of_model(results, model) for model in models},
         failures_link=failures_link,
         image_link=image_link,
@@ -218,9 +218,9 @@ def headlines(
     if values:
         low, high = points(min(values)), points(max(values))
         note = f"{counted(len(values), 'model')}, class average"
-        floored = [model.short_name for model in models if model.near_chance]
-        if floored:
-            note += f"; without {listed(floored, 3)}, near chance"
+        near_chance = [model.short_name for model in models if model.near_chance]
+        if near_chance:
+            note += f"; without {listed(near_chance, 3)}, near chance"
         found.append(("accuracy on the base", f"{low} %" if low == high else f"{low}–{high} %", note))
     impacts = {shift.name: results.rows.estimate("impact", group=shift.name) for shift in shifts}
     measured = {name: found for name, found in impacts.items() if found is not None}
@@ -345,7 +345,7 @@ class ClassRow:
 
     `average` is over the shifts that measure the class, None where none does; `cells` hold None where the
     shift does not ask for the class. `drops` are the averages over shifts for each model, `base` each model's accuracy
-    on its base images, with their average. `floor` has a letter a model, 1 where that accuracy is near its chance.
+    on its base images, with their average. `marks` has a letter a model, 1 where that accuracy is near its chance.
     """
 
     class_id: str
@@ -354,7 +354,7 @@ class ClassRow:
     drops: tuple[float, ...]
     base: tuple[float, ...]
     average_base: float | None
-    floor: str
+    marks: str
     near_chance: bool
     cells: tuple[ClassCell | None, ...]
 
@@ -388,7 +388,7 @@ def _row(results: Results, class_id: str, found: dict[str, ClassNumbers], shifts
         drops=drops,
         base=told.base_accuracy,
         average_base=results.mean_of_sound(told.base_accuracy) if told.base_accuracy else None,
-        floor="".join("1" if near else "0" for near in told.near_chance),
+        marks="".join("1" if near else "0" for near in told.near_chance),
         near_chance=told.class_near_chance,
         cells=tuple(_cell(results, found[shift]) if shift in found else None for shift in shifts),
     )

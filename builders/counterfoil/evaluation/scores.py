@@ -18,7 +18,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Group, Subject
-from counterfoil.evaluation.statistics import Averages, BaseFloor, ClassUnits, Drops, find_floor
+from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops, NearChance, find_near_chance
 from counterfoil.models.classifiers import Classifier
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement, Scored, score_models
@@ -38,21 +38,18 @@ class ModelAnswers:
     correct_top_k: NDArray[np.bool_]
 
 
-def base_floor(subject: Subject, answers: ModelAnswers, chances: NDArray[np.float64], min_images: int) -> BaseFloor:
+def near_chance_on_base(
+    subject: Subject, answers: ModelAnswers, chances: NDArray[np.float64], min_images: int
+) -> NearChance:
     """Which models and classes with enough images are near chance on the base; `chances` (labels, models)."""
-    kept = statistics.surviving(class_units(subject, answers, 0), min_images)
+    kept = statistics.surviving(class_units(subject, answers, 0), min_images) if subject.base else []
     if not kept:
-        return BaseFloor(np.zeros(chances.shape[1], dtype=bool))
+        return NearChance(np.zeros(chances.shape[1], dtype=bool))
     label_of = {one.id: label for label, one in enumerate(subject.classes)}
+    ids = [one.class_id for one in kept]
     accuracy = np.stack([statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept])
-    own = chances[[label_of[one.class_id] for one in kept]]
-    found = find_floor(accuracy, np.array([one.counts[0] for one in kept]), own)
-    return BaseFloor(
-        found.models,
-        {kept[place].class_id: float(found.averaged[place]) for place in np.flatnonzero(found.classes)},
-        {one.class_id: found.cells[place] for place, one in enumerate(kept)},
-        {kept[place].class_id: float(found.chances[place]) for place in np.flatnonzero(found.classes)},
-    )
+    images = np.array([one.counts[0] for one in kept])
+    return find_near_chance(ids, accuracy, images, chances[[label_of[one] for one in ids]])
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ class Asking:
 class AllAnswers:
     """What a measure is computed from: the images, what all models answered, and the drops that many measures share.
 
-    What is near chance by the `floor` is in no average: neither classes, nor, where models are averaged, models. Groups
+    What is `near_chance` on the base is in no average: neither classes, nor, where models are averaged, models. Groups
     are numbered as the subject has them, the base first where there is one. `asking` has more images answered, and
     `wanted` is what was asked for beside the answers, by the name of the measure.
     """
@@ -132,7 +129,7 @@ class AllAnswers:
     subject: Subject
     scored: tuple[Scored, ...]
     answers: ModelAnswers
-    floor: BaseFloor
+    near_chance: NearChance
     min_images: int
     seed: int
     asking: Asking
@@ -156,9 +153,8 @@ class AllAnswers:
             hint = "Run `counterfoil verify` on it." if subject.directory else None
             raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
         chances = np.stack([one.class_map.chances for one in scored], axis=1)
-        nothing = BaseFloor(np.zeros(len(scored), dtype=bool))
-        floor = base_floor(subject, answers, chances, minimum) if subject.base else nothing
-        return cls(subject, tuple(scored), answers, floor, minimum, seed, asking, wanted)
+        near = near_chance_on_base(subject, answers, chances, minimum)
+        return cls(subject, tuple(scored), answers, near, minimum, seed, asking, wanted)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -178,7 +174,7 @@ class AllAnswers:
     @property
     def sound(self) -> NDArray[np.bool_]:
         """(models,) which are not near chance on the base."""
-        return ~self.floor.models
+        return ~self.near_chance.models
 
     @property
     def shifts(self) -> range:
@@ -206,7 +202,7 @@ class AllAnswers:
 
     def kept(self, place: int) -> list[ClassUnits]:
         """The classes that averages are over: with enough images, and not near chance on the base."""
-        return [one for one in self.enough(place) if one.class_id not in self.floor.classes]
+        return [one for one in self.enough(place) if one.class_id not in self.near_chance.classes]
 
     def drops(self, place: int) -> Drops | None:
         """What a shift does to all models over its measured classes; None where no class is measured."""
@@ -269,7 +265,7 @@ class AllAnswers:
             if min(one.counts) < self.min_images:
                 found.append(LeftOut(*counts))
             else:
-                found.append(LeftOut(*counts, "near chance", self.floor.classes[one.class_id]))
+                found.append(LeftOut(*counts, "near chance", self.near_chance.classes[one.class_id]))
         return tuple(found)
 
 

@@ -277,28 +277,15 @@ def _accuracies(sides: Sequence[_Side], rng: np.random.Generator, replicates: in
 
 
 @dataclass(frozen=True)
-class Floor:
-    """models: (m,) and classes: (k,) bool, which are near chance on the base. cells: (k, m), by a class and model's own
-    interval. averaged: (k,) base accuracy of each class over the models that tell of it. chances: (k,) the highest of
-    theirs."""
-
-    models: NDArray[np.bool_]
-    classes: NDArray[np.bool_]
-    cells: NDArray[np.bool_]
-    averaged: NDArray[np.float64]
-    chances: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class BaseFloor:
-    """The floor of a dataset, by class id. models: (m,) bool. classes: those near chance, with their averaged base
-    accuracy. cells: (m,) bool for every class with enough images. chances: how often a guess is right about each class
-    near chance."""
+class NearChance:
+    """What is near chance on the base. models: (m,) bool. classes: id of each such class → its base accuracy averaged
+    over the models that tell of it. chances: id of each such class → how often a guess is right, at most. cells: by
+    class id (m,) bool, by a class and model's own interval, for every class with enough images."""
 
     models: NDArray[np.bool_]
     classes: Mapping[str, float] = field(default_factory=dict)
-    cells: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     chances: Mapping[str, float] = field(default_factory=dict)
+    cells: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 def near_chance(
@@ -309,8 +296,13 @@ def near_chance(
     return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
 
 
-def find_floor(accuracy: NDArray[np.float64], images: NDArray[np.int64], chances: NDArray[np.float64]) -> Floor:
-    """The floor of m models on k >= 1 classes: base accuracy (k, m) on `images` (k,), all above 0, and chances (k, m).
+def find_near_chance(
+    class_ids: Sequence[str],
+    accuracy: NDArray[np.float64],
+    images: NDArray[np.int64],
+    chances: NDArray[np.float64],
+) -> NearChance:
+    """Of m models on k >= 1 classes: base accuracy (k, m) on `images` (k,), all above 0, and chances (k, m).
 
     A model is judged by its accuracy and chance averaged over classes, and all images. A class is judged by its
     accuracy averaged over the models that are not near chance (over all where all are), its own images, and the highest
@@ -320,6 +312,10 @@ def find_floor(accuracy: NDArray[np.float64], images: NDArray[np.int64], chances
     telling = ~models if not models.all() else np.ones_like(models)
     averaged = accuracy[:, telling].mean(axis=1)
     highest = chances[:, telling].max(axis=1)
-    classes = near_chance(averaged, images, highest)
-    cells = near_chance(accuracy, images[:, None], chances)
-    return Floor(models, classes, cells, averaged, highest)
+    near = [(class_ids[place], place) for place in np.flatnonzero(near_chance(averaged, images, highest)).tolist()]
+    return NearChance(
+        models,
+        {class_id: float(averaged[place]) for class_id, place in near},
+        {class_id: float(highest[place]) for class_id, place in near},
+        dict(zip(class_ids, near_chance(accuracy, images[:, None], chances), strict=True)),
+    )

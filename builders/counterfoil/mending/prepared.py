@@ -28,7 +28,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.statistics import find_floor
+from counterfoil.evaluation.statistics import find_near_chance
 from counterfoil.evaluation.subject import is_built
 from counterfoil.mending.arms import (
     Arm,
@@ -357,9 +357,9 @@ def refuse_near_chance(
     if not len(kept):
         return ()
     share = np.bincount(labels, right, len(classes))[kept] / images[kept]
-    floor = find_floor(share[:, None], images[kept], chances[kept][:, None])
-    near = [classes[label] for label in kept[floor.classes].tolist()]
-    if floor.models[0] or floor.classes.all():
+    found = find_near_chance([str(label) for label in kept], share[:, None], images[kept], chances[kept][:, None])
+    near = [classes[int(label)] for label in found.classes]
+    if found.models[0] or len(near) == len(kept):
         shown = ", ".join(near[:_MOST_NAMES]) + (f" and {len(near) - _MOST_NAMES:,} more" * (len(near) > _MOST_NAMES))
         which = f" (classes near chance: {shown})" if near else ""
         raise UserError(

@@ -440,7 +440,7 @@ def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
     found = robustness_of(replace(made, models=models, groups=groups, rows=ResultRows(rows)))
     assert "| `model-2` (near chance) |" in table(found.models)
     assert found.shifts.rows[0].cells[1].text == "25.0 %"  # no impact was measured, so that it has no column
-    assert found.floor == (
+    assert found.near_chance == (
         "1 of 8 classes (coat) is near chance on the base and is left out of every average.",
         "1 of 3 models (model-2) is near chance on the base and is left out of averages over models.",
     )

@@ -187,13 +187,13 @@ MOST_SHIFTS = 40
 
 @dataclass(frozen=True, slots=True)
 class Robustness:
-    """What the section shows. warnings: sentences on a base that is not like the validation images; floor: on what is
-    near chance there."""
+    """What the section shows. warnings, near_chance: sentences on a base that is not like the validation images, and on
+    what is near chance there."""
 
     models: Table
     shifts: Table
     warnings: tuple[str, ...]
-    floor: tuple[str, ...]
+    near_chance: tuple[str, ...]
 
 
 def robustness_of(results: Results) -> Robustness:

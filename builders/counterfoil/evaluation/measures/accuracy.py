@@ -72,7 +72,7 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
                 yield row("base_accuracy", value, model=name, group=group, n=images)
         for one in answered.enough(place):
             own = statistics.accuracy_per_class(one.base_present, one.base_correct).tolist()
-            near = answered.floor.cells[one.class_id]
+            near = answered.near_chance.cells[one.class_id]
             for model, value in enumerate(own):
                 note = "near chance" if near[model] else ""
                 yield ResultRow(

@@ -31,7 +31,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     pair = answered.wanted.get("comparison")
     if pair is None:
         return None, []
-    subject, near = answered.subject, answered.floor.classes
+    subject, near = answered.subject, answered.near_chance.classes
     places = [answered.models.index(name) for name in pair]
     readable, correct = answered.answers.readable, answered.answers.correct[:, places]
     measured = [_measured_rows(subject, readable, group, answered.min_images) for group in range(len(subject.groups))]
@@ -44,7 +44,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
             for place, (one, own) in enumerate(zip(subject.groups, measured, strict=True))
         ),
         note=_other_origin(pair, origin, answered.scored[places[1]].classifier.sha256),
-        near_chance=tuple(name for name, place in zip(pair, places, strict=True) if answered.floor.models[place]),
+        near_chance=tuple(name for name, place in zip(pair, places, strict=True) if answered.near_chance.models[place]),
         classes_near_chance=tuple(one.name for one in subject.classes if one.id in near),
     )
     rows: list[ResultRow] = []
@@ -84,7 +84,7 @@ def _compared(
     classes = np.unique(labels)
     only = [int((sides[0] & ~sides[1]).sum()), int((sides[1] & ~sides[0]).sum())]
     by_class = np.array([[right[labels == label].mean() for label in classes] for right in sides])
-    known = np.array([subject.classes[label].id not in answered.floor.classes for label in classes], dtype=bool)
+    known = np.array([subject.classes[label].id not in answered.near_chance.classes for label in classes], dtype=bool)
     found = []
     for place, side in enumerate(by_class):
         key = comparison.key(subject.groups[group].name, of_original=bool(place))

@@ -77,7 +77,7 @@ class _Measuring:
             judges=shift.judges,
             quota=shift.quota,
             models=tuple(self._models(shift)),
-            near_chance=tuple(one.name for one in classes if one.id in self.answered.floor.classes),
+            near_chance=tuple(one.name for one in classes if one.id in self.answered.near_chance.classes),
         )
 
     def _models(self, shift: MinedShift) -> list[FindingModel]:
@@ -181,7 +181,7 @@ class _Measuring:
 
     def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
         enough = statistics.surviving(units, self.answered.min_images)
-        return [one for one in enough if one.class_id not in self.answered.floor.classes]
+        return [one for one in enough if one.class_id not in self.answered.near_chance.classes]
 
     def _none_left(self, units: Sequence[ClassUnits]) -> str:
         """Why no class is measured."""

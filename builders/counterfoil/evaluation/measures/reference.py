@@ -19,7 +19,7 @@ from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
-from counterfoil.evaluation.statistics import BaseFloor, ClassUnits, near_chance
+from counterfoil.evaluation.statistics import ClassUnits, NearChance, near_chance
 from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.models.names import LAB
@@ -127,7 +127,7 @@ def _refuse_far(recipe: Recipe, pin: SourcePin) -> None:
 def _measured(
     answered: AllAnswers, prepared: PreparedReference, images: LabelledImages, scored: Mapping[str, Scored]
 ) -> tuple[ReferenceResult, list[ResultRow]]:
-    subject, floor = answered.subject, answered.floor
+    subject, near = answered.subject, answered.near_chance
     places = [answered.models.index(name) for name in scored]
     readable = np.all([one.predictions.readable for one in scored.values()], axis=0)
     correct = np.stack([one.predictions.correct for one in scored.values()], axis=1)
@@ -140,10 +140,10 @@ def _measured(
             together = np.concatenate([correct[rows], one.base_correct[one.base_present][:, places]])
             first = np.arange(len(together)) < len(rows)
             both.append(ClassUnits(one.class_id, first, together, ~first, together))
-    measured = [one for one in both if one.class_id not in floor.classes]
-    near = [one for one in both if one.class_id in floor.classes]
-    sound = ~floor.models[places]
-    unseen = _unseen(near, sound if sound.any() else np.ones_like(sound)) if near else None
+    measured = [one for one in both if one.class_id not in near.classes]
+    others = [one for one in both if one.class_id in near.classes]
+    sound = ~near.models[places]
+    unseen = _unseen(others, sound if sound.any() else np.ones_like(sound)) if others else None
     why = "it has no readable image of these classes" if enough else "no class has enough images on the base"
     result = ReferenceResult(
         split=prepared.split,
@@ -152,17 +152,17 @@ def _measured(
         skipped=None if both else why,
         left_out=prepared.left_out,
         unseen=unseen,
-        unseen_known=unseen is not None and _is_known(unseen, near, floor),
+        unseen_known=unseen is not None and _is_known(unseen, others, near),
     )
     if not measured:
         return result, []
     found = statistics.drops(measured, paired=False, seed=answered.seed, salt=_SALT)
     shown = statistics.averages(measured, seed=answered.seed, salt=_SALT)
-    others = [
+    bases = [
         ClassUnits(one.class_id, one.shift_present, one.shift_correct, one.shift_present, one.shift_correct)
         for one in measured
     ]
-    base = statistics.averages(others, seed=answered.seed, salt=subject.groups[0].name)
+    base = statistics.averages(bases, seed=answered.seed, salt=subject.groups[0].name)
     return result, [
         row(measure, numbers.interval(column), model=name, n=result.images)
         for column, name in enumerate(scored)
@@ -170,16 +170,16 @@ def _measured(
     ]
 
 
-def _unseen(near: Sequence[ClassUnits], models: NDArray[np.bool_]) -> float:
+def _unseen(classes: Sequence[ClassUnits], models: NDArray[np.bool_]) -> float:
     """Accuracy on the validation images of some classes, averaged over them and over some models."""
-    shares = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in near]
+    shares = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in classes]
     return float(np.mean(shares, axis=0)[models].mean())
 
 
-def _is_known(unseen: float, near: Sequence[ClassUnits], floor: BaseFloor) -> bool:
-    """Whether the accuracy on the validation images of some classes is clearly above chance, by the floor's line."""
-    chance = float(np.mean([floor.chances[one.class_id] for one in near]))
-    return not near_chance(np.array([unseen]), sum(one.counts[0] for one in near), chance).item()
+def _is_known(unseen: float, classes: Sequence[ClassUnits], near: NearChance) -> bool:
+    """Whether the accuracy on the validation images of some classes near chance on the base is clearly above chance."""
+    chance = float(np.mean([near.chances[one.class_id] for one in classes]))
+    return not near_chance(np.array([unseen]), sum(one.counts[0] for one in classes), chance).item()
 
 
 REFERENCE = NestedMeasure(measure_reference)

@@ -58,7 +58,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
     if not subject.judged.shifts:
         return (), []
     failed = [_failed(one, subject) for one in answered.scored]
-    near = np.array([one.id in answered.floor.classes for one in subject.classes], dtype=bool)
+    near = np.array([one.id in answered.near_chance.classes for one in subject.classes], dtype=bool)
     found: list[Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
