@@ -28,14 +28,6 @@ def _over_images(answered: AllAnswers, name: str, correct: NDArray[np.bool_]) ->
                 yield row(name, found, model=model, group=group, at=at, n=len(rows))
 
 
-def _top1(answered: AllAnswers) -> Iterator[ResultRow]:
-    return _over_images(answered, "top1", answered.answers.correct)
-
-
-def _top_k(answered: AllAnswers) -> Iterator[ResultRow]:
-    return _over_images(answered, "top_k", answered.answers.correct_top_k)
-
-
 def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     averages = answered.averages() if answered.subject.base else None
     for place in range(len(answered.subject.groups)):
@@ -89,39 +81,6 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
 def _chance(answered: AllAnswers) -> Iterator[ResultRow]:
     for name, own in zip(answered.models, answered.maps, strict=True):
         yield row("chance", float(own.chances.mean()), model=name)
-
-
-TOP1 = Measure(
-    _top1,
-    "Accuracy over all images",
-    "percent",
-    "Every image counts once, whatever the number of a class, with the Wilson interval of the share.",
-    shown=(),
-)
-TOP_K = Measure(
-    _top_k,
-    "Top-k accuracy over all images",
-    "percent",
-    "The share of images whose class is among the model's best k answers, of which `at` tells the k.",
-    shown=(),
-)
-ACCURACY = Measure(
-    _accuracy,
-    "Accuracy averaged over classes",
-    "percent",
-    "Every class with enough images counts once; the interval on the base is a bootstrap's.",
-    shown=(),
-)
-BASE_ACCURACY = Measure(
-    _base_accuracy,
-    "Accuracy on the base",
-    "percent",
-    "Accuracy on the base images of the classes that the shift measures, from which the drop is taken.",
-    shown=(),
-)
-CHANCE = Measure(
-    _chance, "Chance level", "percent", "How often a guess among all outputs is right, averaged over classes.", shown=()
-)
 
 
 # The pairs of classes that are mistaken most; every answer is in predictions.parquet.
@@ -212,25 +171,68 @@ def _shares(
         yield row(name, share, n=int(whole[label]), **key)
 
 
-RECALL = Measure(
-    _recall,
-    "Recall",
-    "percent",
-    "The share of a class's images that are answered as it, of every class with an image, with its Wilson interval.",
-    shown=("report",),
-)
-PRECISION = Measure(
-    _precision,
-    "Precision",
-    "percent",
-    "The share of the images answered as a class that are of it, with its Wilson interval; it goes by how many images"
-    " of each class there are.",
-    shown=("report",),
-)
-CONFUSION = Measure(
-    _confusion,
-    "Confusion",
-    "percent",
-    "The share of a class's images that are answered as `against`: a class by its id, or the name of an output.",
-    shown=("report",),
-)
+MEASURES: dict[str, Measure] = {
+    "top1": Measure(
+        lambda answered: _over_images(answered, "top1", answered.answers.correct),
+        "Accuracy over all images",
+        "percent",
+        "Every image counts once, whatever the number of a class, with the Wilson interval of the share.",
+        shown=(),
+    ),
+    "top_k": Measure(
+        lambda answered: _over_images(answered, "top_k", answered.answers.correct_top_k),
+        "Top-k accuracy over all images",
+        "percent",
+        "The share of images whose class is among the model's best k answers, of which `at` tells the k.",
+        shown=(),
+    ),
+    "accuracy": Measure(
+        _accuracy,
+        "Accuracy averaged over classes",
+        "percent",
+        "Every class with enough images counts once; the interval on the base is a bootstrap's.",
+        shown=(),
+    ),
+    "base_accuracy": Measure(
+        _base_accuracy,
+        "Accuracy on the base",
+        "percent",
+        "Accuracy on the base images of the classes that the shift measures, from which the drop is taken.",
+        shown=(),
+    ),
+}
+
+
+# Rows of these come after those of drops.
+MORE_MEASURES: dict[str, Measure] = {
+    "chance": Measure(
+        _chance,
+        "Chance level",
+        "percent",
+        "How often a guess among all outputs is right, averaged over classes.",
+        shown=(),
+    ),
+    "recall": Measure(
+        _recall,
+        "Recall",
+        "percent",
+        "The share of a class's images that are answered as it, of every class with an image, with its Wilson"
+        " interval.",
+        shown=("report",),
+    ),
+    "precision": Measure(
+        _precision,
+        "Precision",
+        "percent",
+        "The share of the images answered as a class that are of it, with its Wilson interval; it goes by how many"
+        " images of each class there are.",
+        shown=("report",),
+    ),
+    "confusion": Measure(
+        _confusion,
+        "Confusion",
+        "percent",
+        "The share of a class's images that are answered as `against`: a class by its id, or the name of an output.",
+        shown=("report",),
+    ),
+}

@@ -130,26 +130,29 @@ def reliability_figure(results: Results) -> str | None:
 
 _MOST_LINES = 8
 
-CALIBRATION_ERROR = Measure(
-    _error,
-    "Expected calibration error",
-    "points",
-    f"How far a model's confidence in its top answer is from its accuracy, on average over {BINS} bins of equal width;"
-    " with few images it comes out too high.",
-    shown=("report",),
-    figure=reliability_figure,
-)
-CALIBRATION = Measure(
-    _bins("calibration"),
-    "Accuracy by confidence",
-    "percent",
-    "Accuracy of the answers whose confidence is in the bin that ends at `at`.",
-    shown=(),
-)
-CONFIDENCE_OF_BINS = Measure(
-    _bins("confidence"),
-    "Confidence",
-    "percent",
-    "The mean confidence of the answers in the bin that ends at `at`.",
-    shown=(),
-)
+
+MEASURES: dict[str, Measure] = {
+    "calibration_error": Measure(
+        _error,
+        "Expected calibration error",
+        "points",
+        f"How far a model's confidence in its top answer is from its accuracy, on average over {BINS} bins of equal"
+        " width; with few images it comes out too high.",
+        shown=("report",),
+        figure=reliability_figure,
+    ),
+    "calibration": Measure(
+        _bins("calibration"),
+        "Accuracy by confidence",
+        "percent",
+        "Accuracy of the answers whose confidence is in the bin that ends at `at`.",
+        shown=(),
+    ),
+    "confidence": Measure(
+        _bins("confidence"),
+        "Confidence",
+        "percent",
+        "The mean confidence of the answers in the bin that ends at `at`.",
+        shown=(),
+    ),
+}

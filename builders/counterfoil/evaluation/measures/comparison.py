@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.models.mended import MendedNote
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
 from counterfoil.report.results import ResultRow, row
@@ -165,6 +165,3 @@ def _other_origin(pair: tuple[str, str], note: MendedNote | None, original_sha25
     if note is None or note.model.sha256 is None or original_sha256 in (None, note.model.sha256):
         return None
     return f"{pair[0]} says that it was mended from {note.model.name}, whose weights are not those of {pair[1]}."
-
-
-COMPARISON = NestedMeasure(compare_models)

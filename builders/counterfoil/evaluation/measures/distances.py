@@ -32,7 +32,7 @@ from counterfoil.evaluation.feature_distances import (
     is_biased,
     kernel_distance,
 )
-from counterfoil.evaluation.scores import AllAnswers, Asking, NestedMeasure
+from counterfoil.evaluation.scores import AllAnswers, Asking
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.names import Pin, local_folder
@@ -414,6 +414,3 @@ def _split(recipe: Recipe, split: str, pin: SourcePin) -> SourceImages:
 def _shown(images: LabelledImages) -> str:
     dataset, _, split = images.name.rpartition("/")
     return shown_source(dataset, split)
-
-
-DISTANCES = NestedMeasure(measure_distances)

@@ -73,33 +73,6 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
                 yield row("impact", own, group=group, class_id=class_id, n=images[class_id])
 
 
-DROP = Measure(
-    _drop,
-    "Drop in accuracy",
-    "points",
-    "Points of accuracy lost from base to shift, averaged over classes, with a bootstrap's interval.",
-    shown=(),
-)
-PAIRS_DROP = Measure(
-    _pairs_drop,
-    "Drop over pairs",
-    "points",
-    "The same over the `n` pairs whose base and shifted image were both accepted, so that the screen's choice is out.",
-    shown=(),
-)
-AVERAGE_DROP = Measure(
-    _average_drop, "Average drop", "points", "The drop averaged over the shifts that measure it.", shown=()
-)
-IMPACT = Measure(
-    _impact,
-    "Impact",
-    "points",
-    "The drop averaged over the `n` models that are not near chance on the base; the interval resamples images, with"
-    " the models held fixed.",
-    shown=(),
-)
-
-
 def relative_drop(found: Drops, model: int) -> Estimate | None:
     """Drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
 
@@ -119,27 +92,19 @@ def relative_drop(found: Drops, model: int) -> Estimate | None:
 
 
 def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    for place in answered.shifts if answered.subject.base else ():
-        found = answered.drops(place)
+    for _, group, found in _found(answered):
         for model, name in enumerate(answered.models):
-            if found is not None and (own := relative_drop(found, model)) is not None:
-                yield row("relative_drop", own, model=name, group=answered.group(place).name)
-
-
-RELATIVE_DROP = Measure(
-    _relative_drop, "Relative drop", "share", "The share of its accuracy on the base that a model loses.", shown=()
-)
+            if (own := relative_drop(found, model)) is not None:
+                yield row("relative_drop", own, model=name, group=group)
 
 
 def _of_line(name: str, number: Callable[[Slope], Estimate | float]) -> Callable[[AllAnswers], Iterator[ResultRow]]:
     def rows(answered: AllAnswers) -> Iterator[ResultRow]:
-        for place in answered.shifts if answered.subject.base else ():
-            found, sound = answered.drops(place), answered.sound
-            if found is None:
-                continue
+        sound = answered.sound
+        for _, group, found in _found(answered):
             line = statistics.slope(found.base_accuracy[sound].tolist(), found.accuracy[sound].tolist())
             if line is not None:
-                yield row(name, number(line), group=answered.group(place).name, n=line.n_models)
+                yield row(name, number(line), group=group, n=line.n_models)
 
     return rows
 
@@ -149,20 +114,52 @@ def _slope(line: Slope) -> Estimate:
     return Estimate(line.slope, line.low, line.high) if math.isfinite(line.low) else Estimate(line.slope)
 
 
-SLOPE = Measure(
-    _of_line("slope", _slope),
-    "ID/OOD slope",
-    "plain",
-    "How accuracy under the shift grows with accuracy on the base, a point a model; models near chance are in no line.",
-    shown=(),
-)
-INTERCEPT = Measure(
-    _of_line("intercept", lambda line: line.intercept), "Intercept", "points", "Where that line begins.", shown=()
-)
-R_SQUARED = Measure(
-    _of_line("r_squared", lambda line: line.r_squared),
-    "R²",
-    "plain",
-    "How much of the variation between models that line tells.",
-    shown=(),
-)
+MEASURES: dict[str, Measure] = {
+    "drop": Measure(
+        _drop,
+        "Drop in accuracy",
+        "points",
+        "Points of accuracy lost from base to shift, averaged over classes, with a bootstrap's interval.",
+        shown=(),
+    ),
+    "relative_drop": Measure(
+        _relative_drop, "Relative drop", "share", "The share of its accuracy on the base that a model loses.", shown=()
+    ),
+    "pairs_drop": Measure(
+        _pairs_drop,
+        "Drop over pairs",
+        "points",
+        "The same over the `n` pairs whose base and shifted image were both accepted, so that the screen's choice is"
+        " out.",
+        shown=(),
+    ),
+    "average_drop": Measure(
+        _average_drop, "Average drop", "points", "The drop averaged over the shifts that measure it.", shown=()
+    ),
+    "impact": Measure(
+        _impact,
+        "Impact",
+        "points",
+        "The drop averaged over the `n` models that are not near chance on the base; the interval resamples images,"
+        " with the models held fixed.",
+        shown=(),
+    ),
+    "slope": Measure(
+        _of_line("slope", _slope),
+        "ID/OOD slope",
+        "plain",
+        "How accuracy under the shift grows with accuracy on the base, a point a model; models near chance are in no"
+        " line.",
+        shown=(),
+    ),
+    "intercept": Measure(
+        _of_line("intercept", lambda line: line.intercept), "Intercept", "points", "Where that line begins.", shown=()
+    ),
+    "r_squared": Measure(
+        _of_line("r_squared", lambda line: line.r_squared),
+        "R²",
+        "plain",
+        "How much of the variation between models that line tells.",
+        shown=(),
+    ),
+}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.labels import DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT, LabelChecks
 from counterfoil.report.results import ResultRow, row
@@ -55,10 +55,7 @@ def label_rows(checks: LabelChecks) -> list[ResultRow]:
     return found
 
 
-def _checks(answered: AllAnswers) -> tuple[LabelChecks | None, list[ResultRow]]:
+def measure_labels(answered: AllAnswers) -> tuple[LabelChecks | None, list[ResultRow]]:
     weights = [(one.classifier.name, one.classifier.sha256) for one in answered.scored]
     checks = with_scored_judge(answered.subject.label_checks, answered.subject.pins, weights)
     return checks, [] if checks is None else label_rows(checks)
-
-
-LABEL_CHECKS = NestedMeasure(_checks)

@@ -18,7 +18,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
-from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.statistics import ClassUnits, NearChance, near_chance
 from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.models.loading_errors import skipped_reason
@@ -180,6 +180,3 @@ def _is_known(unseen: float, classes: Sequence[ClassUnits], near: NearChance) ->
     """Whether the accuracy on the validation images of some classes near chance on the base is clearly above chance."""
     chance = float(np.mean([near.chances[one.class_id] for one in classes]))
     return not near_chance(np.array([unseen]), sum(one.counts[0] for one in classes), chance).item()
-
-
-REFERENCE = NestedMeasure(measure_reference)

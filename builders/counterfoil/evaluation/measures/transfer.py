@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.findings import judges_among
-from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
+from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.recipe.keep.misclassified import PARENT, TOP1, TOP3
@@ -290,6 +290,3 @@ def plain_architecture(architecture: str) -> str:
 def is_told(architecture: str) -> bool:
     """Whether something is known of it, so that two of this name are alike."""
     return plain_architecture(architecture) not in _UNTOLD
-
-
-TRANSFERS = NestedMeasure(measure_transfer)
