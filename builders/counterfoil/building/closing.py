@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from counterfoil.dataset import read_dataset
+from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.card import make_card
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe
 from counterfoil.store import DatasetStore
+from counterfoil.store.layout import MANIFEST
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.sealed_folder import EVALUATED, SEALED_FOLDERS, SealedFolder
@@ -34,6 +35,16 @@ def close_dataset(store: DatasetStore, recipe: Recipe, placeholders: Mapping[str
     manifest = store.finish(card.readme, card.figures, card.documents)
     write_index(store.directory)
     return manifest
+
+
+def closed_dataset(directory: Path) -> SoundDataset:
+    """A finished dataset; one that a killed run left open is closed. UserError where shards are still to do."""
+    dataset = read_dataset(directory, "receipts").sound()
+    if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
+        close_again(directory)
+    else:
+        dataset.refuse_unfinished()
+    return dataset
 
 
 def close_again(

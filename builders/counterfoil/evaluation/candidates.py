@@ -30,13 +30,11 @@ from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.layout import What
-from counterfoil.store.manifest import changed_files
+from counterfoil.store.manifest import VERIFY, changed_files, refuse_changed
 from counterfoil.store.reading import IDENTITY, PlannedRows, shard_batches
 from counterfoil.store.rows import TableForm
 
 MINED = "mined"
-_VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
-_MOST_SHOWN = 10
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # What a judge is recorded to have answered: wrong, right, nothing.
 WRONG, IS_RIGHT, NO_ANSWER = 0, 1, -1
@@ -105,7 +103,8 @@ def read_mined(
         receipts = [receipt for receipt in dataset.receipts if receipt.group in groups]
         tables: tuple[What, ...] = ("candidates", "rejected") if recipe.screen.keep_rejected else ("candidates",)
         _fetch(directory, reference, [f"{table}/{group}/**" for table in tables for group in sorted(groups)])
-        _refuse_changed(directory, receipts, tables)
+        files = [file for receipt in receipts for table in tables if (file := receipt.file(table)) is not None]
+        refuse_changed(directory, changed_files(directory, files))
         found = _unpicked(dataset, receipts, judged)
         dropped = [one for shift in judged for one in _dropped(found[shift.name])]
         complete = recipe.screen.keep_rejected or not dropped
@@ -117,7 +116,7 @@ def read_mined(
         own = found.get(shift.name)
         passed = sum(n for why, n in reasons.get(shift.name, {}).items() if before_judges(shift.keep, why))
         if own is not None and len(own.keys) != passed:
-            raise RunFailure(f"{directory}: candidates of {shift.name} are not those that its receipts count", _VERIFY)
+            raise RunFailure(f"{directory}: candidates of {shift.name} are not those that its receipts count", VERIFY)
         facts = mined_facts(recipe.prompts.shifts[shift.name].mined_from)
         judges = tuple(map(without_folders, _judges(shift)))
         quota = shift.accepted if judges else None
@@ -138,11 +137,11 @@ def refuse_other_data(directory: Path, recipe: Recipe, mined: MinedCandidates, k
         accepted = set(own[shift.unpicked.accepted].tolist())
         missing = next((key for key in sorted(accepted) if key not in there), None)
         if missing is not None:
-            raise RunFailure(f"{directory}: candidates accept {missing}, which data does not have", _VERIFY)
+            raise RunFailure(f"{directory}: candidates accept {missing}, which data does not have", VERIFY)
         refused = next((key for key in own[~shift.unpicked.accepted].tolist() if key in there), None)
         if refused is not None:
-            told = f"data has {refused}, which candidates of {names[shift.place]} do not accept"
-            raise RunFailure(f"{directory}: {told}", _VERIFY)
+            of_shift = f"candidates of {names[shift.place]}"
+            raise RunFailure(f"{directory}: data has {refused}, which {of_shift} do not accept", VERIFY)
 
 
 def _judges(shift: Shift) -> tuple[str, ...]:
@@ -156,12 +155,6 @@ def _fetch(directory: Path, reference: DatasetReference | None, patterns: Sequen
     commit = directory.name if _COMMIT.fullmatch(directory.name) else reference.revision
     locate_dataset(str(replace(reference, revision=commit)), patterns)
     refuse_unfit(directory)
-
-
-def _refuse_changed(directory: Path, receipts: Sequence[Receipt], tables: Sequence[What]) -> None:
-    files = [file for receipt in receipts for table in tables if (file := receipt.file(table)) is not None]
-    if changed := changed_files(directory, files):
-        raise RunFailure([f"{directory}: {line}" for line in changed[:_MOST_SHOWN]], _VERIFY)
 
 
 def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequence[Shift]) -> dict[str, Unpicked]:
@@ -180,7 +173,7 @@ def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequen
             for row in batch.to_pylist():
                 planned.refuse_other(*(row[name] for name in IDENTITY))
                 if row["key"] in seen:
-                    raise RunFailure(f"{directory}: candidates hold the row {row['key']} more than once", _VERIFY)
+                    raise RunFailure(f"{directory}: candidates hold the row {row['key']} more than once", VERIFY)
                 seen.add(row["key"])
                 name = row["shift"]
                 if name in rules and before_judges(rules[name], row["reason"]):
@@ -227,7 +220,7 @@ def _images(directory: Path, receipts: Sequence[Receipt], dropped: Sequence[tupl
         if key in labels
     ]
     if sorted(stored) != sorted(labels):
-        raise RunFailure(f"{directory}: rejected does not hold each image that candidates tell of, once", _VERIFY)
+        raise RunFailure(f"{directory}: rejected does not hold each image that candidates tell of, once", VERIFY)
     files = [[file.path, file.sha256] for receipt in receipts if (file := receipt.file("rejected")) is not None]
     return LabelledImages(
         name=f"candidates of {directory.name}",

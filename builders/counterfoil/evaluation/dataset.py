@@ -31,7 +31,7 @@ from counterfoil.recipe.layering import without_folders
 from counterfoil.report.labels import LabelChecks
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.layout import LOCK, user_cache
-from counterfoil.store.manifest import changed_data, content_of_receipts
+from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts, refuse_changed
 from counterfoil.store.reading import shard_batches
 from counterfoil.store.receipts import counts_of
 from counterfoil.store.rows import TableForm
@@ -116,8 +116,6 @@ _PUBLISHED = [
     "rows.csv",
     "review/**",
 ]
-_MOST_SHOWN = 10
-_VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 
 
 @dataclass(frozen=True)
@@ -224,13 +222,9 @@ def open_dataset(source: str | Path) -> OpenDataset:
     finished = read_dataset(directory, "receipts", own=located.reference is None).finished()
     recipe, receipts = finished.recipe, finished.receipts
     if not (directory / "data").is_dir():
-        raise UserError(f"{directory} has no data folder: no candidate was accepted, or files are missing", _VERIFY)
-    changed = changed_data(directory, receipts)
-    if changed:
-        raise RunFailure(
-            [f"{directory}: {line}" for line in changed[:_MOST_SHOWN]],
-            f"`counterfoil verify {source}` names all that is damaged, and how each is repaired.",
-        )
+        raise UserError(f"{directory} has no data folder: no candidate was accepted, or files are missing", VERIFY)
+    hint = f"`counterfoil verify {source}` names all that is damaged, and how each is repaired."
+    refuse_changed(directory, changed_data(directory, receipts), hint)
     position = {shift.name: place for place, shift in enumerate(recipe.all_shifts())}
     keys: list[str] = []
     columns: dict[str, list[int]] = {"shift": [], "label": [], "index": []}
@@ -318,10 +312,10 @@ def _refuse_strangers(
     rows = zip(keys, columns["shift"], columns["label"], columns["index"], strict=True)
     for key, shift, label, index in rows:
         if key != sample_key(shifts[shift], classes[label].id, index):
-            raise RunFailure(f"{directory}: data holds a row {key[:80]!r} that the recipe does not have", _VERIFY)
+            raise RunFailure(f"{directory}: data holds a row {key[:80]!r} that the recipe does not have", VERIFY)
     if len(set(keys)) < len(keys):
         repeated = next(key for key, times in Counter(keys).items() if times > 1)
-        raise RunFailure(f"{directory}: data holds the row {repeated} more than once", _VERIFY)
+        raise RunFailure(f"{directory}: data holds the row {repeated} more than once", VERIFY)
 
 
 def _workplace(directory: Path, published: bool) -> Path:
@@ -355,7 +349,4 @@ def read_judged_labels(
     try:
         return checks_of_dataset(recipe, inputs, counts)
     except ValueError as error:
-        raise RunFailure(
-            f"{directory / LOCK} is not one that a build wrote: {error}",
-            "`counterfoil verify` names what is damaged, and how it is repaired.",
-        ) from error
+        raise RunFailure(f"{directory / LOCK} is not one that a build wrote: {error}", VERIFY) from error

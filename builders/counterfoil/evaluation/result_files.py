@@ -21,9 +21,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.closing import close_again
+from counterfoil.building.closing import close_again, closed_dataset
 from counterfoil.data.hub import DatasetReference
-from counterfoil.dataset import read_dataset
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.results import Evaluation
@@ -43,7 +42,7 @@ from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 from counterfoil.stats import Estimate
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.layout import EVALUATION, MANIFEST
+from counterfoil.store.layout import EVALUATION
 from counterfoil.store.sealed_folder import EVALUATED
 
 if TYPE_CHECKING:
@@ -392,11 +391,7 @@ def make_ready(source: str | Path) -> None:
                 " DIR with --into-card and publish it again; or leave --into-card away.",
             )
         return  # opening it says what is wrong
-    dataset = read_dataset(directory, "receipts").sound()
-    if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
-        close_again(directory)
-    else:
-        dataset.refuse_unfinished()
+    closed_dataset(directory)
 
 
 def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:

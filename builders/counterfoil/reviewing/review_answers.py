@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.building.closing import close_again
-from counterfoil.dataset import SoundDataset, read_dataset
+from counterfoil.building.closing import close_again, closed_dataset
+from counterfoil.dataset import SoundDataset
 from counterfoil.dataset.label_checks import (
     TASKS,
     AllControls,
@@ -26,20 +26,17 @@ from counterfoil.dataset.label_checks import (
     share_of,
 )
 from counterfoil.documents import csv_text
-from counterfoil.errors import RunFailure
 from counterfoil.regular_files import named_path
 from counterfoil.report.labels import CheckedShare
 from counterfoil.reviewing.answers import AnsweredGrid, Asked, RaterAnswers, read_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl, accepted_images, known_ids
 from counterfoil.stats import CONFIDENCE, clustered_interval, fleiss_kappa
-from counterfoil.store.layout import MANIFEST
-from counterfoil.store.manifest import changed_data, content_of_receipts
+from counterfoil.store.manifest import changed_data, content_of_receipts, refuse_changed
 from counterfoil.store.sealed_folder import REVIEWED
 
 _COLUMNS = ("task", "key", "shift", "class_id", "shown", "selected", "frequency")
 _DIGITS = 6
 TABLE = "selection.csv"
-_MOST_SHOWN = 10
 
 
 def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
@@ -206,16 +203,12 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
     twice one person's to one page, with every problem; RunFailure where the dataset is damaged.
     """
     directory = named_path(directory)
-    dataset = _ready(directory)
+    dataset = closed_dataset(directory)
     asked = asked_of(dataset)
     content = asked.content
     raters = read_answers(answers, asked)
-    changed = changed_data(directory, dataset.receipts)
-    if changed:
-        raise RunFailure(
-            [f"{directory}: {line}" for line in changed[:_MOST_SHOWN]],
-            f"`counterfoil verify {directory}` names all that is damaged, and how each is repaired.",
-        )
+    hint = f"`counterfoil verify {directory}` names all that is damaged, and how each is repaired."
+    refuse_changed(directory, changed_data(directory, dataset.receipts), hint)
     selection = selection_of(raters, asked)
     before, _ = Selection.of_dataset(directory, content)
     table = selection_csv(selection, asked).encode()
@@ -235,13 +228,3 @@ def asked_of(dataset: SoundDataset) -> Asked:
         tuple(cls.id for cls in classes),
         tuple(shift.name for shift in dataset.recipe.all_shifts()),
     )
-
-
-def _ready(directory: Path) -> SoundDataset:
-    """A finished dataset; one that a killed run left open is closed."""
-    dataset = read_dataset(directory, "receipts").sound()
-    if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
-        close_again(directory)
-    else:
-        dataset.refuse_unfinished()
-    return dataset

@@ -14,6 +14,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.generate.screen import percentile_of
 from counterfoil.recipe.keep import ACCEPTED, SOURCE_SIMILARITY, keeps_image
 from counterfoil.recipe.prompts import object_caption_for
+from counterfoil.store.manifest import VERIFY
 from counterfoil.store.reading import read_shard
 from counterfoil.store.rows import TableForm
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, RecipeClass, Shift
     from counterfoil.store import Receipt
 
-_VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
 _MEASURED = ("contrast", "black", "white", SOURCE_SIMILARITY)
 _TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64, np.float32, bool)
@@ -134,7 +134,7 @@ def scores_of(
                 continue
             if not 0 <= row["label"] < len(recipe.classes) or row["index"] < 0:
                 raise RunFailure(
-                    f"{directory / receipt.path}: a candidate has a label that the recipe does not", _VERIFY
+                    f"{directory / receipt.path}: a candidate has a label that the recipe does not", VERIFY
                 )
             score = row["shift_score"] if row["shift"] in screened else np.inf
             least = -1.0 if row["object_threshold"] is None else row["object_threshold"]

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from counterfoil.errors import RunFailure
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import open_regular
@@ -24,6 +25,8 @@ from counterfoil.store.layout import MANIFEST
 from counterfoil.store.receipts import Receipt, StoredFile
 
 VERSION = 1
+VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
+_MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,12 @@ def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
     present = [path for path in list_files(directory).files if path.startswith(f"{_DATA}/")]
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
     return [*changed_files(directory, listed, set(present)), *(f"{path} is in no receipt" for path in sorted(strays))]
+
+
+def refuse_changed(directory: Path, changed: Sequence[str], hint: str = VERIFY) -> None:
+    """RunFailure with the first lines of what has changed in a dataset; nothing where nothing has."""
+    if changed:
+        raise RunFailure([f"{directory}: {line}" for line in changed[:_MOST_SHOWN]], hint)
 
 
 def _content(hashes: Mapping[str, str]) -> str:
