@@ -170,11 +170,11 @@ class _Request(BaseHTTPRequestHandler):
                 return
             try:
                 with self.server.at_work:
-                    told = save.write(content)
+                    answer = save.write(content)
             except CounterfoilError as error:
                 self._say(HTTPStatus.UNPROCESSABLE_ENTITY, f"Nothing was saved: {error}")
             else:
-                self._say(HTTPStatus.OK, told)
+                self._say(HTTPStatus.OK, answer)
 
     def _name(self) -> str | None:
         """What is asked for, of one who may ask; None where it was answered that they may not."""

@@ -65,7 +65,7 @@ class PairCount:
         """The description's rate less the base's; NaN of no pairs."""
         return (self.failing - self.rescued) / self.pairs if self.pairs else math.nan
 
-    def told(self) -> dict[str, float]:
+    def summary(self) -> dict[str, float]:
         """The number of pairs and both rates, as JSON takes them; there must be a pair."""
         return {"pairs": self.pairs, "rate": self.rate, "base_rate": self.base_rate}
 

@@ -1,7 +1,7 @@
 """Every interval, bootstrap, test and correction of the package, each once, on numbers and arrays, with its source.
 
 Those of pairs of images that share their noise stand in `paired_stats.py`. Whoever wants to change how sure something
-is told to be changes it here, and it changes everywhere.
+is said to be changes it here, and it changes everywhere.
 
 Rows that share a unit (a garment, a patient, a caption) fail alike. Whoever makes an interval or a test of such rows
 divides their counts by one *design effect*, 1 + (m - 1)·ρ, with ρ of `unit_correlation` and m the row-weighted mean
@@ -26,7 +26,7 @@ import scipy  # its parts are loaded where they are first used
 from numpy.typing import ArrayLike, NDArray
 
 CONFIDENCE = 0.95
-MISSING = 0.05  # of intervals that are told, the share that misses
+MISSING = 0.05  # of intervals that are reported, the share that misses
 NORMAL = 1.959963984540054  # the normal quantile of CONFIDENCE, on both sides
 REPLICATES = 2000  # of a bootstrap
 # Draws that are held at once: kinds of units times replicates.
@@ -41,7 +41,7 @@ MARGIN = 0.1
 
 # Sets and rests that are smaller are not tested: no rate of so few says anything.
 FEWEST_ROWS = 5
-# Nor of so few units: how alike rows of one unit fail is told by other units alone.
+# Nor of so few units: how alike rows of one unit fail is known from other units alone.
 FEWEST_UNITS = 5
 
 Bounds: TypeAlias = tuple[float, float]
@@ -166,7 +166,7 @@ def count_by_unit(
 
 
 def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
-    """How alike rows of one unit are, from 0 to 1, told by parts that may have shares of their own.
+    """How alike rows of one unit are, from 0 to 1, estimated from parts that may have shares of their own.
 
     parts: (counts (k,), rows (k,)) by unit. Units' shares are taken as Beta-distributed around the part's own; the
     correlation is its posterior mean, where before its root may be anything from 0 to 1. Of few units the estimate of
@@ -175,7 +175,7 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
     """
     # Denser near 0, where many small units tell a correlation finely.
     grid = ((np.arange(_GRID) + 0.5) / _GRID) ** 2
-    spread = (1 - grid) / grid
+    concentration = (1 - grid) / grid
     likelihood = np.zeros(_GRID)
     alone = True
     for counts, rows in parts:
@@ -186,7 +186,7 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
             continue  # nothing varies
         # Units that have the same counts are weighed once.
         (own, of), times = np.unique(np.stack([part, whole]), axis=1, return_counts=True)
-        a, b = part.sum() / total * spread, (1 - part.sum() / total) * spread
+        a, b = part.sum() / total * concentration, (1 - part.sum() / total) * concentration
         each = scipy.special.betaln(a + own[:, None], b + (of - own)[:, None]) - scipy.special.betaln(a, b)
         likelihood += times @ each
     if alone:
@@ -305,8 +305,8 @@ def distances_of_difference(
         same = mixed & (base_correct == shift_correct).all(axis=0)
         one_below, one_above = _wilson_distances(*base)
         # Equal shares: either end of the difference is as far.
-        spread = one_below**2 + one_above**2 - 2 * _correlation(base_correct, shift_correct) * one_below * one_above
-        open_ends = np.sqrt(np.maximum(spread, 0.0))
+        squared = one_below**2 + one_above**2 - 2 * _correlation(base_correct, shift_correct) * one_below * one_above
+        open_ends = np.sqrt(np.maximum(squared, 0.0))
         below, above = np.where(same, open_ends, below), np.where(same, open_ends, above)
     return below, above
 
@@ -349,22 +349,22 @@ def least_squares_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[
 # ---- What a judge that errs says: Rogan and Gladen
 
 
-def rogan_gladen(seen: float, wrong: float, told_apart: float) -> float:
+def rogan_gladen(seen: float, wrong: float, detected: float) -> float:
     """The share of false labels, not cut to 0 … 1 (Rogan and Gladen 1978): (q - f) / (s - f).
 
-    seen (q): the share of labels that a judge disagrees with; wrong (f) and told_apart (s): the shares that it
+    seen (q): the share of labels that a judge disagrees with; wrong (f) and detected (s): the shares that it
     disagrees with among true and among false ones.
     """
-    return (seen - wrong) / (told_apart - wrong)
+    return (seen - wrong) / (detected - wrong)
 
 
-def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], told_apart: tuple[int, int]) -> Bounds:
+def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], detected: tuple[int, int]) -> Bounds:
     """The 95 % interval of `rogan_gladen` (Lang and Reiczigel 2014), not cut; each share as (part, whole).
 
     Each share is drawn to the middle, and what the delta method gives is moved likewise.
     """
-    n, own, others = seen[1] + NORMAL**2, wrong[1] + 2, told_apart[1] + 2
-    q, s, f = (seen[0] + NORMAL**2 / 2) / n, (told_apart[0] + 1) / others, (wrong[0] + 1) / own
+    n, own, others = seen[1] + NORMAL**2, wrong[1] + 2, detected[1] + 2
+    q, s, f = (seen[0] + NORMAL**2 / 2) / n, (detected[0] + 1) / others, (wrong[0] + 1) / own
     p = rogan_gladen(q, f, s)
     of_s, of_f = s * (1 - s) / others, f * (1 - f) / own
     moved = 2 * NORMAL**2 * (p * of_s - (1 - p) * of_f)

@@ -28,7 +28,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import load_recipe
-from counterfoil.report.reference import spoken_ties
+from counterfoil.report.reference import tie_sentences
 from counterfoil.stats import Estimate
 from results_examples import top1
 
@@ -320,7 +320,7 @@ class TestPredictions:
         file = write(tmp_path / "rounded.csv", FORMS["scores"](keys, logits))
         found = evaluate(dataset, [file], device="cpu", out=tmp_path / "out")
         assert found.models[0].tied == 5
-        (said,) = spoken_ties(found.results)
+        (said,) = tie_sentences(found.results)
         assert said.startswith("rounded.csv gives 5 images two equal best scores")
         assert said in html.unescape((tmp_path / "out" / "report.html").read_text())
         assert next(csv.DictReader((tmp_path / "out" / "results.csv").open()))["tied"] == "5"

@@ -17,7 +17,7 @@ from colour_kinds import ColourModule
 from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.measures.transfer import family_of, is_told, relation_of
+from counterfoil.evaluation.measures.transfer import family_of, is_known, relation_of
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
@@ -107,7 +107,7 @@ def test_a_dataset_without_such_a_rule_has_nothing_of_it(evaluation: Evaluation,
     assert "ransfer" not in evaluation.files["report"].read_text()
 
 
-def test_a_judge_that_is_not_scored_is_told_by_what_it_recorded(picked: Path, models: dict[str, str]) -> None:
+def test_a_judge_that_is_not_scored_is_known_by_what_it_recorded(picked: Path, models: dict[str, str]) -> None:
     found = evaluate(picked, [models["no_blue"]], device="cpu")
     [transfer] = found.transfer
     assert not transfer.scored
@@ -302,11 +302,11 @@ def test_every_architecture_of_the_library_has_a_family() -> None:
 
 @pytest.mark.parametrize("untold", ["", "predictions", "open_clip", "<lambda>"])
 def test_what_tells_no_architecture_is_of_its_models_own_family(untold: str) -> None:
-    assert not is_told(untold)
+    assert not is_known(untold)
     assert family_of(untold, "predictions:a.csv") == "predictions:a.csv"
 
 
-def test_kinship_is_told_by_names_and_sizes() -> None:
+def test_kinship_is_known_by_names_and_sizes() -> None:
     judge = ("resnet10t", "aa", (400, 10))
     assert relation_of("resnet10t.tag", "bb", (400, 10), *judge) == "same architecture"
     assert relation_of("resnet10t", "bb", (900, 10), *judge) == "same family", "a wider one is no other initialisation"

@@ -28,7 +28,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.plan import Sample
 from counterfoil.publishing.files import is_owned
-from counterfoil.report.labels import spoken_labels
+from counterfoil.report.labels import labels_text
 from counterfoil.reviewing import Review, ReviewPage, review, review_answers
 from counterfoil.reviewing.grids import AcceptedImage, RealControl
 from counterfoil.reviewing.review_answers import agreement, mean_frequency
@@ -300,7 +300,7 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
     assert swap is not None and swap.class_selected is not None
     assert swap.class_selected.value == pytest.approx(said(found, "swap", "class").selected.value, abs=1e-6)
     assert evaluation.to_json()["label_checks"]["shifts"][2]["people"]["shift_images"] == 36
-    assert spoken_labels(checks) == (
+    assert labels_text(checks) == (
         "labels: images selected as their class 100.0 % (90.3 to 100.0) under base, at least 88.9 %"
         f" ({100 * swap.class_selected.low:.1f} to {100 * swap.class_selected.high:.1f}) under swap (3 people)"
     )

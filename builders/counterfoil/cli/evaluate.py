@@ -218,8 +218,8 @@ def _print_table(evaluation: Evaluation) -> None:
         near_chance_sentences,
         reference_note,
         reference_warnings,
-        spoken_sizes,
-        spoken_ties,
+        size_sentences,
+        tie_sentences,
     )
     from counterfoil.report.words import measure_tables
 
@@ -242,7 +242,7 @@ def _print_table(evaluation: Evaluation) -> None:
             )
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
-    for sentence in (*spoken_sizes(results), *near_chance_sentences(results), *spoken_ties(results)):
+    for sentence in (*size_sentences(results), *near_chance_sentences(results), *tie_sentences(results)):
         say(sentence)
     if note := reference_note(results):
         say(note)
@@ -264,7 +264,7 @@ def _print_sections(evaluation: Evaluation) -> None:
     from counterfoil.report.comparison import comparison_table, verdict
     from counterfoil.report.distances import about_bias, distances_table
     from counterfoil.report.findings import findings_table
-    from counterfoil.report.labels import spoken_labels
+    from counterfoil.report.labels import labels_text
     from counterfoil.report.transfer import MOST_JUDGES, kept_words, transfer_tables
 
     console, results = terminal(PIPED_WIDTH), evaluation.results
@@ -287,4 +287,4 @@ def _print_sections(evaluation: Evaluation) -> None:
             if told := about_bias(distances):
                 say(told)
     if results.label_checks is not None:
-        say(spoken_labels(results.label_checks))
+        say(labels_text(results.label_checks))

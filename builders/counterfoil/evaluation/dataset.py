@@ -137,7 +137,7 @@ class Group:
 
 @dataclass(frozen=True)
 class SubjectPart:
-    """Labelled images of one origin. Their keys and groups are told apart by `prefix`, and begin at group `first`."""
+    """Labelled images of one origin. Their keys and names of groups begin with `prefix`, their groups at `first`."""
 
     images: LabelledImages
     prefix: str

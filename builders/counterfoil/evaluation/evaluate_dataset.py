@@ -218,7 +218,7 @@ def _named(
     models: str | Path | Sequence[str | Path] | Mapping[str, Any] | None,
     given: Mapping[str, GivenModel],
 ) -> tuple[tuple[str, ...], dict]:
-    """The models to score, and the class map of each, before any weight is loaded; all problems are told together."""
+    """The models to score, and the class map of each, before any weight is loaded; problems come all together."""
     if models is None:
         # Names only: the recipe of a published dataset must not make this machine read files.
         named, problems = tuple(NamedModel(name) for name in dict.fromkeys(subject.models)), ()

@@ -26,7 +26,7 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.report.pictures import data_uri, thumbnail, webp
 from counterfoil.report.results import Results, classes_of
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import spoken
+from counterfoil.report.words import in_words
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import rgb_image
 
@@ -188,12 +188,12 @@ def failures_data(
     group_rank = np.array([rank[group.name] for group in subject.groups])
     listed = np.lexsort((chosen.rows, subject.labels[chosen.rows], group_rank[subject.shifts[chosen.rows]]))
     names: dict[str, int] = {}
-    told, paths = [], subject.paths
+    of_models, paths = [], subject.paths
     for number, (_, called, _) in enumerate(models):
         outputs, inverse = np.unique(answers.prediction[images, number], return_inverse=True)
         own = np.array([names.setdefault(called(int(output)), len(names)) for output in outputs], dtype=np.int64)
         share = confidence[images, number]
-        told.append(
+        of_models.append(
             {
                 "answers": own[inverse].tolist(),
                 "shares": np.where(np.isnan(share), -1, np.rint(100 * np.nan_to_num(share))).astype(int).tolist(),
@@ -201,9 +201,9 @@ def failures_data(
             }
         )
     return {
-        "models": [{"name": name, "note": note, **own} for (name, _, note), own in zip(models, told, strict=True)],
+        "models": [{"name": name, "note": note, **own} for (name, _, note), own in zip(models, of_models, strict=True)],
         "base": subject.groups[0].name if subject.base else None,
-        "shifts": [{"id": name, "name": spoken(name)} for name in order],
+        "shifts": [{"id": name, "name": in_words(name)} for name in order],
         "classes": [{"id": one.id, "name": one.name} for one in subject.classes],
         "names": list(names),
         "keys": [subject.keys[row] for row in images],
@@ -361,13 +361,13 @@ def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, lis
     called = [answer_names(classes, own) for own in answered.maps]
     examples: dict[str, list[ClassExamples]] = {}
     for shift, label, drop, pairs in chosen:
-        told = []
+        flipped = []
         for base, row, models in pairs:
             counts = Counter(called[model](int(answered.answers.prediction[row, model])) for model in models)
             most = min(counts, key=lambda one: (-counts[one], one))
             keys = subject.keys[base], subject.keys[row]
-            told.append(FlippedPair(*keys, pictures[keys[0]], pictures[keys[1]], len(models), most, counts[most]))
-        examples.setdefault(shift, []).append((classes[label].name, drop, told))
+            flipped.append(FlippedPair(*keys, pictures[keys[0]], pictures[keys[1]], len(models), most, counts[most]))
+        examples.setdefault(shift, []).append((classes[label].name, drop, flipped))
     return list(examples.items())
 
 

@@ -18,7 +18,7 @@ from counterfoil.recipe.schema_prompts import Kind
 from counterfoil.report.reference import averaged
 from counterfoil.report.results import GroupFacts, Results
 from counterfoil.report.transfer import JUDGE, ON_BASE, RELATION_WORDS, TRANSFER, Transfer, called
-from counterfoil.report.words import between, percent, points, spoken
+from counterfoil.report.words import between, in_words, percent, points
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
 
 def short(name: str, longest: int = _LONGEST_NAME) -> str:
     """A shift's name for a figure, cut where it would squeeze the drawing."""
-    text = spoken(name)
+    text = in_words(name)
     return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
 
 
@@ -222,7 +222,7 @@ def impact_figure(results: Results) -> str | None:
     for row, (shift, [impact]) in enumerate(shown):
         [bar] = axes.barh(row, 100 * impact.value, height=0.62, color=KIND_COLOURS[kind_of_shift(shift)], zorder=2)
         bar.set_gid(f"bar{row}")
-        tips[f"bar{row}"] = [f"{spoken(shift.name)}: {_points(impact)} points"]
+        tips[f"bar{row}"] = [f"{in_words(shift.name)}: {_points(impact)} points"]
         if impact.low is not None and impact.high is not None:
             axes.plot([100 * impact.low, 100 * impact.high], [row, row], color=INK, linewidth=1.1, zorder=3)
             for end in (impact.low, impact.high):
@@ -274,7 +274,7 @@ def slope_figure(results: Results) -> str | None:
         ends = "" if line.low is None or line.high is None else f" ({line.low:.2f} to {line.high:.2f})"
         slope = f"{line.value:.2f}{ends}"
         tips[f"shift{place}"] = [
-            f"{spoken(shift.name)} ({kind_of_shift(shift)}): impact {_points(impact)} points, slope {slope}"
+            f"{in_words(shift.name)} ({kind_of_shift(shift)}): impact {_points(impact)} points, slope {slope}"
         ]
         labels.append((x, y, short(shift.name)))
     axes.margins(x=0.1, y=0.08)
@@ -315,7 +315,7 @@ def _draw_line_panel(
             linewidths=1 if faces == "none" else 0, zorder=3, gid=name, clip_on=False,
         )  # fmt: skip
         tips[name] = [
-            f"{model.name}: base {base:.1f} %, {spoken(shift.name)} {shifted:.1f} %"
+            f"{model.name}: base {base:.1f} %, {in_words(shift.name)} {shifted:.1f} %"
             for model, base, shifted in zip(models, x, y, strict=True)
         ]
     axes.set_xlim(low, high)

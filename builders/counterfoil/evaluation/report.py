@@ -33,13 +33,13 @@ from counterfoil.report.reference import (
     near_chance_sentences,
     reference_note,
     reference_warnings,
-    spoken_sizes,
-    spoken_ties,
+    size_sentences,
+    tie_sentences,
 )
 from counterfoil.report.results import ClassNumbers, GroupFacts, ModelFacts, Results, classes_of
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
-from counterfoil.report.words import between, counted, listed, measure_tables, percent, points, spoken
+from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
 from counterfoil.stats import CONFIDENCE, Estimate
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _MOST_LISTED = 12
 _OPEN_EXAMPLES = 6
 # Rows of the unfolding table behind the drops; robustness.csv holds more.
 _MOST_NUMBERS = 400
-# Models whose single classes are told, and classes of each, the least found first; measures.csv holds all.
+# Models whose single classes are shown, and classes of each, the least found first; measures.csv holds all.
 _MOST_MODELS, _MOST_CLASSES = 8, 30
 
 
@@ -65,7 +65,7 @@ def report_html(
         "points": points,
         "percent": percent,
         "between": between,
-        "spoken": spoken,
+        "in_words": in_words,
         "kind": kind_of_shift,
         "breakable": breakable,
         "upright": upright,
@@ -118,13 +118,13 @@ def report_html(
         built=any(group.candidates is not None for group in results.groups),
         everyone=everyone(results),
         averaged=averaged(results),
-        near_chance_sentences=(*spoken_sizes(results), *near_chance_sentences(results), *spoken_ties(results)),
+        near_chance_sentences=(*size_sentences(results), *near_chance_sentences(results), *tie_sentences(results)),
         relative_of={model.name: _relative_of_model(results, model) for model in models},
         failures_link=failures_link,
         image_link=image_link,
         heat_rows=heat_rows,
         heat_classes=n_classes,
-        heat_shifts=[{"id": shift.name, "name": spoken(shift.name)} for shift in shifts],
+        heat_shifts=[{"id": shift.name, "name": in_words(shift.name)} for shift in shifts],
         choose_model=choose_model,
         by_kind=_by_kind(results),
         mistaken=_mistaken(results, models),
@@ -225,19 +225,19 @@ def headlines(
     impacts = {shift.name: results.rows.estimate("impact", group=shift.name) for shift in shifts}
     measured = {name: found for name, found in impacts.items() if found is not None}
     checked = checked_shifts(results)
-    told = [name for name in measured if name in checked]
-    if measured and not told:
+    shown = [name for name in measured if name in checked]
+    if measured and not shown:
         name, found_impact = next(iter(measured.items()))
         note = (
-            f"{spoken(name)} has the largest, {points(found_impact.value)} points ({between(found_impact)}), but nobody"
-            " and nothing has checked whether its labels are still true"
+            f"{in_words(name)} has the largest, {points(found_impact.value)} points ({between(found_impact)}), but"
+            " nobody and nothing has checked whether its labels are still true"
         )
         found.append(("impact of the shifts", "unchecked", note))
-    for label, chosen in (("largest impact", told[:1]), ("smallest impact", told[1:][-1:])):
+    for label, chosen in (("largest impact", shown[:1]), ("smallest impact", shown[1:][-1:])):
         for name in chosen:
-            note = f"{spoken(name)} ({between(measured[name])})"
-            if len(told) < len(measured):
-                note += f"; of {len(told)} checked shifts, {len(measured) - len(told)} unchecked"
+            note = f"{in_words(name)} ({between(measured[name])})"
+            if len(shown) < len(measured):
+                note += f"; of {len(shown)} checked shifts, {len(measured) - len(shown)} unchecked"
             found.append((label, f"{points(measured[name].value)} points", note))
     return found
 
@@ -282,8 +282,8 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
     mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
     for one in rows.where("confusion", group=group):
         if one.against != one.class_id:
-            told = (names.get(one.against, one.against), one.value or 0.0, one.n or 0)
-            mixed.setdefault((one.model, one.class_id), []).append(told)
+            mistake = (names.get(one.against, one.against), one.value or 0.0, one.n or 0)
+            mixed.setdefault((one.model, one.class_id), []).append(mistake)
     found = []
     for model in models[:_MOST_MODELS]:
         own = sorted(rows.where("recall", model=model.name, group=group), key=lambda one: one.value or 0.0)
@@ -380,23 +380,23 @@ def _row(results: Results, class_id: str, found: dict[str, ClassNumbers], shifts
     measured = [one for one in found.values() if one.impact is not None]
     models = len(measured[0].drops) if measured else 0
     drops = tuple(sum(one.drops[place] for one in measured) / len(measured) for place in range(models))
-    told = next((one for one in found.values() if one.accuracy), first)
+    known = next((one for one in found.values() if one.accuracy), first)
     return ClassRow(
         class_id=class_id,
         name=first.name,
         average=results.mean_of_sound(drops) if models else None,
         drops=drops,
-        base=told.base_accuracy,
-        average_base=results.mean_of_sound(told.base_accuracy) if told.base_accuracy else None,
-        marks="".join("1" if near else "0" for near in told.near_chance),
-        near_chance=told.class_near_chance,
+        base=known.base_accuracy,
+        average_base=results.mean_of_sound(known.base_accuracy) if known.base_accuracy else None,
+        marks="".join("1" if near else "0" for near in known.near_chance),
+        near_chance=known.class_near_chance,
         cells=tuple(_cell(results, found[shift]) if shift in found else None for shift in shifts),
     )
 
 
 def _cell(results: Results, one: ClassNumbers) -> ClassCell:
     counts = f"{one.shift_images} shifted and {one.base_images} base images"
-    where = f"{one.name}, {spoken(one.shift)}"
+    where = f"{one.name}, {in_words(one.shift)}"
     if not one.accuracy:
         return ClassCell(one, None, f"{where}: too few images, {counts}")
     base, shifted, drop = (results.mean_of_sound(side) for side in (one.base_accuracy, one.accuracy, one.drops))

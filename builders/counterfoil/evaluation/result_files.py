@@ -62,7 +62,7 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
         "shifts": ("shifts.csv", shifts_csv(results)),
         "measures": ("measures.csv", measures_csv(results)),
     }
-    if results.base is not None:  # classes are told by their drops
+    if results.base is not None:  # classes are shown by their drops
         tables["classes"] = ("classes.csv", classes_csv(results))
     if results.findings:
         tables["findings"] = ("findings.csv", findings_csv(results))
@@ -180,9 +180,9 @@ def predictions_parquet(answered: AllAnswers) -> bytes:
     for place, (model, own) in enumerate(zip(answered.models, answered.maps, strict=True)):
         called = answer_names(subject.classes, own)
         outputs, inverse = np.unique(np.where(absent, -1, answers.prediction[:, place]), return_inverse=True)
-        spoken = pa.array([None if output < 0 else called(output) for output in outputs.tolist()], pa.string())
+        output_names = pa.array([None if one < 0 else called(one) for one in outputs.tolist()], pa.string())
         columns[f"answer.{model}"] = pa.array(answers.prediction[:, place], pa.int32(), mask=absent)
-        columns[f"answered.{model}"] = spoken.take(pa.array(inverse))
+        columns[f"answered.{model}"] = output_names.take(pa.array(inverse))
         columns[f"confidence.{model}"] = pa.array(answered.confidence[:, place], pa.float32(), mask=absent)
         columns[f"right.{model}"] = pa.array(answers.correct[:, place], pa.bool_(), mask=absent)
     buffer = pa.BufferOutputStream()
@@ -340,8 +340,8 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
         elif drop is not None:
             own = number.value("base_accuracy", model=model.name, group=group.name)
             of = "" if own is None else f" of {100 * own:.1f} %"
-            told = f"{100 * drop.value:.1f} points{of}"
-            notes += f"; drop from the base over {group.classes} classes {told}, {_interval(drop)}"
+            lost = f"{100 * drop.value:.1f} points{of}"
+            notes += f"; drop from the base over {group.classes} classes {lost}, {_interval(drop)}"
         found.append((BASE if group is base else group.name, top1, notes))
     return [
         EvalResultEntry(
@@ -365,8 +365,8 @@ def _of_base(results: Results, model: ModelFacts) -> str:
     gap = results.rows.estimate(VALIDATION_GAP, model=model.name)
     validation = results.rows.value(VALIDATION, model=model.name)
     if gap is not None and validation is not None:
-        told = f"{100 * validation:.1f} on validation images of the source"
-        notes += f"; {told}: gap to the base {100 * gap.value:.1f} points, {_interval(gap)}"
+        accuracy = f"{100 * validation:.1f} on validation images of the source"
+        notes += f"; {accuracy}: gap to the base {100 * gap.value:.1f} points, {_interval(gap)}"
     return notes
 
 
@@ -421,7 +421,7 @@ def write_keys(
     base: str | None = None,
     groups: str | None = None,
 ) -> int:
-    """Write a CSV of all images of a dataset, as `evaluate` opens it, and tell how many they are.
+    """Write a CSV of all images of a dataset, as `evaluate` opens it, and return how many they are.
 
     A row an image: its key, its path below a folder (empty where there is none), its label and its class's name.
     UserError where there is such a file already, which may hold somebody's answers, and for a place in the dataset.

@@ -120,13 +120,13 @@ class Evaluation:
     unreadable_paths: tuple[str | None, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Evaluation of {self.name}: {'; '.join(self._told())}>"
+        return f"<Evaluation of {self.name}: {'; '.join(self._summary())}>"
 
     def _repr_html_(self) -> str:
-        told = {model.name: model.short_name for model in self.models}
+        names = {model.name: model.short_name for model in self.models}
         rows = [
             (
-                told[one.model],
+                names[one.model],
                 one.shift,
                 NOTHING if one.top1 is None else points(one.top1.value),
                 "" if one.drop is None else points(one.drop.value),
@@ -134,10 +134,10 @@ class Evaluation:
             for one in self.scores
         ]
         return shown_table(
-            f"{self.name}: {'; '.join(self._told())}", ("model", "group", "accuracy (%)", "drop (points)"), rows
+            f"{self.name}: {'; '.join(self._summary())}", ("model", "group", "accuracy (%)", "drop (points)"), rows
         )
 
-    def _told(self) -> list[str]:
+    def _summary(self) -> list[str]:
         """The accuracy where it is measured first, and the largest drop of a model that is not near chance."""
         first = self.groups[0].name if self.groups else ""
         measure = "accuracy" if self.base is not None else "top1"

@@ -224,7 +224,7 @@ def short_name(name: str) -> str:
 
 
 def with_public_names(results: Results) -> Results:
-    """The same results, models renamed: folders of one name are told apart by the hash of their weights.
+    """The same results, models renamed: folders of one name are distinguished by the hash of their weights.
 
     Why something was skipped may name a place of this machine, and is left out. So is what no card shows.
     """

@@ -4,8 +4,8 @@ All accuracies and drops here are fractions between -1 and 1. Images of one clas
 index form a unit: with paired noise its base and its shifted image share their noise and are
 resampled together. Sources: Vendrow 2023, section 6 and Appendix A.5.
 
-Intervals are a bootstrap's. It has no width where the images of a class all agree, as if they told all: what they
-leave open is added to it from their counts (`stats.distances_of_share`).
+Intervals are a bootstrap's. It has no width where the images of a class all agree, as if nothing were left open:
+what is open is added to it from their counts (`stats.distances_of_share`).
 
 Who is right by chance can lose nothing: such a model looks robust, such a class looks safe, and both pull every average
 towards 0. So what is near chance on the base is found first, and is in no average.

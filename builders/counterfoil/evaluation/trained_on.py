@@ -24,7 +24,7 @@ from counterfoil.store.decoding import pixels_sha256
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 
-_TOLD = 1000  # images between two words of how far it is
+_REPORTED_EVERY = 1000  # images between two reports of progress
 _HINT = (
     "What a model has seen says nothing of what it learned. Measure it on others: a benchmark built with another"
     " samples.seed, another split of the source, other rows."
@@ -56,9 +56,9 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
     """
     problems = [line for name, note in notes.items() for line in _common_sets(subject, name, note)]
     problems += _common_rows(subject, notes)
-    told = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
-    if told and not problems:
-        common = _common_images(subject, told)
+    fitted_to = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
+    if fitted_to and not problems:
+        common = _common_images(subject, fitted_to)
         total = len(subject.keys)
         problems = [
             f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source}, or to edits of them"
@@ -97,12 +97,12 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
 
     Shards are read here only where a mended model tells of edits, and edits are scored.
     """
-    told = [(name, one, one.edits) for name, note in notes.items() for one in note.datasets if one.edits is not None]
-    if not told or subject.recipe is None or subject.directory is None:
+    edited = [(name, one, one.edits) for name, note in notes.items() for one in note.datasets if one.edits is not None]
+    if not edited or subject.recipe is None or subject.directory is None:
         return []
     scored = edits_of(subject.directory, subject.recipe, subject.pins, subject.parts[0].images.keys)
     lines = []
-    for name, one, edits in told:
+    for name, one, edits in edited:
         if scored is not None and (edits.pool, edits.split) == (scored.pool, scored.split):
             common = sorted(set(edits.rows) & set(scored.rows))
             if common and one.content not in {part.images.content for part in subject.parts}:
@@ -113,14 +113,14 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
     return lines
 
 
-def _common_images(subject: Subject, told: Mapping[str, frozenset[str]]) -> dict[str, int]:
+def _common_images(subject: Subject, fitted_to: Mapping[str, frozenset[str]]) -> dict[str, int]:
     """How many of the images each model was fitted to."""
-    counts = dict.fromkeys(told, 0)
+    counts = dict.fromkeys(fitted_to, 0)
     pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
-    for picture in track(pictures, "looking for images that a model was fitted to", len(subject.keys), _TOLD):
+    for picture in track(pictures, "looking for images that a model was fitted to", len(subject.keys), _REPORTED_EVERY):
         if picture is not None:
             content = pixels_sha256(picture)
-            for name, contents in told.items():
+            for name, contents in fitted_to.items():
                 counts[name] += content in contents
     return counts
 
@@ -145,10 +145,11 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
     for receipt in read_receipts(directory):
         row_of |= {one["key"]: one[ROW] for one in read_shard(directory, receipt, ["key", ROW], form=form)}
     found = [row_of.get(key) for key in keys]
-    untold = [key for key, row in zip(keys, found, strict=True) if row is None or row < 0]
-    if untold:
+    unknown = [key for key, row in zip(keys, found, strict=True) if row is None or row < 0]
+    if unknown:
         raise UserError(
-            f"{directory}: {ROW} of {untold[0]} is no row of a pool, nor are those of {len(untold) - 1:,} more images",
+            f"{directory}: {ROW} of {unknown[0]} is no row of a pool, nor are those of {len(unknown) - 1:,} more"
+            " images",
             f"See what is wrong with it: counterfoil verify {directory}",
         )
     return [row for row in found if row is not None]

@@ -28,7 +28,7 @@ from counterfoil.mending.document import (
 )
 from counterfoil.mending.judging import COMPARED, control_words
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import counted, named, number, percent, points, spoken
+from counterfoil.report.words import counted, in_words, named, number, percent, points
 
 # What is drawn of each head: its field in a point of a curve, and its colour of the page.
 _DRAWN = {
@@ -151,7 +151,7 @@ def mend_report(mended: Mended) -> str:
 
     filters = {
         "named": named,
-        "spoken": spoken,
+        "in_words": in_words,
         "points": points,
         "percent": lambda value: percent(value, 0).replace(" ", "\N{NO-BREAK SPACE}"),
         "number": lambda count: number(count, 0),

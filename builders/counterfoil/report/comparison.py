@@ -226,6 +226,6 @@ def _on_average(average: Estimate, groups: int) -> str:
     interval = between(average)
     held = average.low is not None and average.high is not None and average.low <= 0 <= average.high
     chance = " The interval holds 0, so the sum of it may be chance." if held else ""
-    told = f" ({interval})" if interval else ""
+    ends = f" ({interval})" if interval else ""
     gain = points(average.value, signed=True)
-    return f"Over {counted(groups, 'group')}, each counting once: {gain} points{told}.{chance}"
+    return f"Over {counted(groups, 'group')}, each counting once: {gain} points{ends}.{chance}"

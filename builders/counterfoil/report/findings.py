@@ -20,9 +20,9 @@ from counterfoil.report.words import (
     TableRow,
     csv_interval,
     csv_percent,
+    in_words,
     percent,
     points,
-    spoken,
     text_cell,
     with_interval,
 )
@@ -45,7 +45,7 @@ _FILE = "findings.csv"
 class FindingModel(Strict):
     """A model under a mined shift, or a judge of the build that is not scored here.
 
-    target: whether the finding is told to be this model's. measured_on: the images, or what the model, being a judge,
+    target: whether the finding is said to be this model's. measured_on: the images, or what the model, being a judge,
     is "recorded" to have answered there; None where it cannot be measured. The counts are sums over the measured
     classes; base_failures is None for a judge that is not scored here.
     """
@@ -85,8 +85,8 @@ class MinedShiftResult(Strict):
     @property
     def name(self) -> str:
         """Its words, or the shift's name where it has none, and whether it is one that was chosen for comparison."""
-        name = self.words or spoken(self.shift)
-        return f"{name} ({self.role})" if self.role and not name.endswith(spoken(self.role)) else name
+        name = self.words or in_words(self.shift)
+        return f"{name} ({self.role})" if self.role and not name.endswith(in_words(self.role)) else name
 
 
 def by_difference(results: Results, *, failing: bool = False) -> list[MinedShiftResult]:
@@ -150,7 +150,7 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
     """A sentence a model, the target first, of `MOST_SENTENCES`; why several cannot be measured is said once."""
     models = sorted(finding.models, key=lambda one: not one.target)[:MOST_SENTENCES]
     facts = {model.name: model for model in results.models}
-    told: list[str] = []
+    sentences: list[str] = []
     reasons: dict[str, list[str]] = {}
     for model in models:
         known = facts.get(model.name)
@@ -167,8 +167,8 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
         if difference is not None and base is not None:
             text += f", {percent(base.value)} of the base ({model.base_failures:,} of {base.n:,})"
             text += f"; difference {with_interval(difference)}"
-        told.append(f"{text}; {note}." if note else f"{text}.")
-    return told + [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
+        sentences.append(f"{text}; {note}." if note else f"{text}.")
+    return sentences + [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
 
 
 def findings_csv(results: Results) -> str:

@@ -123,10 +123,10 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
         one = checks.of(name)
         cells = [text_cell(name), *_judge_cells(one)]
         if people:
-            told = one.people
+            found = one.people or SelectedByPeople(0, None, None, 0, None, None)
             for selected, kappa, images in (
-                (told.class_selected, told.class_kappa, told.class_images) if told else (None, None, 0),
-                (told.shift_selected, told.shift_kappa, told.shift_images) if told else (None, None, 0),
+                (found.class_selected, found.class_kappa, found.class_images),
+                (found.shift_selected, found.shift_kappa, found.shift_images),
             ):
                 cells += [
                     TableCell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),
@@ -156,11 +156,11 @@ def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabel
     return sorted(((name, one) for name, one in checks.classes.items() if one.disagreed), key=doubt)[:most]
 
 
-def spoken_labels(checks: LabelChecks) -> str:
+def labels_text(checks: LabelChecks) -> str:
     """What the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
     if checks.own and not checks.raters and checks.judge is None:
         return "labels: the input dataset's own; nobody has checked that changed images show them (counterfoil review)"
-    lines = [line for line in (_spoken_judge(checks), _spoken_people(checks)) if line is not None]
+    lines = [line for line in (_judge_text(checks), _people_text(checks)) if line is not None]
     return "\n".join(lines) or "labels: unchecked by a second judge (screen.judge), and by people (counterfoil review)"
 
 
@@ -183,7 +183,7 @@ def _judge_cells(one: ShiftChecks) -> tuple[TableCell, TableCell]:
     return _share(one.judge.disagreement, below), TableCell("not known") if error is None else _share(error, "")
 
 
-def _spoken_judge(checks: LabelChecks) -> str | None:
+def _judge_text(checks: LabelChecks) -> str | None:
     if checks.judge is None:
         return None
     judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None and not one.picked}
@@ -197,16 +197,16 @@ def _spoken_judge(checks: LabelChecks) -> str | None:
     base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
     parts = [f"{_with_unit(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
     on = f" by {checks.validated_on:,} validation images" if errors else ", whose own errors are not known"
-    told = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+    text = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
     without = len(checks.shifts) - len(found)
     if without:
         none = "estimate" if errors else "answer that checks labels"
-        told += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
-    told = f"{told}; {ASSUMED}" if errors else told
-    return f"{told}; {ALSO_SCORED}" if checks.also_scored else told
+        text += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
+    text = f"{text}; {ASSUMED}" if errors else text
+    return f"{text}; {ALSO_SCORED}" if checks.also_scored else text
 
 
-def _spoken_people(checks: LabelChecks) -> str | None:
+def _people_text(checks: LabelChecks) -> str | None:
     found = {one.shift: one.people.class_selected for one in checks.shifts if one.people is not None}
     known = {shift: share for shift, share in found.items() if share is not None}
     who = f"{checks.raters:,} {'person' if checks.raters == 1 else 'people'}"

@@ -129,13 +129,13 @@ def reference_note(results: Results) -> str | None:
     if reference.classes == 0:
         near = "all classes are near chance on the base, so there is no gap to give"
         return f"validation → base ({reference.split}): {near}"
-    told = (
+    note = (
         f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same"
         f" {counted(reference.classes, 'class', 'classes')}"
     )
     short = {model.name: model.short_name for model in results.models}
     without = "; ".join(f"not for {short.get(name, name)}, {why}" for name, why in reference.left_out.items())
-    return f"{told}; {without}" if without else told
+    return f"{note}; {without}" if without else note
 
 
 def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str, ...]:
@@ -167,12 +167,12 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     reference = results.reference
     if classes and reference is not None and reference.unseen is not None and not reference.unseen_known:
         what = "this class" if len(classes) == 1 else f"these {len(classes):,} classes"
-        told = f"on validation images either ({percent(reference.unseen)} right there)"
-        found.append(f"The models do not know {what} {told}.")  # no word on the base
+        where = f"on validation images either ({percent(reference.unseen)} right there)"
+        found.append(f"The models do not know {what} {where}.")  # no word on the base
     return tuple(found)
 
 
-def spoken_sizes(results: Results) -> tuple[str, ...]:
+def size_sentences(results: Results) -> tuple[str, ...]:
     """A hint for each timm folder by whose configuration these images are enlarged far; none where none are."""
     side = results.image_side
     return tuple(
@@ -184,7 +184,7 @@ def spoken_sizes(results: Results) -> tuple[str, ...]:
     )
 
 
-def spoken_ties(results: Results) -> tuple[str, ...]:
+def tie_sentences(results: Results) -> tuple[str, ...]:
     """A sentence for each model that scored two outputs of some image equally, and best."""
     return tuple(
         f"{model.short_name} gives {counted(model.tied, 'image')} two equal best scores; the first class of the two"

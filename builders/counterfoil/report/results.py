@@ -302,13 +302,13 @@ class Results(Strict):
 
     def to_json(self) -> dict[str, Any]:
         """The document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""
-        told = [one for one in self.rows if not one.class_id]
-        if len(told) > MOST_ROWS:  # bins and rules go first
-            told.sort(key=lambda one: bool(one.at))
-        left_out = self.rows_left_out + max(0, len(told) - MOST_ROWS)
+        shown = [one for one in self.rows if not one.class_id]
+        if len(shown) > MOST_ROWS:  # bins and rules go first
+            shown.sort(key=lambda one: bool(one.at))
+        left_out = self.rows_left_out + max(0, len(shown) - MOST_ROWS)
         document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
         document = _rounded({name: value for name, value in document.items() if name not in _NESTED or value})
-        rows = map(rounded_row, told[:MOST_ROWS])
+        rows = map(rounded_row, shown[:MOST_ROWS])
         document["rows"] = [{name: value for name, value in one.items() if value not in ("", None)} for one in rows]
         return document
 
@@ -375,7 +375,7 @@ def results_from(text: str | bytes, where: str) -> Results:
     try:
         version = json.loads(text).get("version")
     except (ValueError, AttributeError, RecursionError):
-        version = VERSION  # what is wrong is told below
+        version = VERSION  # what is wrong is reported below
     if version != VERSION:
         raise UserError(f"{where} holds results of an earlier version of Counterfoil", _AGAIN)
     return parse_document(Results, text, where, version=VERSION, hint=_AGAIN)

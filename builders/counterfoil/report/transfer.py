@@ -160,13 +160,13 @@ def kept_words(transfer: Transfer) -> str:
     by_rule = f", by the failure rule {listed(failures, last='or')}" if failures else ""
     images = f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} are here"
     if rules == [(1, 1)]:
-        told = f"{images} because {transfer.judge} was wrong about them{by_rule}."
+        text = f"{images} because {transfer.judge} was wrong about them{by_rule}."
     else:
         needed = listed([f"{least} of {judges}" for judges, least in rules], last="or")
-        told = f"{images} with {transfer.judge} wrong about them, where {needed} judges had to be{by_rule}."
+        text = f"{images} with {transfer.judge} wrong about them, where {needed} judges had to be{by_rule}."
     if near := transfer.classes_near_chance:
-        told += f" Not counted: {listed(near)}, near chance on the base."
-    return told
+        text += f" Not counted: {listed(near)}, near chance on the base."
+    return text
 
 
 def found_words(transfer: Transfer, results: Results) -> str:
@@ -178,9 +178,9 @@ def found_words(transfer: Transfer, results: Results) -> str:
         rates = [results.rows.value(TRANSFER, model=one.name, against=transfer.judge, at=TOP1) for one in sound]
         values = sorted(round(100 * rate) for rate in rates if rate is not None)
         if values:
-            spread = f"{values[0]} %" if values[0] == values[-1] else f"{values[0]} to {values[-1]} %"
+            rates_text = f"{values[0]} %" if values[0] == values[-1] else f"{values[0]} to {values[-1]} %"
             of = {SAME_ARCHITECTURE: "its architecture", SAME_FAMILY: "its family"}.get(relation, "other families")
-            parts.append(f"{spread} of them ({counted(len(values), 'model')} of {of})")
+            parts.append(f"{rates_text} of them ({counted(len(values), 'model')} of {of})")
     return f"Others are wrong about {', '.join(parts)}." if parts else ""
 
 

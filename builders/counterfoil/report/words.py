@@ -71,7 +71,7 @@ def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> 
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def spoken(name: str) -> str:
+def in_words(name: str) -> str:
     """A shift's name as words: `in_the_snow` is "in the snow"."""
     return name.replace("_", " ")
 
@@ -259,8 +259,8 @@ def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
     if measure.unit == "plain":
         ends = f"{number(estimate.low)} to {number(estimate.high)}" if estimate.low is not None else ""
         return TableCell(number(estimate.value), ends, estimate.value)
-    told = f"{points(estimate.value)} points" if measure.unit == "points" else percent(estimate.value)
-    return TableCell(told, between(estimate), estimate.value)
+    text = f"{points(estimate.value)} points" if measure.unit == "points" else percent(estimate.value)
+    return TableCell(text, between(estimate), estimate.value)
 
 
 def shown_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:

@@ -1,4 +1,4 @@
-"""answers.json, as the page writes it and strangers may: a strict document of bounded size, and every problem told."""
+"""answers.json, as the page writes it and strangers may: a strict document of bounded size, all problems reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_NAME = 60  # characters of a rater's name
 MOST_RATERS = 1000
 _MOST_BYTES = 4_000_000  # a grid takes 2 kB
 _MOST_GRIDS = 2_000
-_MOST_TOLD = 10  # problems of one file
+_MOST_PROBLEMS = 10  # problems of one file
 _LONGEST_LABEL = 255
 _HINT = (
     "answers.json comes from the button of the page that `counterfoil review` writes; a page belongs to the dataset as"
@@ -147,9 +147,9 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
             problems += error.problems
             continue
         wrong = [f"{path}: {line}" for line in _problems(found, asked)]
-        problems += wrong[:_MOST_TOLD]
-        if len(wrong) > _MOST_TOLD:
-            problems.append(f"{path}: … and {len(wrong) - _MOST_TOLD} more problems")
+        problems += wrong[:_MOST_PROBLEMS]
+        if len(wrong) > _MOST_PROBLEMS:
+            problems.append(f"{path}: … and {len(wrong) - _MOST_PROBLEMS} more problems")
         first = pages.setdefault((found.token, found.sheet), path)
         if first is not path:
             problems.append(f"{path} is of the same person as {first}, and of the same page: give the later one alone")

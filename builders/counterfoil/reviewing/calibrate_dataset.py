@@ -29,7 +29,7 @@ from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import spoken
+from counterfoil.report.words import in_words
 from counterfoil.reviewing.screen_scores import (
     DECIMALS,
     ObjectGroup,
@@ -105,16 +105,16 @@ def pictures_of(
     chosen: set[tuple[int, int]] = set()
     for unit in shown:
         own = scores[unit]
-        ranks = spread(own.scores, own.has_image, own.threshold, int(share * MOST_A_SHIFT))
+        ranks = chosen_places(own.scores, own.has_image, own.threshold, int(share * MOST_A_SHIFT))
         chosen |= {(unit, rank) for rank in ranks}
     for unit in measured:
         own = scores[unit]
         contrast = np.asarray(own.contrast)
         order = np.argsort(contrast, kind="stable")
-        places = spread(contrast[order], own.has_image[order], own.least_contrast, int(share * MOST_A_CONTRAST))
+        places = chosen_places(contrast[order], own.has_image[order], own.least_contrast, int(share * MOST_A_CONTRAST))
         chosen |= {(unit, int(order[place])) for place in places}
     for one in objects:
-        places = spread(one.scores, one.has_image, one.threshold, int(share * MOST_A_CLASS))
+        places = chosen_places(one.scores, one.has_image, one.threshold, int(share * MOST_A_CLASS))
         chosen |= {(int(one.units[place]), int(one.ranks[place])) for place in places}
     keys: dict[int, dict[str, tuple[int, int]]] = {}
     for unit, rank in sorted(chosen):
@@ -140,7 +140,7 @@ def pictures_of(
     return [found[place] for place in sorted(found)]
 
 
-def spread(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
+def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
     """Places among ascending scores [n] of at most so many images that are there.
 
     The lowest and the highest are among them, the others are next to the line or evenly spread: wherever a line stands,
@@ -190,7 +190,7 @@ def calibration_page(
     has sliders of objects too. `candidates` and `n_shifts` tell of what is not shown,
     `doubts` why CLIP may not know the classes, a line each.
     """
-    filters = {"spoken": spoken, "number": "{:,}".format}
+    filters = {"in_words": in_words, "number": "{:,}".format}
     environment = template_environment(TEMPLATE, filters)
     objects = shown_groups(groups)
     stores: dict[str, list[tuple[int, Picture]]] = {}

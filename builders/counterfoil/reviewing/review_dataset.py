@@ -5,7 +5,7 @@ source as the dataset pins it: who looks should know them.
 
 A page names images by hashes of content and key, and controls by class and number, so that answers need no page, no
 seed and no input dataset to be counted; what of a grid is a control follows from the dataset. Answers are a
-stranger's: one file a page, people told apart by a token that no dataset holds; people are rater-1 and so on.
+stranger's: one file a page, people distinguished by a token that no dataset holds; people are rater-1 and so on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import spoken
+from counterfoil.report.words import in_words
 from counterfoil.reviewing.answers import FORM, MOST_NAME
 from counterfoil.reviewing.grids import (
     CONTROLS,
@@ -168,7 +168,7 @@ def shift_words(shift: Shift) -> str:
         if caption.lower().startswith(beginning):
             caption = caption[len(beginning) :]
             break
-    return _short(caption or spoken(shift.name))
+    return _short(caption or in_words(shift.name))
 
 
 def _with_article(name: str) -> str:
@@ -190,7 +190,7 @@ def _real_images(
     """Real images by label, in the order in which they are shown; and why there are none.
 
     `source` tells where a folder lies that the recipe, being portable, does not place. Without it, an input dataset
-    that cannot be had, or is not the pinned one, is told; with it, that is a UserError.
+    that cannot be had, or is not the pinned one, is reported; with it, that is a UserError.
     """
     # Half of a grid's controls, of every grid that a class has.
     counts = {label: sum(image.label == label for image in chosen.images) for label in chosen.classes}
@@ -200,10 +200,10 @@ def _real_images(
     try:
         return _opened(dataset, wanted, seed, source), None
     except Exception as error:
-        told = error if isinstance(error, CounterfoilError) else skipped_reason("the input dataset", error)
+        reason = error if isinstance(error, CounterfoilError) else skipped_reason("the input dataset", error)
         if source is not None:
-            raise told from (None if told is error else error)
-        return {}, told.problems[0]
+            raise reason from (None if reason is error else error)
+        return {}, reason.problems[0]
 
 
 def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None) -> dict[int, list[Image]]:

@@ -21,11 +21,11 @@ from counterfoil.dataset.card.contact_sheets import (
     WIDEST,
     Place,
     Tally,
+    evenly_spaced,
     font,
     overview_row,
     pairs_first,
     pictures_of,
-    spread,
     tally_of,
     wrapped,
 )
@@ -70,7 +70,7 @@ def test_a_row_of_the_overview_keeps_to_one_index(base: set[int], snow: set[int]
 
 @given(st.integers(1, 200), st.integers(1, 30))
 def test_what_is_left_out_is_left_out_evenly(count: int, most: int) -> None:
-    chosen = spread(range(count), most)
+    chosen = evenly_spaced(range(count), most)
     assert len(chosen) == min(count, most)
     assert chosen == sorted(set(chosen))
     assert chosen[0] == 0

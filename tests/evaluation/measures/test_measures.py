@@ -24,7 +24,7 @@ from counterfoil.evaluation.measures.labels import with_scored_judge
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.report import results
-from counterfoil.report.labels import spoken_labels
+from counterfoil.report.labels import labels_text
 from counterfoil.report.results import ResultRow, results_from, row
 
 
@@ -143,26 +143,26 @@ SURE = {"a": {"a": 150}, "b": {"b": 150}}
 
 
 def test_one_line_tells_of_the_base_and_of_the_shift_in_most_doubt() -> None:
-    said = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
+    said = labels_text(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
     assert "estimated label error 0.0 % (" in said and "under base" in said and JUDGE in said
     assert "at most 40.0 % (" in said and "under at_night" in said and "red" not in said and "300 validation" in said
-    plain = spoken_labels(judged_checks(JUDGE, COUNTS, None, SHIFTS))
+    plain = labels_text(judged_checks(JUDGE, COUNTS, None, SHIFTS))
     assert "plain disagreement" in plain and "error 40" not in plain and "not known" in plain
-    assert "no accepted image" in spoken_labels(judged_checks(JUDGE, {}, SURE, SHIFTS))
+    assert "no accepted image" in labels_text(judged_checks(JUDGE, {}, SURE, SHIFTS))
 
 
 def test_an_estimate_comes_with_its_assumption_and_with_how_many_shifts_have_none() -> None:
-    said = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, [*SHIFTS, "fog"]))
+    said = labels_text(judged_checks(JUDGE, COUNTS, SURE, [*SHIFTS, "fog"]))
     assert "1 of 4 has no estimate" in said and "takes for granted" in said and "upper" not in said
-    whole = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
+    whole = labels_text(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
     assert "no estimate" not in whole and "takes for granted" in whole
-    assert "takes for granted" not in spoken_labels(judged_checks(JUDGE, COUNTS, None, SHIFTS))
+    assert "takes for granted" not in labels_text(judged_checks(JUDGE, COUNTS, None, SHIFTS))
 
 
 def test_images_that_the_judge_picked_are_no_shift_in_doubt() -> None:
-    said = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, SHIFTS, picked={"at_night"}))
+    said = labels_text(judged_checks(JUDGE, COUNTS, SURE, SHIFTS, picked={"at_night"}))
     assert "at_night" not in said and "under red" in said
-    alone = spoken_labels(judged_checks(JUDGE, {("red", "a"): (100, 100)}, SURE, ["red"], picked={"red"}))
+    alone = labels_text(judged_checks(JUDGE, {("red", "a"): (100, 100)}, SURE, ["red"], picked={"red"}))
     assert "%" not in alone and "picked" in alone
 
 
@@ -172,9 +172,9 @@ def test_a_judge_that_is_scored_too_is_told_by_its_weights_or_its_name() -> None
     models = [("lab:other", "b" * 64), ("local-dir:copy", "a" * 64), (JUDGE, "c" * 64), (JUDGE, None)]
     found = with_scored_judge(checks, pinned, models)
     assert found is not None and found.also_scored == ("local-dir:copy", JUDGE)
-    assert spoken_labels(found).endswith("its own drop is part of this estimate")
+    assert labels_text(found).endswith("its own drop is part of this estimate")
     other = with_scored_judge(checks, pinned, models[:1])
-    assert other is not None and "its own drop" not in spoken_labels(other)
+    assert other is not None and "its own drop" not in labels_text(other)
     assert with_scored_judge(None, pinned, models) is None
 
 

@@ -22,7 +22,7 @@ from playwright.sync_api import expect
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import load_own_recipe
-from counterfoil.reviewing.calibrate_dataset import calibrate, spread
+from counterfoil.reviewing.calibrate_dataset import calibrate, chosen_places
 from counterfoil.reviewing.screen_scores import MOST_STEPS, shortest, steps_of
 from counterfoil.store import read_rows, verify_files
 
@@ -55,7 +55,7 @@ def test_pictures_lie_on_both_sides_of_any_line(values: np.ndarray, random, line
     """However the slider is moved, among the images that are there the nearest shown one is never far."""
     values = np.sort(values)
     there = np.array([random.random() < 0.7 for _ in values])
-    places = spread(values, there, line, most)
+    places = chosen_places(values, there, line, most)
     kept = np.flatnonzero(there).tolist()
     assert places == sorted(set(places)) and set(places) <= set(kept)
     assert len(places) <= most

@@ -54,7 +54,7 @@ from counterfoil.report.distances import WORTH, about_bias, distances_table, how
 from counterfoil.report.results import Results
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
-from counterfoil.report.words import Table, measure_tables, points
+from counterfoil.report.words import Table, in_words, measure_tables, points
 from counterfoil.store.documents import differences
 from counterfoil.store.layout import CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
@@ -186,7 +186,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
 
 
 def _results(directory: Path, content: str) -> tuple[Results | None, str | None]:
-    """The stored results, or what is wrong with those of another hand."""
+    """The stored results, or what is wrong with those that somebody else wrote."""
     try:
         return read_results(directory, content), None
     except UserError as error:
@@ -221,10 +221,10 @@ def _environment():
         "address": markdown.address,
         "license": license_for_people,
         "table": markdown.table,
-        "number": lambda count: f"{count:,}",
+        "number": "{:,}".format,
         "points": points,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
-        "spoken": lambda name: name.replace("_", " "),
+        "in_words": in_words,
     }
     return template_environment(TEMPLATE, filters, markdown=True)
 

@@ -21,6 +21,7 @@ from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
 from counterfoil.recipe.prompts import BASE
 from counterfoil.report.pictures import webp
+from counterfoil.report.words import in_words
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.reading import IDENTITY, PlannedRows, read_file, shard_batches
 from counterfoil.store.receipts import remake_hint
@@ -306,11 +307,11 @@ def contact_sheets(
     classes = plan.recipe.classes
     names = unique_names([(cls.id, cls.name) for cls in classes])
     seen = {label for _, label in tally.accepted}
-    rows = spread(sorted(seen), MOST_CLASSES)
+    rows = evenly_spaced(sorted(seen), MOST_CLASSES)
     shifts = [shift for shift in plan.recipe.all_shifts() if _is_seen(shift, tally)]
     if not shifts:
         return
-    columns = [*shifts[:1], *spread(shifts[1:], MOST_COLUMNS - 1)]
+    columns = [*shifts[:1], *evenly_spaced(shifts[1:], MOST_COLUMNS - 1)]
     grid = {
         place
         for label in rows
@@ -319,7 +320,7 @@ def contact_sheets(
     }
     sheets = {
         shift.name: _cells(tally, shift, names)
-        for shift in spread([shift for shift in shifts if shift.name != BASE], MOST_SHEETS)
+        for shift in evenly_spaced([shift for shift in shifts if shift.name != BASE], MOST_SHEETS)
     }
     on_sheets = [pair for cells in sheets.values() for cell in cells for pair in cell.pairs]
     bases = [base for base, _ in on_sheets if base is not None]
@@ -332,7 +333,7 @@ def contact_sheets(
             yield sheet_name(shift.name), _shift_sheet(shift, sheets[shift.name], base_images, pictures)
 
 
-def spread(items: Sequence[T], most: int) -> list[T]:
+def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
     """At most `most` of the items, evenly spaced, the first and the last among them."""
     if len(items) <= most:
         return list(items)
@@ -377,7 +378,7 @@ def _is_seen(shift: Shift, tally: Tally) -> bool:
 def _cells(tally: Tally, shift: Shift, names: Sequence[str]) -> tuple[_Cell, ...]:
     with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
     return tuple(
-        _Cell(names[label], pairs_first(tally, shift.name, label)) for label in spread(with_images, MOST_CLASSES)
+        _Cell(names[label], pairs_first(tally, shift.name, label)) for label in evenly_spaced(with_images, MOST_CLASSES)
     )
 
 
@@ -387,7 +388,7 @@ def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, i
     across, down = (WIDEST - left - _MARGIN) // len(columns), (TALLEST - 4 * _MARGIN) // len(rows)
     side = min(LARGEST, across - _GAP, down - _GAP)
     size = _TEXT if side > 80 else 10
-    titles = [wrapped(_spoken(shift.name), size, side, 3) for shift in columns]
+    titles = [wrapped(in_words(shift.name), size, side, 3) for shift in columns]
     top = _MARGIN + max(len(lines) for lines in titles) * line_height(size) + 4
     sheet = Sheet.blank(left + len(columns) * (side + _GAP) + _MARGIN, top + len(rows) * (side + _GAP) + _MARGIN)
     for column, lines in enumerate(titles):
@@ -417,7 +418,7 @@ def _shift_sheet(shift: Shift, cells: Sequence[_Cell], base_images: Images, pict
     down = -(-len(cells) // across)
     width = 2 * _MARGIN + across * block_width + (across - 1) * 2 * _MARGIN
     sheet = Sheet.blank(width, 2 * _MARGIN + head + down * (block_height + _MARGIN) - _MARGIN)
-    heading = f"above: base · below: {_spoken(shift.name)}"
+    heading = f"above: base · below: {in_words(shift.name)}"
     sheet.text(wrapped(heading, _TEXT, width - 2 * _MARGIN, 1), _MARGIN, _MARGIN, _TEXT, faint=True)
     for number, cell in enumerate(cells):
         x = _MARGIN + (number % across) * (block_width + 2 * _MARGIN)
@@ -428,7 +429,3 @@ def _shift_sheet(shift: Shift, cells: Sequence[_Cell], base_images: Images, pict
             sheet.picture(None if base is None else base_images[base], at, y + title, _PAIR_SIDE)
             sheet.picture(images[shifted], at, y + title + _PAIR_SIDE + _GAP, _PAIR_SIDE)
     return sheet.encoded()
-
-
-def _spoken(shift: str) -> str:
-    return shift.replace("_", " ")

@@ -108,19 +108,19 @@ def croissant_bytes(
 def _published(recipe: Recipe) -> dict[str, Any]:
     """Where the dataset is, whose it is, and as what it is released, as far as the recipe tells."""
     publish, address = recipe.publish, address_of(recipe)
-    told: dict[str, Any] = {} if address is None else {"url": address}
+    node: dict[str, Any] = {} if address is None else {"url": address}
     if publish.doi is not None:
-        told["sameAs"] = f"https://doi.org/{publish.doi}"
+        node["sameAs"] = f"https://doi.org/{publish.doi}"
     if publish.authors:
-        told["creator"] = [_creator(author) for author in publish.authors]
+        node["creator"] = [_creator(author) for author in publish.authors]
     elif publish.repo is not None:
         owner = publish.repo.partition("/")[0]
-        told["creator"] = {"@type": "sc:Organization", "name": owner, "url": f"https://huggingface.co/{owner}"}
+        node["creator"] = {"@type": "sc:Organization", "name": owner, "url": f"https://huggingface.co/{owner}"}
     if publish.year is not None:
-        told["datePublished"] = str(publish.year)
+        node["datePublished"] = str(publish.year)
     if publish.version is not None:
-        told["version"] = publish.version
-    return told
+        node["version"] = publish.version
+    return node
 
 
 def _creator(author: str) -> dict[str, str]:

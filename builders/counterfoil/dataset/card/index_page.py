@@ -23,7 +23,7 @@ from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.report.results import results_from
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import between, counted, listed, percent, points, spoken
+from counterfoil.report.words import between, counted, in_words, listed, percent, points
 from counterfoil.store.atomic import told_to_people, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
 from counterfoil.store.layout import CARD, FIGURES, INDEX, LOCK, PRIVATE, REVIEW
@@ -102,7 +102,7 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
         counts = _counts(directory, recipe)
     yield IndexEntry(CARD, "Dataset card", counts)
     shifts = recipe.all_shifts() if recipe else ()
-    sheets = [(spoken(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in shifts]
+    sheets = [(in_words(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in shifts]
     yield IndexEntry(
         f"{FIGURES}/{OVERVIEW}",
         "Contact sheets",
@@ -110,7 +110,7 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
         tuple(one for one in sheets if _is_there(directory, one[1])),
     )
     waiting = open_shifts(recipe) if recipe else ()
-    line = f"Waiting for a threshold: {listed([spoken(name) for name in waiting])}." if waiting else ""
+    line = f"Waiting for a threshold: {listed([in_words(name) for name in waiting])}." if waiting else ""
     yield IndexEntry(CALIBRATE, "Thresholds", line or "Choose by looking which images show their shift.")
     raters = _document(directory, f"{REVIEW}/selection.json").get("raters")
     line = f"Answered by {counted(len(raters), 'person', 'people')}." if isinstance(raters, list) else ""
@@ -165,7 +165,7 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
         }
         best = max(right, key=lambda name: right[name] or 0.0, default="")
         if results.by_impact and (impact := results.rows.estimate("impact", group=results.by_impact[0].name)):
-            most = spoken(results.by_impact[0].name)
+            most = in_words(results.by_impact[0].name)
             line += f"accuracy falls most under “{most}”, by {points(impact.value)} points ({between(impact)})."
         elif best:
             line += f"{best} is right about {percent(right[best])} of images."

@@ -255,7 +255,7 @@ _ESCAPED = {
 def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
     """The dataset's own entry, of what the recipe tells under `publish`; `version` is Counterfoil's.
 
-    It has the year that is told there and no other: a card knows nothing of when it was made.
+    It has the year that is given there and no other: a card knows nothing of when it was made.
     """
     publish, name = recipe.publish, recipe.name
     key = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")

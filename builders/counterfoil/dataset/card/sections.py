@@ -107,8 +107,8 @@ def mined_of(recipe: Recipe, most_rows: int) -> dict[str, Any] | None:
     """Mined shifts, chosen because a classifier failed there; None where there are none.
 
     rows: (name, what its `mined_from` tells) of the first of `all_shifts`, beside which there are `others`. targets:
-    the classifiers that they are told to be failures of. judges: those that their keep rules ask. compared: whether
-    some are told to have another role than that of failures. pairs, rows_tested: whether some were tested in pairs of
+    the classifiers that they are said to be failures of. judges: those that their keep rules ask. compared: whether
+    some are said to have another role than that of failures. pairs, rows_tested: whether some were tested in pairs of
     the same noise, and whether others have the rate of the rest of their class.
     """
     shifts = [shift for shift in recipe.all_shifts() if shift.kind == MINED]
@@ -140,10 +140,11 @@ def labels_of(
     except ValueError as error:
         raise RunFailure(f"{LOCK} is not one that a build wrote: {error}", "Restore it from a copy.") from error
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
-    spoken = {cls.id: names[cls.label] for cls in recipe.classes}
+    class_names = {cls.id: names[cls.label] for cls in recipe.classes}
     table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
     worst = [
-        "; ".join(f"{spoken[name]} {_doubt(one)}" for name, one in worst_classes(shift, 3)) for shift in checks.shifts
+        "; ".join(f"{class_names[name]} {_doubt(one)}" for name, one in worst_classes(shift, 3))
+        for shift in checks.shifts
     ]
     table = replace(
         table,
@@ -175,8 +176,8 @@ def known_of(recipe: Recipe, document: Mapping[str, Any]) -> tuple[dict[str, Any
     if known is None:
         return None, doubts
     low, high = wilson_interval(known.right, known.n)
-    told = {"caption": known.caption, "captions": known.captions, "n": known.n, "chance": known.chance}
-    return {**told, "accuracy": known.right / known.n, "low": low, "high": high}, doubts
+    counts = {"caption": known.caption, "captions": known.captions, "n": known.n, "chance": known.chance}
+    return {**counts, "accuracy": known.right / known.n, "low": low, "high": high}, doubts
 
 
 # What a person reads; all of it is in evaluation/robustness.csv.

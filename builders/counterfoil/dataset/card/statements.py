@@ -75,7 +75,7 @@ def statements_of(
     environment = template_environment(
         TEMPLATE, {"counted": counted, "without_folders": without_folders}, markdown=True
     )
-    told: Any = environment.get_template(TEMPLATE).make_module(
+    rendered: Any = environment.get_template(TEMPLATE).make_module(
         {
             "recipe": recipe,
             "name": without_folders(recipe.source.dataset),
@@ -93,7 +93,7 @@ def statements_of(
     )
 
     def said(subject: str, several: bool) -> Any:
-        text = getattr(told, subject)
+        text = getattr(rendered, subject)
         if several:
             return tuple(" ".join(one.split()) for one in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
         return " ".join(text.split())

@@ -54,7 +54,7 @@ def yield_rows(
 ) -> tuple[YieldRow, ...]:
     """A row a shift in the recipe's order; a row a group where there are more than `most` shifts.
 
-    `thresholds` is thresholds.json; what it lacks is told as the recipe has it.
+    `thresholds` is thresholds.json; what it lacks is shown as the recipe has it.
     """
     counts = counts_of(receipts)
     shifts = recipe.all_shifts()
@@ -127,7 +127,7 @@ class ThresholdRow:
 
 
 def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[ThresholdRow, ...]:
-    """A row a shift. `document` is thresholds.json; what it lacks is told as the recipe has it."""
+    """A row a shift. `document` is thresholds.json; what it lacks is shown as the recipe has it."""
     objects, shifts = document.get("object", {}), document.get("shift", {})
     return tuple(
         ThresholdRow(

@@ -119,7 +119,7 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
         labels = answered.subject.labels[rows]
         images = np.bincount(labels, minlength=len(answered.subject.classes))
         outputs = answered.answers.prediction[rows, model]
-        # An answer that means no class is told by its output's name.
+        # An answer that means no class is named by its output's name.
         keys, counts = np.unique(np.stack([labels, said, np.where(said < 0, outputs, -1)]), axis=1, return_counts=True)
         for (label, answer, output), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
             against = answered.subject.classes[answer].id if answer >= 0 else called(output)
@@ -161,10 +161,10 @@ def _shares(
     answered: AllAnswers, name: str, model: int, group: str, of: NDArray[np.int64], right: NDArray[np.bool_]
 ) -> Iterator[ResultRow]:
     """A share of right answers for every class that any image is of."""
-    told = of >= 0
+    known = of >= 0
     classes = len(answered.subject.classes)
-    whole = np.bincount(of[told], minlength=classes)
-    part = np.bincount(of[told], weights=right[told], minlength=classes)
+    whole = np.bincount(of[known], minlength=classes)
+    part = np.bincount(of[known], weights=right[known], minlength=classes)
     for label in np.flatnonzero(whole).tolist():
         share = Estimate(float(part[label] / whole[label]), *wilson_interval(float(part[label]), float(whole[label])))
         key = {"model": answered.models[model], "group": group, "class_id": answered.subject.classes[label].id}

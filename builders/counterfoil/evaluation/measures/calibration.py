@@ -75,7 +75,7 @@ def _drawn(rng: np.random.Generator, signed: NDArray[np.float64], replicates: in
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
-    """A row a bin, told by its upper end: the accuracy of its answers, or their mean confidence."""
+    """A row a bin, named by its upper end: the accuracy of its answers, or their mean confidence."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         for model, place, confidence, right in _groups(answered):
@@ -97,13 +97,13 @@ def reliability_figure(results: Results) -> str | None:
     if not results.groups:
         return None
     group = results.groups[0].name
-    told = [model for model in results.models if results.rows.where("calibration", model=model.name, group=group)]
-    if not told:
+    shown = [model for model in results.models if results.rows.where("calibration", model=model.name, group=group)]
+    if not shown:
         return None
     figure, axes = new_figure(5.2, 4.6)
     axes.plot([0, 100], [0, 100], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     colours = list(KIND_COLOURS.values())
-    for place, model in enumerate(told[:_MOST_LINES]):
+    for place, model in enumerate(shown[:_MOST_LINES]):
         rows = results.rows.where("calibration", model=model.name, group=group)
         sure = [results.rows.value("confidence", model=model.name, group=group, at=one.at) or 0.0 for one in rows]
         points = sorted((share, one.value or 0.0, one.n) for share, one in zip(sure, rows, strict=True))

@@ -277,8 +277,7 @@ def _named_features(names: str | Sequence[str] | None, subject: Subject) -> tupl
         try:
             _refuse_unfit(name, subject)
         except CounterfoilError as error:
-            told = [f"distances: {problem}" for problem in error.problems]
-            problems.append(type(error)(told, error.hint))
+            problems.append(type(error)([f"distances: {problem}" for problem in error.problems], error.hint))
     raise_together(problems)
     return wanted
 
@@ -316,8 +315,8 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     else:
         pin = pin_clip(screen.clip, screen.weights)
     clip = load_clip(screen.clip, screen.weights, device, revision=pin.revision)
-    told = f"commit {pin.revision}" if pin.revision else f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
-    return FeatureModel(pin.name, told, clip_embedder(clip, pin, screen.weights), scaled=True)
+    pin_text = f"commit {pin.revision}" if pin.revision else f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
+    return FeatureModel(pin.name, pin_text, clip_embedder(clip, pin, screen.weights), scaled=True)
 
 
 # Of a larger split so many rows, evenly spaced: FID of 2,048 features asks for as many (Heusel 2017).

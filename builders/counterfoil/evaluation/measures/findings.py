@@ -99,13 +99,13 @@ class _Measuring:
             if at in judges:
                 found[at] = self._of_record(shift, own, judges[at], at)
                 continue
-            told = _FILE
+            reason = _FILE
             if not complete:
-                told = (
+                reason = (
                     f"cannot be measured: a rule that asks {' and '.join(shift.judges)} kept failures only, and the"
                     " images of the other candidates are not stored (screen.keep_rejected is false)"
                 )
-            found[at] = self._unmeasured(one.classifier.name, _is_target(one, shift), shift, told)
+            found[at] = self._unmeasured(one.classifier.name, _is_target(one, shift), shift, reason)
         absent = [judge for judge in shift.judges if judge not in judges.values()]
         return [found[at] for at in every] + [self._of_absent(shift, own, judge) for judge in absent]
 
@@ -120,12 +120,12 @@ class _Measuring:
 
     def _of_absent(self, shift: MinedShift, own: Unpicked, judge: str) -> FindingModel:
         """What a judge that is not scored here is recorded to have answered."""
-        # Where a scored model, with other weights, has its name, it is told apart.
+        # Where a scored model, with other weights, has its name, it gets another name.
         taken = judge in {without_folders(name) for name in self.answered.models}
         name = f"{judge} (of the build)" if taken else judge
         pin = self.subject.mined.pins.get(judge)
         sha256 = pin.get("sha256") if isinstance(pin, Mapping) else None
-        target = _told_target(shift, judge, sha256)
+        target = _is_target_model(shift, judge, sha256)
         units = self._units(shift, _recorded(own, judge), [0])
         kept = self._kept(units)
         if not kept:
@@ -225,10 +225,10 @@ def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
 
 
 def _is_target(one: Scored, shift: MinedShift) -> bool:
-    return _told_target(shift, one.classifier.name, one.classifier.sha256)
+    return _is_target_model(shift, one.classifier.name, one.classifier.sha256)
 
 
-def _told_target(shift: MinedShift, name: str, sha256: Any) -> bool:
+def _is_target_model(shift: MinedShift, name: str, sha256: Any) -> bool:
     facts = shift.facts
     if facts.target_sha256 is not None:
         return facts.target_sha256 == sha256

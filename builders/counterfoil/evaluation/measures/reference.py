@@ -78,8 +78,8 @@ def prepared_reference(
             raise UserError("no model can be scored there: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
         images = _validation(subject, subject.recipe, fetch=wanted is True)
     except Exception as error:
-        told = skipped_because(skipped_reason(_SOURCE, error))
-        return PreparedReference(split=split, left_out=left_out, skipped=told)
+        reason = skipped_because(skipped_reason(_SOURCE, error))
+        return PreparedReference(split=split, left_out=left_out, skipped=reason)
     return PreparedReference(images, split, left_out)
 
 
@@ -98,8 +98,8 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
         with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
             scored = answered.asking.scored(prepared.images, scorable, user_cache() / _FOLDER)
     except Exception as error:
-        told = skipped_because(skipped_reason(_SOURCE, error))
-        return ReferenceResult(prepared.split, skipped=told, left_out=prepared.left_out), []
+        reason = skipped_because(skipped_reason(_SOURCE, error))
+        return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
     # What was remembered comes first in `scored`: in the order of the models, equal answers give equal bytes.
     return _measured(answered, prepared, prepared.images, {name: scored[name] for name in scorable})
 

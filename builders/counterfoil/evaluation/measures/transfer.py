@@ -1,7 +1,7 @@
 """Transfer: how often each model fails on the images that are there because a judge was wrong (Wiles 2022, Figure 4).
 
 A caption is a shift of one class: its images were drawn from one text. The family of
-an architecture is told by its name alone: resnet, vit, convnext, mobilenet and so on.
+an architecture is known by its name alone: resnet, vit, convnext, mobilenet and so on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
         asked = [one for one in subject.judged.shifts if name in one.judges]
         own = {one.place: rows[subject.shifts[rows] == one.place] for one in asked}
         family = family_of(judge.architecture, name)
-        told = [
+        models = [
             TransferModel(
                 one.classifier.name,
                 family_of(one.classifier.architecture, one.classifier.name),
@@ -83,7 +83,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
             for one in asked:
                 numbers += _rates(answered, judge, failed, one.place, own[one.place])
         if not judge.places:
-            told.insert(0, TransferModel(judge.recorded_name, family, JUDGE))
+            models.insert(0, TransferModel(judge.recorded_name, family, JUDGE))
         found.append(
             Transfer(
                 judge=name,
@@ -104,7 +104,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
                     )
                     for one in asked
                 ),
-                models=tuple(told) if len(rows) else (),
+                models=tuple(models) if len(rows) else (),
                 classes_near_chance=left_out,
             )
         )
@@ -121,12 +121,12 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     """The lock may be a stranger's, and what it pins of another form: then nothing is known."""
     pins = answered.subject.mined.pins
     pin = pins.get(name)
-    told = pin if isinstance(pin, Mapping) else {}
+    known = pin if isinstance(pin, Mapping) else {}
     architecture, sha256 = (
-        value if isinstance(value, str) else None for value in map(told.get, ("architecture", "sha256"))
+        value if isinstance(value, str) else None for value in map(known.get, ("architecture", "sha256"))
     )
     places = frozenset(judges_among(answered.scored, [name], pins))
-    # Where a scored model, with other weights, has its name, it is told apart.
+    # Where a scored model, with other weights, has its name, it gets another name.
     recorded = f"{name} (of the build)" if name in answered.models else name
     return _Judge(name, architecture or "", sha256, places, recorded)
 
@@ -151,7 +151,7 @@ def relation_of(
     sizes: (parameters, outputs), None where not known. Another initialisation is of the same architecture and has
     other weights; where both have as many outputs and other numbers of parameters, only the name is the same.
     """
-    if not (is_told(architecture) and is_told(judge_architecture)):
+    if not (is_known(architecture) and is_known(judge_architecture)):
         return OTHER
     if plain_architecture(architecture) == plain_architecture(judge_architecture) and sha256 != judge_sha256:
         (parameters, outputs), (of_judge, outputs_of_judge) = sizes, judge_sizes
@@ -189,7 +189,7 @@ def _rates(
     constructed = _constructed(subject, judge, place)
     found: list[ResultRow] = []
     if not judge.places:
-        # A judge that is not scored here is told by what was recorded of it: wrong about each of these.
+        # A judge that is not scored here is shown by what was recorded of it: wrong about each of these.
         for rule in constructed:
             key = {"model": judge.recorded_name, "group": group, "against": judge.name, "at": rule}
             found.append(row(TRANSFER, 1.0, n=len(rows), units=len(captions), note=BY_CONSTRUCTION, **key))
@@ -258,17 +258,17 @@ _BEGINNINGS = {
     "vit": ("flexivit",),
 }
 _WHOLE_WORDS = {"deit": "vit", "lcnet": "mobilenet", "rn": "resnet", "bit": "resnet"}
-# What stands where no architecture is told: such models are each of a family of their own.
-_UNTOLD = frozenset({"", "predictions", "open_clip", "sequential", "module", "function", "<lambda>"})
+# What stands where no architecture is known: such models are each of a family of their own.
+_UNKNOWN = frozenset({"", "predictions", "open_clip", "sequential", "module", "function", "<lambda>"})
 
 
 def family_of(architecture: str, name: str = "") -> str:
     """The family of an architecture (`resnet50` → resnet); one that is not known is its own, by its first word.
 
-    `name` is the model's, which stands for its family where no architecture is told.
+    `name` is the model's, which stands for its family where no architecture is known.
     """
     plain = plain_architecture(architecture)
-    if plain in _UNTOLD:
+    if plain in _UNKNOWN:
         return name or architecture
     before = None
     while before != plain:
@@ -287,6 +287,6 @@ def plain_architecture(architecture: str) -> str:
     return architecture.strip().lower().partition(".")[0]
 
 
-def is_told(architecture: str) -> bool:
+def is_known(architecture: str) -> bool:
     """Whether something is known of it, so that two of this name are alike."""
-    return plain_architecture(architecture) not in _UNTOLD
+    return plain_architecture(architecture) not in _UNKNOWN

@@ -495,7 +495,7 @@ def told_background(description: Description, counts: BackgroundCounts | None = 
     told: dict[str, Any] = {"words": words, "all": len(words) == len(description.pieces)}
     if counts is not None:
         parts = {"whole": counts.whole, "alone": counts.alone, "rest": counts.rest}
-        told |= {name: count.told() for name, count in parts.items() if count is not None and count.pairs}
+        told |= {name: count.summary() for name, count in parts.items() if count is not None and count.pairs}
         told |= {} if counts.explains is None else {"explains": counts.explains}
     return {BACKGROUND: told}
 
