@@ -1,11 +1,12 @@
-"""Models that answer on an engine's workers answer as they do in this process."""
+"""Models that answer on an engine's workers, or on the actors of a Ray cluster, answer as they do in this process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 from colour_world import save_colour_model
+from counterfoil.cli.main import app
 from counterfoil.data.labelled_sources import labelled_split
-from counterfoil.engines import engine_for
+from counterfoil.engines import EngineChoice, engine_for
 from counterfoil.engines.processes import begin_server, worker_context
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
@@ -25,6 +28,16 @@ from counterfoil.prediction import embedding, passes
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[Any]:
+    if sys.platform == "win32":
+        pytest.skip("needs POSIX signals")
+    from ray_clusters import running_cluster
+
+    with running_cluster(1) as cluster:
+        yield cluster.address
 
 
 def answers(folder: Path) -> bytes:
@@ -154,3 +167,32 @@ def test_workers_that_are_lost_while_they_embed_are_told(tmp_path: Path, monkeyp
         lambda: embed(images, embedder, tmp_path, batch_size=16, engine=engine, device="cpu")
     )
     assert len(lost) == 1
+
+
+@pytest.mark.whole
+def test_a_cluster_gives_the_answers_of_this_process(
+    address: str, dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    names = [models["sharp"], models["no_red"]]
+    forget(dataset)
+    evaluate(dataset, names, device="cpu", batch_size=3, out=tmp_path / "here")
+    forget(dataset)
+    words = ["--out", str(tmp_path / "there"), "--batch-size", "3", "--engine", "ray", "--address", address]
+    result = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", *names, *words])
+    assert result.exit_code == 0, result.output
+    assert answers(tmp_path / "there") == answers(tmp_path / "here")
+
+
+@pytest.mark.whole
+def test_devices_are_those_of_the_cluster(address: str, dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    forget(dataset)
+    with pytest.raises(UserError, match=f"the Ray cluster at {address} has no GPU"):
+        evaluate(dataset, [models["sharp"]], device="cuda", out=tmp_path / "out", engine=EngineChoice("ray", address))
+
+
+def test_this_machine_is_not_asked_for_devices_of_a_cluster(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
+        choice = EngineChoice("ray", "127.0.0.1:1")
+        evaluate(dataset, [models["sharp"]], device="cuda", out=tmp_path / "out", engine=choice)
