@@ -61,16 +61,6 @@ class JudgedImages:
     wrong: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
-def judged_shifts(recipe: Recipe) -> tuple[JudgedShift, ...]:
-    """The shifts of a recipe whose keep rules keep what classifiers get wrong."""
-    return tuple(
-        JudgedShift(place, rule)
-        for place, shift in enumerate(recipe.all_shifts())
-        for rule in shift.keep
-        if isinstance(rule, MisclassifiedRule)
-    )
-
-
 def read_judged(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], keys: Sequence[str], shifts: NDArray[np.int64]
 ) -> JudgedImages:
@@ -78,10 +68,15 @@ def read_judged(
 
     keys, shifts (n,): of the dataset's images, read from the same files. RunFailure for a table that is damaged.
     """
-    judged = judged_shifts(recipe)
+    every = recipe.all_shifts()
+    judged = tuple(
+        JudgedShift(place, rule)
+        for place, shift in enumerate(every)
+        for rule in shift.keep
+        if isinstance(rule, MisclassifiedRule)
+    )
     if not judged:
         return JudgedImages()
-    every = recipe.all_shifts()
     groups = {every[one.place].group for one in judged}
     # By judge and by what of its record says whether it is wrong, the shifts that ask so.
     places: dict[tuple[str, str], list[int]] = {}
@@ -152,7 +147,7 @@ class Subject:
     base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
     mined: the candidates of a built dataset's mined shifts. judged: which of its images, the first part, are there
     because a classifier was wrong. recipe, pins: what the images were made by, where that is known, and the inputs that
-    a built dataset's lock pins. reference: the published dataset that it is a copy of. label_checks: who checked its
+    a built dataset's lock pins. published: the dataset of the Hub that it is a copy of. label_checks: who checked its
     labels.
     """
 
@@ -172,7 +167,7 @@ class Subject:
     min_images_per_class: int
     models: tuple[str, ...]
     repo: str | None
-    reference: DatasetReference | None = None
+    published: DatasetReference | None = None
     mined: MinedCandidates = field(default_factory=MinedCandidates)
     judged: JudgedImages = field(default_factory=JudgedImages)
     recipe: Recipe | None = None
@@ -292,7 +287,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         min_images_per_class=recipe.evaluate.min_images_per_class,
         models=recipe.evaluate.models,
         repo=recipe.publish.repo,
-        reference=located.reference,
+        published=located.reference,
         mined=mined,
         judged=read_judged(directory, recipe, receipts, keys, shifts),
         recipe=recipe,

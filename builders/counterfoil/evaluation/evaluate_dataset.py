@@ -192,7 +192,7 @@ def evaluate(
         files={},
         unreadable_paths=() if paths is None else tuple(paths[row] for row in unreadable),
     )
-    dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
+    dataset_id = repo or (subject.published.repo if subject.published else subject.repo)
     written = _write(evaluation, answered, folder, dataset_id)
     if not into_card:
         return written
@@ -321,7 +321,7 @@ def _write(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_i
     entries: dict[str, bytes] = {}
     if dataset_id is not None and subject.base and len(subject.parts) == 1:
         # The commit that a published dataset was named by; a branch or a tag may move.
-        revision = subject.reference.revision if subject.reference else None
+        revision = subject.published.revision if subject.published else None
         commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
         entries = entry_files(with_public_names(results), dataset_id, commit)
     _remove_stale(folder, [file for file, _ in texts.values()], entries)

@@ -13,7 +13,7 @@ variance falls as 1 / n². It is measured in parts, each scaled by its own power
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,10 +90,12 @@ def kernel_distance(
             raise ValueError(f"{len(np.unique(named))} units of {len(rows)} images, expected {FEWEST_IMAGES} or more")
         if rows.ndim != 2 or rows.shape[1] != features.shape[1] or not np.isfinite(rows).all():
             raise ValueError("features of one width are expected, all of them numbers")
-        sides.append((rows, named.reshape(-1), subset_size(len(rows))))
+        sides.append((rows, named.reshape(-1), min(LARGEST_SUBSET, len(rows) // 2)))
     (_, own, most), (_, their, other_most) = sides
     found, shares = [], []
-    for a, b in _draws(own, most, their, other_most, np.random.default_rng(seed)):
+    rng = np.random.default_rng(seed)
+    for _ in range(SUBSETS):
+        a, b = _drawn(own, most, rng), _drawn(their, other_most, rng)
         found.append(subset_estimate(features[a], others[b], own[a], their[b]))
         shares.append((len(np.unique(own[a])) / (own.max() + 1), len(np.unique(their[b])) / (their.max() + 1)))
     f, g = np.mean(shares, axis=0)
@@ -102,11 +104,6 @@ def kernel_distance(
     variance = linear + f * f * mean["own"] + g * g * mean["other"] + f * g * mean["between"]
     low, high = normal_interval(mean["value"], float(np.sqrt(variance)))
     return KernelDistance(mean["value"], low, high, most, other_most)
-
-
-def subset_size(images: int) -> int:
-    """The most images of so many that a subset has."""
-    return min(LARGEST_SUBSET, images // 2)
 
 
 def subset_estimate(
@@ -177,13 +174,6 @@ def _within(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[floa
 def _kernel(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     inner = x @ y.T / x.shape[1] + 1.0
     return inner * inner * inner  # a power of 3 takes NumPy ten times as long
-
-
-def _draws(
-    units: NDArray[np.int64], most: int, other_units: NDArray[np.int64], other_most: int, rng: np.random.Generator
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    for _ in range(SUBSETS):
-        yield _drawn(units, most, rng), _drawn(other_units, other_most, rng)
 
 
 def _drawn(units: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:

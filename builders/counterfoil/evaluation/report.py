@@ -106,7 +106,10 @@ def report_html(
         contents=Contents(),
         models=models,
         near_chance_models=frozenset(model.name for model in models if model.near_chance),
-        sound=_sound(results) if choose_model else "0",
+        # The places of the models that averages are over.
+        sound=" ".join(str(place) for place, model in enumerate(results.models) if not model.near_chance)
+        if choose_model
+        else "0",
         shifts=shifts,
         groups=[*([results.base_group] if results.base_group else []), *shifts],
         numbers=len(shifts) * len(models) <= _MOST_NUMBERS,
@@ -307,11 +310,6 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
 def _relative_of_model(results: Results, model: ModelFacts) -> float | None:
     found = [one.value for one in results.rows.where("relative_drop", model=model.name) if one.value is not None]
     return sum(found) / len(found) if found else None
-
-
-def _sound(results: Results) -> str:
-    """The places of the models that averages are over."""
-    return " ".join(str(place) for place, model in enumerate(results.models) if not model.near_chance)
 
 
 def _by_kind(results: Results) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +66,11 @@ def _list_file(word: str | Path) -> Path | None:
     file = named_path(word)
     if file.suffix == ".txt":
         return file
-    return file if file.is_file() and not _is_timm_name(word) else None
-
-
-def _is_timm_name(word: str) -> bool:
+    if not file.is_file():
+        return None
     import timm
 
-    return timm.is_model(word.partition(".")[0])
+    return None if timm.is_model(word.partition(".")[0]) else file
 
 
 def _read_list(file: Path, problems: list[str]) -> list[NamedModel]:
@@ -168,11 +165,7 @@ def _given(
     if first is None:
         raise RunFailure(f"{images.name}: not one image can be decoded")
     facts, classifier = classifier_of(name, model, transform, first)
-    return GivenModel(facts, partial(_same, classifier))
-
-
-def _same(classifier: Classifier) -> Classifier:
-    return classifier
+    return GivenModel(facts, lambda: classifier)
 
 
 _HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original."

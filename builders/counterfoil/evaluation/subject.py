@@ -38,7 +38,9 @@ def labelled_subject(
     if base is not None and base not in images.group_names:
         known = ", ".join(images.group_names[:20])
         raise UserError(f"{source} has no group '{base}'{did_you_mean(base, images.group_names)}", f"It has: {known}.")
-    chosen = tuple(classes) if classes is not None else own_classes(images)
+    if classes is None:
+        names = images.class_names or ()
+        classes = [RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)]
     order = sorted(range(len(images.group_names)), key=lambda group: images.group_names[group] != base)
     place = np.argsort(order)
     ordered = replace(
@@ -51,7 +53,7 @@ def labelled_subject(
         directory=None,
         workplace=_workplace(images.content),
         content=images.content,
-        classes=chosen,
+        classes=tuple(classes),
         groups=_groups(ordered, ""),
         base=base is not None,
         parts=(SubjectPart(ordered, "", 0),),
@@ -87,12 +89,6 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
             indices=np.concatenate([subject.indices, _numbered(images)]),
         )
     return subject
-
-
-def own_classes(images: LabelledImages) -> tuple[RecipeClass, ...]:
-    """The classes of images whose labels are their own: called as these are."""
-    names = images.class_names or ()
-    return tuple(RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names))
 
 
 def _groups(images: LabelledImages, name: str) -> tuple[Group, ...]:

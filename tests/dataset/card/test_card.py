@@ -24,8 +24,9 @@ from markdown_it import MarkdownIt
 
 from counterfoil.dataset.card import make_card
 from counterfoil.dataset.card.markdown import code, code_cell, fenced, inline, prose
-from counterfoil.dataset.card.tables import few_images, threshold_text
+from counterfoil.dataset.card.tables import threshold_text
 from counterfoil.errors import RunFailure
+from counterfoil.generate.screen import Thresholds
 from counterfoil.plan import Plan
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.names import HUB_LICENSES
@@ -338,7 +339,7 @@ def test_an_open_shift_says_so_and_names_the_next_command(built: Built, tmp_path
 
 def test_classes_with_too_few_images_for_their_percentile_are_listed() -> None:
     entry = {"value": 0.2, "percentile": 5.0, "n": 7, "source": "validation"}
-    few = few_images({"object": {"base": {"crane": entry | {"needs": 20}, "coot": entry}}, "shift": {}})
+    few = Thresholds({"base": {"crane": entry | {"needs": 20}, "coot": entry}}, {}).few_images()
     assert [str(each) for each in few] == ["class 'crane': percentile 5 of 7 validation images, needs 20"]
 
 

@@ -37,9 +37,7 @@ from counterfoil.dataset.card.sections import (
 from counterfoil.dataset.card.statements import screened_shifts, statements_of
 from counterfoil.dataset.card.tables import (
     corruption_rows,
-    few_images,
     input_rows,
-    read_thresholds,
     reasons_seen,
     threshold_rows,
     yield_rows,
@@ -47,7 +45,7 @@ from counterfoil.dataset.card.tables import (
 from counterfoil.dataset.label_checks import Selection
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
-from counterfoil.generate.screen import open_shifts
+from counterfoil.generate.screen import Thresholds, open_shifts, stored_thresholds
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
@@ -99,7 +97,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     tally = tally_of(directory, plan, receipts)
     figures = dict(contact_sheets(directory, plan, receipts, tally))
     configs = configs_of(plan, receipts)
-    resolved = read_thresholds(directory)
+    stored = stored_thresholds(directory) or Thresholds({}, {})
+    resolved = stored.document()
     rows = yield_rows(recipe, receipts, tally, MOST_ROWS, resolved)
     images = sum(row.accepted for row in rows)
     with_images = [config.name for config in configs if config.what == "data"]
@@ -111,7 +110,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     reviewed, unread_review = Selection.of_dataset(directory, content)
     known_shifts = {shift.name for shift in recipe.all_shifts()}
     looked_at = [one for one in reviewed.shifts if one.name in known_shifts] if reviewed else []
-    known, doubts = known_of(recipe, resolved)
+    known, doubts = known_of(recipe, stored)
     statements = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
     citation = dataset_entry(recipe, plan.hash, __version__)
     text = (
@@ -132,7 +131,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             configs=configs,
             unnamed=[config.name for config in configs if not classes_are_named(config, configs, recipe)],
             open_shifts=open_shifts(recipe),
-            few_images=few_images(resolved),
+            few_images=stored.few_images(),
             screened=screened_shifts(recipe),
             known=known,
             doubts=doubts,
@@ -229,19 +228,11 @@ def _environment():
     return template_environment(TEMPLATE, filters, markdown=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _OtherStack:
-    """A stack that rendered some shards and is not the lock's."""
-
-    shards: int
-    differences: tuple[str, ...]
-
-
-def _mixed_stacks(stack: Mapping[str, Any], receipts: Sequence[Receipt]) -> list[_OtherStack]:
-    """The stacks other than the lock's, with how they differ from it; none for a dataset of one stack."""
+def _mixed_stacks(stack: Mapping[str, Any], receipts: Sequence[Receipt]) -> dict[tuple[str, ...], int]:
+    """How the stacks other than the lock's differ from it → shards; empty for a dataset of one stack."""
     shards: dict[tuple[str, ...], int] = {}
     for receipt in receipts:
         lines = tuple(differences(stack, receipt.stack))
         if lines:
             shards[lines] = shards.get(lines, 0) + 1
-    return [_OtherStack(count, lines) for lines, count in shards.items()]
+    return shards

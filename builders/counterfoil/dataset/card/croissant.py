@@ -112,7 +112,10 @@ def _published(recipe: Recipe) -> dict[str, Any]:
     if publish.doi is not None:
         node["sameAs"] = f"https://doi.org/{publish.doi}"
     if publish.authors:
-        node["creator"] = [_creator(author) for author in publish.authors]
+        kinds = {True: "sc:Organization", False: "sc:Person"}
+        node["creator"] = [
+            {"@type": kinds[is_organisation(author)], "name": plain_author(author)} for author in publish.authors
+        ]
     elif publish.repo is not None:
         owner = publish.repo.partition("/")[0]
         node["creator"] = {"@type": "sc:Organization", "name": owner, "url": f"https://huggingface.co/{owner}"}
@@ -121,11 +124,6 @@ def _published(recipe: Recipe) -> dict[str, Any]:
     if publish.version is not None:
         node["version"] = publish.version
     return node
-
-
-def _creator(author: str) -> dict[str, str]:
-    kind = "sc:Organization" if is_organisation(author) else "sc:Person"
-    return {"@type": kind, "name": plain_author(author)}
 
 
 def _input(row: InputRow) -> dict[str, str]:

@@ -216,12 +216,10 @@ def license_for_people(license: str) -> str:
     listed = hub_license(license)
     if listed is None or listed in _NO_LICENSE:
         return license
-    return LICENSE_NAMES.get(listed) or _creative_commons(listed)
-
-
-def _creative_commons(known: str) -> str:
-    """`cc-by-nc-sa-4.0` is "CC BY-NC-SA 4.0", as Creative Commons spells it."""
-    family, version = known.rsplit("-", 1)
+    if known := LICENSE_NAMES.get(listed):
+        return known
+    # `cc-by-nc-sa-4.0` is "CC BY-NC-SA 4.0", as Creative Commons spells it.
+    family, version = listed.rsplit("-", 1)
     return f"{family.upper().replace('CC-', 'CC ', 1)} {version}"
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.dataset.label_checks import checks_of_dataset
 from counterfoil.errors import RunFailure
 from counterfoil.generate.screen import ScreenDoubts, Thresholds, screen_doubts
-from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.recipe.keep import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
@@ -165,13 +164,12 @@ def _doubt(one: JudgedLabels) -> str:
     return f"{share_words(one.label_error)}, of {one.images}"
 
 
-def known_of(recipe: Recipe, document: Mapping[str, Any]) -> tuple[dict[str, Any] | None, ScreenDoubts | None]:
+def known_of(recipe: Recipe, stored: Thresholds) -> tuple[dict[str, Any] | None, ScreenDoubts | None]:
     """What CLIP's zero-shot answers over all validation images came to, and what speaks against the screen.
 
-    `document` is thresholds.json, which anybody may have written; empty where absent. Shares are from 0 to 1.
+    `stored` are those of thresholds.json, which anybody may have written. Shares are from 0 to 1.
     """
-    read = KnownClasses.read(document["known"]) if "known" in document else None
-    thresholds = Thresholds(document.get("object", {}), document.get("shift", {})).with_known(read, recipe)
+    thresholds = stored.with_known(stored.known, recipe)
     known, doubts = thresholds.known, screen_doubts(recipe, thresholds)
     if known is None:
         return None, doubts

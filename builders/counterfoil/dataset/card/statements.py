@@ -44,18 +44,10 @@ class Statements:
     maintenance: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScreenedShifts:
-    """Of how many shifts a threshold of the shift score decides; the others are screened for the object alone."""
-
-    screened: int
-    shifts: int
-
-
-def screened_shifts(recipe: Recipe) -> ScreenedShifts:
-    """The base is no shift."""
-    shifts = recipe.all_shifts()[1:]
-    return ScreenedShifts(sum(shift.threshold is not None for shift in shifts), len(shifts))
+def screened_shifts(recipe: Recipe) -> dict[str, int]:
+    """Of how many `shifts` a threshold of the shift score decides (`screened`); others are screened for the object."""
+    shifts = recipe.all_shifts()[1:]  # the base is no shift
+    return {"screened": sum(shift.threshold is not None for shift in shifts), "shifts": len(shifts)}
 
 
 def statements_of(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.generate.corruptions import CORRUPTIONS, OWN
-from counterfoil.generate.screen import FewImages, Thresholds, open_shifts, stored_thresholds
+from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.prompts import MATCH, drawn_from
+from counterfoil.report.words import counted
 from counterfoil.store.layout import EMBEDDINGS
 from counterfoil.store.receipts import counts_of
 from counterfoil.store.rows import unique_names
@@ -154,17 +154,6 @@ def _by_class(recipe: Recipe, shift: Shift) -> str:
     return f"; chosen by class: {', '.join(own[:_MOST_OWN])}{more}" if own else ""
 
 
-def read_thresholds(directory: Path) -> Mapping[str, Any]:
-    """thresholds.json of a dataset directory; empty where there is none. RunFailure for one of another form."""
-    found = stored_thresholds(directory)
-    return {} if found is None else found.document()
-
-
-def few_images(document: Mapping[str, Any]) -> tuple[FewImages, ...]:
-    """The classes of thresholds.json whose object percentile is over fewer images than it needs."""
-    return Thresholds(document.get("object", {}), {}).few_images()
-
-
 def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
     """A value, or the range over the classes; a percentile says which. A dash for no threshold."""
     resolved = resolved or {}
@@ -212,9 +201,7 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
         rows.append(_input_row("captioner", captioner.get("name") or "", captioner))
     if recipe.screen.model is not None:
         rows.append(_input_row("screen", _clip_name(recipe.screen.model, recipe.screen.weights), screen))
-    rows += [
-        _input_row("input dataset", without_folders(recipe.source.dataset), source),
-    ]
+    rows.append(_input_row("input dataset", without_folders(recipe.source.dataset), source))
     if recipe.tokens is not None:
         path = recipe.tokens.path
         name = "learned from the input dataset" if path is None else without_folders(path)
@@ -223,16 +210,12 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     embeddings = inputs.get("embeddings") or {}
     if embeddings:
         count = sum(map(len, embeddings.values()))
-        rows.append(InputRow("image embeddings", EMBEDDINGS, f"sha256 of {_vectors(count)}", None))
+        rows.append(InputRow("image embeddings", EMBEDDINGS, f"sha256 of {counted(count, 'vector')}", None))
     return tuple(rows)
 
 
 def _clip_name(model: str, weights: str | None) -> str:
     return without_folders(model) + (f" ({weights})" if weights else "")
-
-
-def _vectors(count: int) -> str:
-    return f"{count:,} vector{'s' if count > 1 else ''}"
 
 
 def _generator_row(recipe: Recipe, inputs: Mapping[str, Any]) -> InputRow:
