@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from counterfoil import __version__
-from counterfoil.cli import build, calibrate, evaluate, mend, mine, open, publish, recipes, review, verify
+from counterfoil.cli import build, calibrate, demo, evaluate, mend, mine, open, publish, recipes, review, verify
 from counterfoil.cli.options import arranged
 from counterfoil.cli.terminal import show_error, show_interrupted
 from counterfoil.progress import listening
@@ -52,7 +52,7 @@ def _root(
 
 
 # In the order of `counterfoil --help`. These modules import what is heavy inside their commands, so that it stays fast.
-for _module in (recipes, build, calibrate, review, verify, evaluate, mine, mend, open, publish):
+for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine, mend, open, publish):
     app.add_typer(_module.app)
 
 

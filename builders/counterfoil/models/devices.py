@@ -19,13 +19,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from counterfoil import __version__
 from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
     from counterfoil.recipe.schema_inputs import Generator
+
+# The version of Counterfoil that last changed the bytes of an image or a row. The stack holds it, and no later version:
+# a directory that one version began, another resumes. Whoever changes such a byte writes the version that does so here.
+RENDERING_VERSION = "0.1.0"
 
 # What takes part in making, judging and encoding an image.
 _LIBRARIES = (
@@ -190,7 +193,7 @@ def stack_of(
         hardware = {"device": device, "cpu_capability": torch.backends.cpu.get_cpu_capability()}
     return {
         "versions": {
-            "counterfoil": __version__,
+            "counterfoil": RENDERING_VERSION,
             "python": platform.python_version_tuple()[0] + "." + platform.python_version_tuple()[1],
         }
         | {name: metadata.version(name) for name in _LIBRARIES}

@@ -1,0 +1,45 @@
+"""`counterfoil demo`: from a recipe to a report in two minutes, with the models that ship in the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from counterfoil.cli.options import JsonOption, OpenOption
+from counterfoil.cli.terminal import next_command, note, say
+
+app = typer.Typer()
+
+RECIPE = "wardrobe-mini"
+
+
+@app.command(epilog="Example: counterfoil demo --out demo")
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the dataset and its report.")] = Path("demo"),
+    opened: OpenOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Build a small dataset on the CPU, score eight classifiers on it and write the report; run again to resume.
+
+    It needs no GPU, network or data of yours: the images are drawn by small models that ship with Counterfoil.
+    """
+    from counterfoil.building import build
+    from counterfoil.cli.build import print_counts
+    from counterfoil.cli.evaluate import evaluate
+    from counterfoil.cli.progress import BuildDisplay
+
+    dataset = out / RECIPE
+    note(f"{RECIPE} → {dataset}: 1,200 images by the embedded diffusion model, then eight classifiers.")
+    with BuildDisplay():
+        built = build(RECIPE, dataset, device="cpu")
+    if not json:
+        print_counts(built.counts)
+    report = out / f"{RECIPE}-evaluation"
+    evaluate(str(dataset), out=report, device="cpu", into_card=True, opened=opened, json=json)
+    if json:
+        return
+    say(f"{'card:':<13}{dataset / 'README.md'}")
+    next_command("counterfoil", "open", str(dataset))
+    next_command("counterfoil", "init", "./photos")
