@@ -33,7 +33,7 @@ from bugs_proof.estimates import (
 )
 from bugs_proof.plan import ARMS, LAB, PRINTED_SEED, TARGETS, Arm, Asked
 from bugs_proof.proof import Proof
-from bugs_proof.replayed import replayed
+from bugs_proof.runs import replayed
 from bugs_proof.sequential import Design, saved, simulated_rows, simulated_runs, table_of_rows, table_of_runs
 from directions_proof.intervals import POSITIVE, mean_of
 

@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 # One thread unless the caller says more: sums are then the same on every machine of a kind.
@@ -24,10 +25,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import results_page as report
 from counterfoil.lab.planted import ROWS
-from directions_proof.kept import measured
+from counterfoil.models.names import folder_sha256
 from directions_proof.parts import PARTS
 from directions_proof.plan import FULL, SETTINGS
+from directions_proof.worlds import AuditedWorld
+from proof_files import PACKAGE, code_of, digest_of, imported_by, measured
 
+# What every part stands on, beside its own file and those of its folder that it imports. Reports and recipes of mining
+# change no number.
+_MINING = ("methods", "captions.py", "hypotheses.py", "pools.py", "collected.py", "label_check.py")
+_BENEATH = (*(f"mining/{name}" for name in _MINING), "lab/planted.py", "stats.py")
 RESULTS = Path(__file__).parent / "directions_proof" / "RESULTS.md"
 OPENING = [
     "Settings were chosen on seeds 0 to 3; these are others.",
@@ -53,7 +60,10 @@ def main() -> int:
                 from directions_proof.biased import train_biased
 
                 train_biased(audited)
-            found[part][audited.name] = measured(part, audited, chosen.measure(arguments.proof_rows), settings)
+            measure = chosen.measure(arguments.proof_rows)
+            key = digest_of([_code(part), *_classifiers(audited), settings])
+            path = audited.kept / "results" / part / f"{audited.name}-{key}.json"
+            found[part][audited.name] = measured(path, lambda audited=audited, measure=measure: measure(audited))
             print(f"{part} {audited.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     tables = {
         part: [f"### {PARTS[part].title}", "", *PARTS[part].table(results)]
@@ -65,6 +75,18 @@ def main() -> int:
         measured_in = {part: _measured_in(part, list(found[part]), arguments.proof_rows) for part in tables}
         report.write(RESULTS, "prove_directions", "Failure directions", OPENING, tables, list(PARTS), measured_in)
     return 0
+
+
+def _classifiers(audited: AuditedWorld) -> list[str | None]:
+    """What was trained in this world."""
+    folders = (audited.folder, audited.early_folder, audited.biased_folder)
+    return [folder_sha256(folder) if (folder / "config.json").exists() else None for folder in folders]
+
+
+@cache
+def _code(part: str) -> str:
+    own = imported_by("directions_proof", PARTS[part].file, ("plan", "intervals"))
+    return code_of([*(PACKAGE / name for name in _BENEATH), *own])
 
 
 def _measured_in(part: str, worlds: Sequence[str], proof_rows: int) -> str:

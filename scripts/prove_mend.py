@@ -26,9 +26,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import results_page as report
 from counterfoil.models.names import LAB_WEIGHTS
 from mend_proof.parts import PARTS, draw_ahead
-from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, Settings, code_of, measured
+from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, Settings, code_of_part
 from mend_proof.runs import WIDE, Audit, Run, audit_of
-from mend_proof.targets import Target, digest
+from mend_proof.targets import Target
+from proof_files import digest_of, measured
 
 RESULTS = Path(__file__).parent / "mend_proof" / "RESULTS.md"
 TITLE = "Contexts and mended heads"
@@ -95,9 +96,9 @@ def _kept(kept: Path, part: str, names: list[str], seed: int, settings: Settings
     """What a part found in a run of one target, or of several together."""
     began = time.monotonic()
     part = PARTS[part].measured_as or part
-    key = digest(
+    key = digest_of(
         [
-            code_of(PARTS[part].measure.__module__.rpartition(".")[2]),
+            code_of_part(PARTS[part].measure.__module__.rpartition(".")[2]),
             [Target(name, audits.work, kept).sha256 for name in names],
             seed,
             repr(settings),

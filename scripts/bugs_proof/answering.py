@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bugs_proof.pictures import PictureCell, PictureStore, saved
+from bugs_proof.pictures import PictureCell, PictureStore
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.lab.world import FOLDER, Oracle
@@ -20,6 +20,7 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.names import folder_sha256, local_folder
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.recipe import Recipe
+from proof_files import saved
 
 _BATCH = 64
 _ORACLE = "oracle"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bugs_proof.answering import Panel
-from bugs_proof.pictures import PictureCell, Pictures, PictureStore, saved
+from bugs_proof.pictures import PictureCell, Pictures, PictureStore
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.data import LabelledImages
 from counterfoil.data.open_source import open_source
@@ -30,6 +30,7 @@ from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe, object_caption_for
 from counterfoil.recipe.keep import ACCEPTED, OBJECT, SHIFT, Verdict, decide_cell
+from proof_files import saved
 
 _MEASURED: dict[Path, dict[Measured, ThresholdEntry]] = {}
 

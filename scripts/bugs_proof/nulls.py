@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Run, bits
-from bugs_proof.shares import mean_share_text
 from counterfoil.paired_stats import log_e_values, tango_uppers
 from counterfoil.stats import e_bh
+from directions_proof.intervals import SHARE, mean_of
 
 REPLICATES = 1000
 
@@ -70,7 +70,7 @@ def _ends(
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Markdown: a line for all targets."""
     rows = [one for one in results.values() if one["tested"]]
-    share = mean_share_text([one["runs"] / one["replicates"] for one in rows])
+    share = mean_of([one["runs"] / one["replicates"] for one in rows], SHARE).text(percent=True)
     tested = sum(one["tested"] for one in rows)
     false = sum(one["false"] / one["replicates"] for one in rows)
     alpha = rows[0]["alpha"] if rows else float("nan")

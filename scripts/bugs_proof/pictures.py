@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.plan import Sample
 from counterfoil.recipe import Recipe
+from proof_files import saved
 
 _NAME = 16
 
@@ -162,12 +162,3 @@ def drawing_hash(recipe: Recipe, tokens: ClassTokens | None) -> str:
         None if tokens is None else tokens.hashes(),
     ]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def saved(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file whole or not at all, by a function that takes an open one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{id(write):x}.part")
-    with temporary.open("wb") as stream:
-        write(stream)
-    temporary.replace(path)

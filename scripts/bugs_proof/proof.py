@@ -19,7 +19,7 @@ from bugs_proof.truth import Claims, Truth, truth_of
 from bugs_proof.words import named
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.methods.bugs.descriptions import Description
-from counterfoil.mining.methods.bugs.trials import DescribedCell, RoundAsked
+from counterfoil.mining.methods.bugs.trials import BugHypothesis, RoundAsked
 from counterfoil.models.captioners import Captioner, load_captioner
 from counterfoil.models.names import local_folder
 from counterfoil.paired_stats import PairCount, count_pairs
@@ -87,7 +87,7 @@ class Proof:
         if not wanted:
             return []
         drawer = audit.drawer("fresh")
-        cells = {name: DescribedCell(label, description) for (label, description), name in wanted.items()}
+        cells = {name: BugHypothesis(name, label, description) for (label, description), name in wanted.items()}
         labels = tuple(sorted({label for label, _ in wanted}))
         with told(f"{self.target} fresh"):
             drawn = drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -17,19 +15,17 @@ from bugs_proof.audits import Audit
 from bugs_proof.drawing import ProofDrawer
 from bugs_proof.pictures import PictureCell
 from bugs_proof.plan import Arm, slug
+from bugs_proof.sequential import Design, Row, Sequential, SimulatedRun, run_of
 from bugs_proof.truth import Claims
 from bugs_proof.words import named
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 from counterfoil.mining.methods.bugs.trials import DrawnRound, Trial
 from counterfoil.models.names import folder_sha256, local_folder
 from counterfoil.paired_stats import PairCount, count_pairs
+from proof_files import PACKAGE, code_of, digest_of, measured
 
-_PACKAGE = Path(__file__).parents[2] / "builders" / "counterfoil"
-# What tells or writes findings changes no number of them.
-_TELLS_NO_NUMBER = frozenset(
-    f"{name}.py"
-    for name in ("document", "files", "mine_bugs", "trying", "adversarial", "family", "photographs", "smallest")
-)
+# What reports or writes findings changes no number of them.
+_NO_NUMBER = frozenset({"document.py", "mine_bugs.py", "trying.py"})
 _BITS = {True: "1", False: "0"}
 
 
@@ -100,6 +96,26 @@ class Run:
         return tuple(one for one in self.tested if one.stands)
 
 
+def replayed(run: Run, alpha: float) -> SimulatedRun | None:
+    """The run's pairs a hypothesis against McNemar's fixed number, as a simulated run is reported; None where nothing
+    was tested on any pair.
+
+    The test's rates stand for the true ones. Of tests that stopped when they looked well they are too large (1 to 19
+    points at a true difference of 10, `estimates.py`), which favours the fixed number.
+    """
+    rows = []
+    for one in run.tested:
+        count = one.count
+        if count.pairs:
+            said = Sequential(
+                float(one.confirmed), float(one.state == "futile"), float(one.state == "open" and not one.confirmed),
+                count.pairs, count.pairs,
+            )  # fmt: skip
+            discordant = count.discordant / count.pairs
+            rows.append(Row(count.base_rate, count.difference, float("nan"), discordant, said, None))
+    return run_of(rows, Design(hypotheses=len(rows), alpha=alpha)) if rows else None
+
+
 def bits(text: str) -> NDArray[np.bool_]:
     """(n,) of a text of zeros and ones."""
     return np.frombuffer(text.encode(), np.uint8) == ord("1")
@@ -142,19 +158,13 @@ def carried_of(
 def kept_run(audit: Audit, arm: Arm, captioner: Path | None, make: Any) -> Run:
     """An arm's run: from an earlier proof of the same code, captioner, classifier and settings, or made now."""
     path = audit.kept / "runs" / f"{slug(audit.target)}-{arm}-{_key(audit, arm, captioner)}.json"
-    if not path.exists():
-        found: Run = make()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(found)) + "\n")
-        temporary.replace(path)
-    return _read(json.loads(path.read_text()))
+    return _read(measured(path, lambda: asdict(make())))
 
 
 def _key(audit: Audit, arm: Arm, captioner: Path | None) -> str:
     target = local_folder(audit.target)
     assert target is not None
-    told = [
+    decides = [
         _code(arm),
         None if captioner is None else folder_sha256(captioner),
         folder_sha256(target),
@@ -162,18 +172,14 @@ def _key(audit: Audit, arm: Arm, captioner: Path | None) -> str:
         audit.mine.model_dump(mode="json"),
         audit.recipe.samples.seed,
     ]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    return digest_of(decides)
 
 
 @cache
 def _code(arm: Arm) -> str:
-    digest = hashlib.sha256()
-    bugs = _PACKAGE / "mining" / "methods" / "bugs"
+    bugs = sorted((PACKAGE / "mining" / "methods" / "bugs").glob("*.py"))
     own = [Path(__file__).with_name("arms.py")] if arm != "bugs" else []
-    for file in (*sorted(bugs.glob("*.py")), *own):
-        if file.name not in _TELLS_NO_NUMBER:
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+    return code_of([*(file for file in bugs if file.name not in _NO_NUMBER), *own])
 
 
 def _text(parts: Sequence[NDArray[np.bool_]]) -> str:

@@ -16,10 +16,9 @@ from bugs_proof.plan import ARMS, MARGIN, Arm
 from bugs_proof.proof import Proof
 from bugs_proof.reachable import WorthCell, worth_finding
 from bugs_proof.runs import Carried, Run
-from bugs_proof.shares import share_text
 from bugs_proof.truth import Claims
 from bugs_proof.words import renderable
-from directions_proof.intervals import rank_correlation
+from directions_proof.intervals import rank_correlation, share_of
 
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -95,9 +94,10 @@ def table_recall(results: Results) -> list[str]:
     ]
     for arm in _arms(results):
         own = [(one["arms"][arm], one) for one in results.values() if arm in one["arms"]]
-        cells = [share_text([(run[what], one["cells"]) for run, one in own]) for what in ("named", "alone")]
+        shares = [share_of([(run[what], one["cells"]) for run, one in own]) for what in ("named", "alone")]
+        cells = [one.text(percent=True) for one in shares]
         planted = sum(run["planted"] for run, _ in own), sum(one["planted"] for _, one in own)
-        every = share_text([(run["every"], one["every"]) for run, one in own])
+        every = share_of([(run["every"], one["every"]) for run, one in own]).text(percent=True)
         each = ", ".join(f"{run['named']} / {one['cells']}" for run, one in own)
         lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} | {planted[0]} / {planted[1]} | {every} | {each} |")
     return lines
@@ -210,7 +210,7 @@ def _by_purpose(run: Run) -> dict[str, int]:
 
 def _right(rows: Sequence[Sequence[Mapping[str, Any]]], what: str) -> str:
     known = [[row[what] > MARGIN for row in of if row[what] is not None] for of in rows]
-    return f"{share_text([(sum(of), len(of)) for of in known])} of {sum(map(len, known))}"
+    return f"{share_of([(sum(of), len(of)) for of in known]).text(percent=True)} of {sum(map(len, known))}"
 
 
 def _arms(results: Results) -> list[Arm]:

@@ -5,8 +5,8 @@ for the p-value of an exact one-sided McNemar test). Their powers are made equal
 
 - *of one hypothesis* (`Row`): the pairs with which McNemar has the sequential test's power at this very difference.
   Nobody knows that number beforehand, so that it is the hardest rival.
-- *of a run* (`Run`): hypotheses of several differences, some of nothing, and the one number of pairs for each of them
-  with which McNemar confirms as many in all. That is what a run with a fixed number would have to draw.
+- *of a run* (`SimulatedRun`): hypotheses of several differences, some of nothing, and the one number of pairs for each
+  of them with which McNemar confirms as many in all. That is what a run with a fixed number would have to draw.
 
 A row of the grid is the base's rate, the difference, and how alike the two images of a pair fail: at 0 independently,
 at 1 the base never fails where the description is right.
@@ -84,7 +84,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulatedRun:
     """Hypotheses of several differences on one base. confirmed: share of them; pairs, fixed: of each of them."""
 
     base_rate: float
@@ -217,7 +217,7 @@ def grid(
     return ((rate, difference, similar) for rate, similar, difference in product(base_rates, alike, differences))
 
 
-def run_of(rows: Sequence[Row], design: Design) -> Run:
+def run_of(rows: Sequence[Row], design: Design) -> SimulatedRun:
     """A run whose hypotheses are these rows, of one base and equally alike."""
     pairs = [row.sequential.pairs for row in rows]
     confirmed = float(np.mean([row.sequential.confirmed for row in rows]))
@@ -226,7 +226,7 @@ def run_of(rows: Sequence[Row], design: Design) -> Run:
         (max(0.0, row.discordant + row.difference) / 2, max(0.0, row.discordant - row.difference) / 2) for row in rows
     ]
     fixed = fixed_pairs(confirmed, shares, design.level)
-    return Run(rows[0].base_rate, rows[0].alike, confirmed, float(np.mean(pairs)), fixed)
+    return SimulatedRun(rows[0].base_rate, rows[0].alike, confirmed, float(np.mean(pairs)), fixed)
 
 
 def simulated_runs(
@@ -236,7 +236,7 @@ def simulated_runs(
     base_rates: Iterable[float] = BASE_RATES,
     differences: Sequence[float] = RUN,
     alike: Iterable[float] = ALIKE,
-) -> list[Run]:
+) -> list[SimulatedRun]:
     """A run of hypotheses with these differences for each base rate, and for how alike pairs fail."""
     design = design or Design()
     found = []
@@ -247,7 +247,7 @@ def simulated_runs(
     return found
 
 
-def saved(found: Sequence[Row] | Sequence[Run]) -> float:
+def saved(found: Sequence[Row] | Sequence[SimulatedRun]) -> float:
     """The sequential test's pairs as a share of McNemar's, over all that have a fixed number; NaN of none."""
     pairs = [(one.sequential.pairs if isinstance(one, Row) else one.pairs, one.fixed) for one in found]
     known = [(drawn, fixed) for drawn, fixed in pairs if fixed is not None]
@@ -269,7 +269,7 @@ def table_of_rows(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def table_of_runs(found: Sequence[Run]) -> list[str]:
+def table_of_runs(found: Sequence[SimulatedRun]) -> list[str]:
     """Markdown: a line a run."""
     lines = [
         "| base | alike | confirmed | pairs a hypothesis | fixed | ratio |",

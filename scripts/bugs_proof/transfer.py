@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Carried, Shown
-from bugs_proof.shares import share_text
 from bugs_proof.truth import BASE
 from bugs_proof.words import renderable
 from counterfoil.evaluation.measures.transfer import family_of
 from counterfoil.models.classifiers import describe_classifier
+from directions_proof.intervals import share_of
 
 
 def measure(proof: Proof) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 if (other["family"] == one["family"]) == same and other[what]["too"][1]
             ]
             if own:
-                too = share_text([tuple(one["too"]) for one in own])
-                base = share_text([tuple(one["base"]) for one in own])
+                too = share_of([tuple(one["too"]) for one in own]).text(percent=True)
+                base = share_of([tuple(one["base"]) for one in own]).text(percent=True)
                 lines.append(f"| {spoken} | {kin} | {len(own)} | {too} | {base} |")
     return lines

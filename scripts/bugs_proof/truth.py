@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from bugs_proof.answering import Panel
 from bugs_proof.audits import Audit
-from bugs_proof.pictures import saved
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
 from counterfoil.lab.world import Scene, load_garments, render
+from proof_files import saved
 
 Claims = tuple[tuple[str, str], ...]
 """(attribute, value), sorted: what a cell sets. None is the base."""

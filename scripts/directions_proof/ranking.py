@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.methods.svm import Direction, NoDirection, fit_direction
+from counterfoil.mining.methods.svm import Direction, fit_direction
 from directions_proof.domino import AS_JAIN_SET, DominoSettings, fit_domino
 from directions_proof.intervals import POSITIVE, SHARE, Estimate, mean_of
 from directions_proof.plan import kind_of
@@ -105,9 +105,9 @@ def _rankings(audited: AuditedWorld, label: int, validation: Rows, test: Rows) -
     return found
 
 
-def _decided(audited: AuditedWorld, direction: Direction | NoDirection, rows: Rows) -> NDArray[np.float64]:
+def _decided(audited: AuditedWorld, direction: Direction | str, rows: Rows) -> NDArray[np.float64]:
     """Decision values; all alike where the class has no direction, which then finds what chance finds."""
-    if isinstance(direction, NoDirection):
+    if isinstance(direction, str):
         return np.zeros(len(rows.labels))
     return direction.decision(audited.whitened(rows))
 

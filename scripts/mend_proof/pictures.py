@@ -29,8 +29,8 @@ from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import ContextsSettings
-from mend_proof.plan import saved
 from mend_proof.targets import Target, clip_vectors
+from proof_files import saved
 
 _PLACES = ContextsSettings(axis="background", contexts="wardrobe")
 _COLOURS = ContextsSettings(axis="colour", contexts="wardrobe-colours")

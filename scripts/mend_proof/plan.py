@@ -1,4 +1,4 @@
-"""Who is mended, by which runs and settings, and the files of the proof: whole or not at all, found by what decides it.
+"""Who is mended, by which runs and settings.
 
 A run's seed deals the halves, draws the training rows and says which of a prompt's pictures are used. Worlds of seeds 0
 to 3 and, of the wardrobe's classifiers, runs of seeds 0 to 3 chose every setting; printed are worlds and runs from 100.
@@ -6,13 +6,10 @@ to 3 and, of the wardrobe's classifiers, runs of seeds 0 to 3 chose every settin
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Literal
+
+from proof_files import PACKAGE, code_of, imported_by
 
 Rank = Literal["count", "lift"]
 RANKS: tuple[Rank, ...] = ("count", "lift")
@@ -77,51 +74,13 @@ def kind_of(target: str) -> str:
     return "wardrobe" if target.startswith("lab:") else target.rpartition("-")[0]
 
 
-def saved(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file whole or not at all, by a function that takes an open one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{id(write):x}.part")
-    with temporary.open("wb") as stream:
-        write(stream)
-    temporary.replace(path)
-
-
-def measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The JSON of a path, measured where it is not there."""
-    if not path.exists():
-        found = measure()
-        saved(path, lambda to: to.write((json.dumps(found, indent=1) + "\n").encode()))
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-_HERE = Path(__file__).parent
-_PACKAGE = _HERE.parents[1] / "builders" / "counterfoil"
 _BENEATH = (
     "mending/fitting.py", "mending/judging.py", "mending/arms.py",
     "mining/methods/contexts.py", "mining/methods/svm.py", "mining/methods/directions.py", "data/labelled_images.py",
     "lab/planted.py", "lab/scenes.py",
 )  # fmt: skip
-_IMPORT = re.compile(r"^(?:from mend_proof\.(\w+) import|from mend_proof import (.+))", re.MULTILINE)
-_TELLS_NO_NUMBER = frozenset({"plan", "parts"})
 
 
-def code_of(name: str) -> str:
+def code_of_part(name: str) -> str:
     """A hash of a file of this folder, of those of this folder that it imports, and of the package beneath."""
-    digest = hashlib.sha256()
-    files = [_HERE / f"{name}.py" for name in sorted(_imported(name))]
-    for place in (*(_PACKAGE / name for name in _BENEATH), *files):
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
-
-
-def _imported(name: str) -> set[str]:
-    found, waiting = set(), {name}
-    while waiting:
-        found |= waiting
-        texts = [(_HERE / f"{one}.py").read_text(encoding="utf-8") for one in waiting]
-        named = [
-            one for text in texts for pair in _IMPORT.findall(text) for one in (pair[0], *pair[1].split(", ")) if one
-        ]
-        waiting = set(named) - found - _TELLS_NO_NUMBER
-    return found
+    return code_of([*(PACKAGE / name for name in _BENEATH), *imported_by("mend_proof", name, ("plan", "parts"))])

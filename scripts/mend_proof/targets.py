@@ -7,8 +7,6 @@ that nobody saw and any place as often as any other. Features are computed once 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -28,7 +26,7 @@ from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256, local_folder
-from mend_proof.plan import saved
+from proof_files import saved
 
 CLIP = "lab:clip"
 _BATCH = 64
@@ -269,8 +267,3 @@ def _renderer(scenes: str, split: str) -> Callable[[int], NDArray[np.uint8]]:
 
 def _file(name: str) -> str:
     return name.replace(":", "-").replace("/", "-")
-
-
-def digest(told: Any) -> str:
-    """16 digits of what decides a result."""
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]

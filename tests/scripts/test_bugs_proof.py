@@ -18,15 +18,14 @@ from bugs_proof.nulls import exchanged
 from bugs_proof.pictures import PictureCell
 from bugs_proof.plan import LAB, PLANTED, PRINTED_SEED, SETTINGS_SEED, Asked
 from bugs_proof.reachable import is_planted
-from bugs_proof.replayed import replayed
-from bugs_proof.runs import Carried, Run, Shown, kept_run
+from bugs_proof.runs import Carried, Run, Shown, kept_run, replayed
 from bugs_proof.truth import BASE, Truth, shown
 from bugs_proof.words import contexts, named, renderable
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import render
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
-from counterfoil.mining.methods.bugs.trials import DescribedCell, RoundAsked
+from counterfoil.mining.methods.bugs.trials import BugHypothesis, RoundAsked
 from counterfoil.models.names import local_folder
 from counterfoil.paired_stats import count_pairs, log_e_value
 
@@ -38,7 +37,7 @@ def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Pat
     quick = ("generator.batch_size=4", "generator.steps=2", "screen.object_threshold={value: 0.1, percentile: null}")
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, quick), tmp_path)
     drawer = audit.drawer("test")
-    asked = RoundAsked(3, "test", 3, {"sandal_snow": DescribedCell(5, SNOW)}, (5,))
+    asked = RoundAsked(3, "test", 3, {"sandal_snow": BugHypothesis("sandal_snow", 5, SNOW)}, (5,))
     ours = drawer(asked)
     drawer.drawer.run.folder.mkdir(parents=True, exist_ok=True)
     theirs = drawer.drawer(asked)

@@ -1,0 +1,59 @@
+"""Files of the proofs: written whole or not at all, and found again by what decides them: a proof can be resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+_SCRIPTS = Path(__file__).parent
+PACKAGE = _SCRIPTS.parent / "builders" / "counterfoil"
+
+
+def saved(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file whole or not at all, by a function that takes an open one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{id(write):x}.part")
+    with temporary.open("wb") as stream:
+        write(stream)
+    temporary.replace(path)
+
+
+def measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The JSON of a path, measured where it is not there."""
+    if not path.exists():
+        found = measure()
+        saved(path, lambda to: to.write((json.dumps(found, indent=1) + "\n").encode()))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def digest_of(value: Any) -> str:
+    """16 digits of what decides a result, as JSON takes it."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def code_of(places: Iterable[Path]) -> str:
+    """A hash of some files, and of all Python files of some folders."""
+    digest = hashlib.sha256()
+    for place in places:
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def imported_by(proof: str, name: str, no_number: Collection[str]) -> list[Path]:
+    """A file of a proof's folder and those of the folder that it imports, and they import.
+
+    no_number: names of files that change no number, which are left out.
+    """
+    imports = re.compile(rf"^from {proof}(?:\.(\w+) import| import (.+))", re.MULTILINE)
+    found, waiting = set(), {name}
+    while waiting:
+        found |= waiting
+        texts = [(_SCRIPTS / proof / f"{one}.py").read_text(encoding="utf-8") for one in waiting]
+        named = {one for text in texts for pair in imports.findall(text) for one in (pair[0], *pair[1].split(", "))}
+        waiting = named - found - {"", *no_number}
+    return [_SCRIPTS / proof / f"{one}.py" for one in sorted(found)]
