@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answered, class_of_output, failing_rows_csv
-from counterfoil.mining.audited import unreadable_note
+from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answered, failing_rows_csv
+from counterfoil.mining.audited import class_of_output, unreadable_note
 from counterfoil.mining.hypotheses import SHARES, Role, choose_cutoffs, cut, cutoffs_at
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import load_recipe
@@ -61,8 +61,9 @@ def test_labels_to_look_at_are_those_that_are_answered_as_surely_as_right_ones()
 
 
 def test_an_answer_of_no_class_here_is_taken_for_none() -> None:
-    outputs = ClassMap("names", 4, ((2,), (0,)))
-    assert class_of_output(outputs).tolist() == [1, -1, 0, -1, -1]
+    found = class_of_output(ClassMap("names", 10, ((4, 5), (6,), (9,))))
+    # An image that cannot be decoded has the answer -1; output 7 is of no class.
+    assert found[np.array([4, 4, -1, 5, 9, 7], dtype=np.int32)].tolist() == [0, 0, -1, 0, 2, -1]
     strange = replace(ROWS, taken_for=np.where(ROWS.failed, -1, LABELS))
     told = answered(strange, RECIPE)
     assert told.failures == 12 and not told.taken_for and not told.labels

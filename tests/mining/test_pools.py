@@ -32,7 +32,6 @@ from counterfoil.mining.pools import (
     FilteredPool,
     Hardest,
     PoolOrigin,
-    answered_labels,
     filter_pool,
     hard_weights,
     hardest_rows,
@@ -149,9 +148,6 @@ def test_a_pool_without_labels_takes_those_that_are_predicted_and_says_so(tmp_pa
     folder = pool(tmp_path / "pool", "test")
     images, rows = every_row(Reference(str(folder)))
     assert (rows.split, rows.columns, len(images)) == ("test", ("image",), 10)
-    # A row without an image that can be decoded has no answer; output 7 is of no class.
-    answers = np.array([4, 4, 4, -1, 5, 9, 9, 9, -1, 7], dtype=np.int32)
-    assert answered_labels(answers, ((4, 5), (6,), (9,))).tolist() == [0, 0, 0, -1, 0, 2, 2, 2, -1, -1]
     origin = PoolOrigin(Reference(str(folder), "test"), PREDICTED)
     path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
     assert set(built(path, tmp_path / "out")) == {("00", 4), ("08", 6)}

@@ -14,7 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count, Sha256, Share, csv_text, parse_document, plain
+from counterfoil.documents import STRICT, Count, Share, csv_text, parse_document, plain
+from counterfoil.mining.findings import AuditedImages, Half, MinedRecipe
 
 MEND_VERSION = 1
 
@@ -296,41 +297,15 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class RecipeMended:
-    """The recipe of a run, by its name and hash."""
-
-    name: str
-    sha256: Sha256
-
-
-@dataclass(frozen=True, slots=True)
-class AuditedPart:
-    """A set of images that was audited."""
-
-    name: str
-    content: str
-    rows: Count
-
-
-@dataclass(frozen=True, slots=True)
-class AuditedHalf:
-    """One half of the audited rows, by a hash of their keys."""
-
-    rows: Count
-    units: Count
-    sha256: Sha256
-
-
-@dataclass(frozen=True, slots=True)
 class AuditedRows:
     """What was audited, what a failure is there, and by which units the halves were dealt."""
 
-    on: tuple[AuditedPart, ...]
+    on: tuple[AuditedImages, ...]
     failure: str
     seed: Count
     dealt_by: str
-    discover: AuditedHalf
-    confirm: AuditedHalf
+    discover: Half
+    confirm: Half
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +376,7 @@ class Mended:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     version: Annotated[int, Field(ge=MEND_VERSION, le=MEND_VERSION)]
     headline: str
-    recipe: RecipeMended
+    recipe: MinedRecipe
     classes: dict[str, str]
     audited: AuditedRows
     train: TrainRows

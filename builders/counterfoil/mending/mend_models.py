@@ -30,8 +30,6 @@ from counterfoil.mending.document import (
     TEST,
     ArmResult,
     AskedFor,
-    AuditedHalf,
-    AuditedPart,
     AuditedRows,
     Collective,
     ContextTold,
@@ -40,7 +38,6 @@ from counterfoil.mending.document import (
     ImagesLearned,
     Mended,
     ModelMended,
-    RecipeMended,
     RowsTested,
     TrainRows,
     headline_of,
@@ -52,7 +49,8 @@ from counterfoil.mending.judging import FEWEST_ROWS, GRID, MOST_LOSS, lambda_gri
 from counterfoil.mending.one_model import MendedModel, mend_one, refuse_unmendable
 from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card
-from counterfoil.mining.audited import keys_sha256
+from counterfoil.mining.collected import half_of
+from counterfoil.mining.findings import AuditedImages, MinedRecipe
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
 from counterfoil.models.classifiers.of_python import PREFIX, Transform, handed_over
@@ -76,7 +74,8 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
     """None of one model. Failures are those of the confirm half, which no image was chosen by."""
     if len(found) < 2:
         return None
-    overlap = failure_overlap(np.stack([one.failed[one.confirm] for one in found]))
+    failed = np.stack([one.audit.failed[one.audit.halves.confirm] for one in found])
+    overlap = failure_overlap(failed)
 
     def gains(arm: ArmResult) -> tuple[float | None, float | None]:
         """On held-out failures; and there beyond the retrained head, whose gain any images keep."""
@@ -111,7 +110,7 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
     return Collective(
         models=tuple(one.told.name for one in found),
         families=tuple(family_of(one.told.architecture, one.told.name) for one in found),
-        failures=tuple(int(one.failed[one.confirm].sum()) for one in found),
+        failures=tuple(failed.sum(axis=1).tolist()),
         overlap=tuple(tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap),
         kept=tuple(kept),
     )
@@ -133,22 +132,22 @@ def kept_gain(own: float, other: float) -> float | None:
 
 def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
     """The document of models that were mended on the same rows."""
-    source, settings, first = prepared.source, prepared.settings, found[0]
+    source, settings, audit = prepared.source, prepared.settings, found[0].audit
     test = source.test
     models, collective = _called([one.told for one in found], collective_of(prepared, found))
     sgd = settings.how == "sgd"
     return Mended(
         version=MEND_VERSION,
         headline=headline_of(models),
-        recipe=RecipeMended(source.recipe.name, source.recipe.recipe_hash),
+        recipe=MinedRecipe(source.recipe.name, source.recipe.recipe_hash),
         classes={cls.id: cls.name for cls in source.recipe.classes},
         audited=AuditedRows(
-            on=tuple(AuditedPart(without_folders(part.name), part.content, len(part)) for part in prepared.audited),
+            on=tuple(AuditedImages(without_folders(part.name), part.content, len(part)) for part in prepared.audited),
             failure=source.mine.failure,
             seed=source.mine.seed,
-            dealt_by=first.dealt_by,
-            discover=_half(first, first.discover),
-            confirm=_half(first, first.confirm),
+            dealt_by=audit.dealt_by,
+            discover=half_of(audit, audit.halves.discover),
+            confirm=half_of(audit, audit.halves.confirm),
         ),
         train=TrainRows(
             name=without_folders(source.train.name),
@@ -161,7 +160,7 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
         test=RowsTested(
             name=test_name(source),
             content=None if test is None else test.content,
-            rows=len(first.confirm) if test is None else len(test),
+            rows=len(audit.halves.confirm) if test is None else len(test),
             is_confirm_half=test is None,
         ),
         fit=FitTold(
@@ -187,7 +186,7 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
             )
             for arm, debug in prepared.drawn()
         ),
-        contexts=_contexts(prepared, first),
+        contexts=_contexts(prepared, found[0]),
         models=models,
         collective=collective,
         asked=asked_names(prepared.given, prepared.own_given, source.mine),
@@ -236,11 +235,6 @@ def _called(
     return told, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept)
 
 
-def _half(one: MendedModel, rows: NDArray[np.int64]) -> AuditedHalf:
-    sha256 = keys_sha256([one.keys[row] for row in rows.tolist()])
-    return AuditedHalf(rows=len(rows), units=len(np.unique(one.units[rows])), sha256=sha256)
-
-
 def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextTold, ...]:
     classes = prepared.source.recipe.classes
 
@@ -254,8 +248,8 @@ def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextTold, ...]:
             classes[context.label].name,
             context.caption,
             context.rank,
-            rows(one.discover, place),
-            rows(one.confirm, place),
+            rows(one.audit.halves.discover, place),
+            rows(one.audit.halves.confirm, place),
         )
         for place, context in enumerate(prepared.contexts)
     )
@@ -266,7 +260,7 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
     notes = []
     classes = prepared.source.recipe.classes
     for one, told in zip(found, models, strict=True):
-        outputs = sum(map(len, one.targets))
+        outputs = sum(map(len, one.audit.target.class_map.targets))
         if outputs < told.outputs:
             notes.append(
                 f"Of the {told.outputs:,} outputs of {told.name} {outputs:,} are of the"
@@ -298,7 +292,7 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
         notes.append(f"Fewer than {asked} training images of {listed(few, 8)}.")
     if none:
         notes.append(f"No training image of {listed(none, 8)}: a head that is fitted again cannot know them.")
-    fails = [np.bincount(one.labels[one.failed], minlength=len(classes)) for one in found]
+    fails = [np.bincount(one.audit.labels[one.audit.failed], minlength=len(classes)) for one in found]
     for name, own in zip((one.name for one in models), fails, strict=True):
         without = [cls.name for cls in classes if not own[cls.label]]
         if without:
@@ -490,7 +484,7 @@ def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepar
             for part in prepared.audited
             for key, digest in zip(part.keys, prepared.pixels[part.content], strict=True)
         }
-        digests |= {pixels[one.keys[row]] for row in one.discover.tolist()}
+        digests |= {pixels[one.audit.keys[row]] for row in one.audit.halves.discover.tolist()}
     else:
         digests |= set(prepared.pixels[prepared.source.train.content])
     if debug is not None:

@@ -50,14 +50,12 @@ from counterfoil.mending.prepared import (
     confirm_chose,
     refuse_near_chance,
     refuse_told_by_judges,
-    target_of,
 )
 from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts, keys_sha256
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.models.clip import ClipModel
 from counterfoil.models.mended import mended_of
-from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.embedding import Embedder, classifier_embedder, embed
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe
@@ -80,7 +78,6 @@ class SeenModel:
 
     classifier: Classifier
     head: LinearHead
-    class_map: ClassMap
     embedder: Embedder
     audit: Audited
     clip: ClipModel
@@ -88,8 +85,9 @@ class SeenModel:
 
     def allowed(self) -> NDArray[np.bool_]:
         """(classes, outputs): which answers are right."""
-        found = np.zeros((len(self.class_map.targets), self.class_map.num_classes), dtype=bool)
-        for label, outputs in enumerate(self.class_map.targets):
+        class_map = self.audit.target.class_map
+        found = np.zeros((len(class_map.targets), class_map.num_classes), dtype=bool)
+        for label, outputs in enumerate(class_map.targets):
             found[label, list(outputs)] = True
         return found
 
@@ -126,19 +124,14 @@ def refuse_unmendable(models: Sequence[str], source: MendSource) -> None:
 
 def see_model(name: str, source: MendSource, device: str) -> SeenModel:
     """Audit a model as mining does, and see the audited rows as its head does. Raises as `audit_target`."""
-    audits, clip, _ = audit_target(source.recipe, target_of(source.mine, name), device)
+    audits, clip, _ = audit_target(source.recipe, source.mine.model_copy(update={"target": name}), device)
     audit = audits[0]
     classifier = load_classifier(name, device, classes=source.recipe.classes)
     head = head_of(classifier, device)
     embedder = classifier_embedder(classifier, device)
-    parts = []
-    for part in audit.parts:
-        parts.append(features_through(part, embedder))
-    features = np.concatenate(parts)[audit.rows]
+    features = np.concatenate([features_through(part, embedder) for part in audit.parts])[audit.rows]
     refuse_infinite(name, features, ", ".join(part.name for part in audit.parts))
-    seen = SeenModel(
-        classifier, head, audit.target.class_map, embedder, audit, clip, JudgedRows(features, audit.labels, audit.units)
-    )
+    seen = SeenModel(classifier, head, embedder, audit, clip, JudgedRows(features, audit.labels, audit.units))
     _refuse_other_answers(seen)
     return seen
 
@@ -239,21 +232,15 @@ def context_rows(
 class MendedModel:
     """A model with what was found, and what its folder is written from; its weights are loaded again for that.
 
-    failed, context, units, labels: (n,) of the audited rows, which `keys` name; discover, confirm: rows of each half.
+    audit: of its n rows, without CLIP's features: of several models these are held one at a time. context: (n,) in
+    which context each row is.
     """
 
     told: ModelMended
     classifier: Classifier
     heads: Mapping[str, LinearHead]
-    failed: NDArray[np.bool_]
-    confirm: NDArray[np.int64]
+    audit: Audited
     context: NDArray[np.int64]
-    discover: NDArray[np.int64]
-    units: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    keys: tuple[str, ...]
-    targets: tuple[tuple[int, ...], ...]
-    dealt_by: str
     notes: tuple[str, ...]
 
 
@@ -370,15 +357,8 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
         told=told,
         classifier=seen.classifier.released(),
         heads=heads,
-        failed=audit.failed,
-        confirm=confirm,
+        audit=replace(audit, features=audit.features[:, :0].copy()),
         context=context,
-        discover=discover,
-        units=audit.units,
-        labels=audit.labels,
-        keys=audit.keys,
-        targets=seen.class_map.targets,
-        dealt_by=audit.dealt_by,
         notes=notes if doubts is None else (f"Warning: {doubts.lines()[0]}", *doubts.lines()[1:], *notes),
     )
 
@@ -395,9 +375,8 @@ def _base_notes(name: str, prepared: Prepared, seen: SeenModel, allowed: NDArray
         labels = debug.base.labels[rows]
         right = allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
         names = [cls.name for cls in prepared.source.recipe.classes]
-        told = refuse_near_chance(
-            name, without_folders(debug.dataset), right, labels, seen.class_map.chances, names, debug.fewest
-        )
+        chances = seen.audit.target.class_map.chances
+        told = refuse_near_chance(name, without_folders(debug.dataset), right, labels, chances, names, debug.fewest)
         notes |= dict.fromkeys(told)
     return tuple(notes)
 

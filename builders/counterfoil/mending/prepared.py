@@ -173,11 +173,6 @@ def _audited(recipe: Recipe, mine: Mine, splits: Sequence[str]) -> AuditedBuild 
     return AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe))
 
 
-def target_of(mine: Mine, model: str) -> Mine:
-    """The same audit, of another classifier."""
-    return mine.model_copy(update={"target": model})
-
-
 def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
     """For each image the sha256 of its size and its pixels as RGB, kept in the user's cache; None of what is no image.
 

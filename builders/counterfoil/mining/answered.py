@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.documents import csv_text
-from counterfoil.mining.audited import Audited, WithoutClip, unreadable_note
+from counterfoil.mining.audited import Audited, WithoutClip, class_of_output, unreadable_note
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import (
     AnswersTold,
@@ -26,7 +26,6 @@ from counterfoil.mining.findings import (
 )
 from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, MiningRun
 from counterfoil.mining.mined_files import what_is_odd
-from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import Recipe
 from counterfoil.stats import clustered_interval
 
@@ -77,14 +76,6 @@ class AnsweredRows:
         usual = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
         sure = wrong[self.confidence[wrong] >= usual[self.taken_for[wrong]]]
         return sure[np.argsort(-self.confidence[sure], kind="stable")]
-
-
-def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
-    """(outputs + 1,) the class of each output of a classifier, -1 where it has none, and for no answer."""
-    found = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
-    for label, outputs in enumerate(class_map.targets):
-        found[list(outputs)] = label
-    return found
 
 
 def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:

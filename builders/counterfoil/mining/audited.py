@@ -122,6 +122,8 @@ def train_rows(recipe: Recipe) -> tuple[LabelledImages, ConditionLabels | None]:
 
 
 _DIGEST = hashlib.sha256().digest_size
+# The content of rows without an image.
+NO_CONTENT = hashlib.sha256(b"").hexdigest()
 
 
 def contents_seen(parts: Sequence[LabelledImages]) -> list[ContentsSeen]:
@@ -495,6 +497,14 @@ def class_map_of(recipe: Recipe, name: str) -> ClassMap:
     if conditions is None:
         return map_classes(recipe.classes, facts)
     return map_conditions(conditions.names, recipe.classes, facts)
+
+
+def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
+    """(outputs + 1,) the class of each output of a classifier, -1 where it has none, and for no answer."""
+    found = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
+    for label, outputs in enumerate(class_map.targets):
+        found[list(outputs)] = label
+    return found
 
 
 def answers_of(

@@ -11,7 +11,7 @@ document lists them all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -42,7 +42,7 @@ from counterfoil.mining.findings import (
 )
 from counterfoil.mining.findings_layer import drawing_prompt
 from counterfoil.mining.hypotheses import CandidateCaptions, Found, Hypothesis, MiningRun
-from counterfoil.mining.rounds import NO_PROMPT, RenderedRound
+from counterfoil.mining.rounds import NO_PROMPT, AnsweredRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe
@@ -229,7 +229,7 @@ def collect_findings(
     captions: CandidateCaptions,
     found: Found,
     maps: Mapping[str, ClassMap],
-    rendered: RenderedRound | None = None,
+    rendered: AnsweredRound | None = None,
 ) -> Findings:
     """Test every hypothesis on what `mine.confirm` says, and put what it is worth beside it.
 
@@ -272,7 +272,10 @@ def collect_findings(
         on=tuple(AuditedImages(part.name, part.content, len(part)) for part in audited.parts),
         failure=mine.failure,
         halves=DealtHalves(
-            mine.seed, _half(audited, audited.halves.discover), _half(audited, audited.halves.confirm), audited.dealt_by
+            mine.seed,
+            half_of(audited, audited.halves.discover),
+            half_of(audited, audited.halves.confirm),
+            audited.dealt_by,
         ),
         margin=mine.margin,
         fdr=mine.fdr,
@@ -361,7 +364,7 @@ def _with_rendered(
     recipe: Recipe,
     mine: Mine,
     audited: Audited,
-    rendered: RenderedRound,
+    rendered: AnsweredRound,
     counts: Counted,
     confirmation: Confirmation,
 ) -> Finding:
@@ -382,7 +385,7 @@ def _with_rendered(
 
 
 def _rendered_evidence(
-    recipe: Recipe, audited: Audited, rendered: RenderedRound, rows: NDArray[np.int64], scores: NDArray[np.floating]
+    recipe: Recipe, audited: Audited, rendered: AnsweredRound, rows: NDArray[np.int64], scores: NDArray[np.floating]
 ) -> list[Evidence]:
     class_map = audited.target.class_map
     return [
@@ -479,14 +482,11 @@ def _audit(recipe: Recipe, audited: Audited, found: Found, label: int) -> ClassA
         rows=rows,
         errors=errors,
         rate=errors / rows if rows else None,
-        direction=note.direction,
-        reason=note.reason,
-        hard=note.hard,
-        easy=note.easy,
-        contexts=note.contexts,
+        **{one.name: getattr(note, one.name) for one in fields(note)},
     )
 
 
-def _half(audited: Audited, rows: NDArray[np.int64]) -> Half:
-    keys: Sequence[str] = [audited.keys[row] for row in rows.tolist()]
+def half_of(audited: Audited, rows: NDArray[np.int64]) -> Half:
+    """One half of what is audited, as documents have it."""
+    keys = [audited.keys[row] for row in rows.tolist()]
     return Half(len(rows), len(np.unique(audited.units[rows])), keys_sha256(keys))

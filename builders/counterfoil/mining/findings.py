@@ -24,6 +24,7 @@ from counterfoil.documents import (
     plain,
     schema_text,
 )
+from counterfoil.paired_stats import PairCount
 from counterfoil.recipe.schema_mine import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
 from counterfoil.report.words import shown_table
 
@@ -177,7 +178,7 @@ class StoppedEstimate(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class CountedPairs(Strict):
+class CountedPairs(Strict, PairCount):
     """Images of a description, each beside a base image of the same noise."""
 
     pairs: Annotated[Count, Field(description="Pairs of which the screen accepted both images.")]

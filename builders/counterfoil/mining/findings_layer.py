@@ -220,8 +220,7 @@ def _drawn(one: Finding) -> dict[str, Any]:
     """What images that were drawn for the test say, where some were."""
     if one.pairs is not None:
         test, fresh = one.pairs, one.pairs.fresh
-        log_e = test.looks[-1].log_e if test.looks else None
-        told = {"tested_on": one.tested_on, "origin": one.origin, "pairs": _counts(test) | {"log_e": log_e}}
+        told = {"tested_on": one.tested_on, "origin": one.origin, "pairs": _counts(test) | {"log_e": one.last_log_e}}
         return told | ({} if fresh is None else {"fresh": _counts(fresh)})
     if one.rendered is None:
         return {}

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text
 from counterfoil.generate.screen import ScreenDoubts
 from counterfoil.generate.screen.scores import own_captions
-from counterfoil.mining.answered import class_of_output
-from counterfoil.mining.audited import Audited
+from counterfoil.mining.audited import Audited, class_of_output
 from counterfoil.mining.collected import place_of
 from counterfoil.mining.findings import Findings, LabelCheck
 from counterfoil.mining.hypotheses import Hypothesis

@@ -10,7 +10,6 @@ and counted: filtered rows are trained on, and whoever then looks at the finding
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,10 +24,13 @@ from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import (
+    NO_CONTENT,
     Audited,
     answers_of,
     class_map_of,
+    class_of_output,
     conditions_scored,
+    contents_seen,
     features_of,
     has_conditions,
     row_labels,
@@ -39,7 +41,6 @@ from counterfoil.mining.findings_layer import origin_of
 from counterfoil.mining.hypotheses import Found
 from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.prediction.embedding import Embedder
-from counterfoil.progress import track
 from counterfoil.recipe import Recipe, layer_text
 from counterfoil.recipe.loader import merged_deeply
 from counterfoil.recipe.names import derived_name, did_you_mean
@@ -115,15 +116,6 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
     if stated not in columns:
         raise UserError(f"the pool {pool} has no column '{stated}'{did_you_mean(stated, [*columns, PREDICTED])}", there)
     return stated
-
-
-def answered_labels(answers: NDArray[np.integer], targets: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """The classes that a classifier's best outputs (n,) stand for, -1 for an output of no class.
-
-    targets: by label, its outputs (`prediction.class_map.ClassMap`); an image without an answer has -1.
-    """
-    label_of = {output: label for label, outputs in enumerate(targets) for output in outputs}
-    return np.asarray([label_of.get(output, -1) for output in answers.tolist()], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,33 +446,22 @@ def _predicted(
     name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
     if recipe.source.conditions is None:
         answers = answers_of([images], {name: class_map}, recipe, device)
-        given = answers[name].predictions.prediction
-        return np.arange(len(images)), answered_labels(given, class_map.targets)
+        return np.arange(len(images)), class_of_output(class_map)[answers[name].predictions.prediction]
     scored = conditions_scored([images], name, class_map, recipe.classes, device)
     return row_labels(has_conditions(scored, target.about["thresholds"]))
 
 
 def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:
     """(m,) which images of the pool are audited too, by their content; or by their unit, within one dataset."""
-    contents: set[bytes] = set()
-    for part in audited.parts:
-        contents.update(_contents(part))
-    own = _contents(pool.images)
+    audited_contents, own = (
+        [content for one in contents_seen(parts) for content in one.known()] for parts in (audited.parts, [pool.images])
+    )
+    contents = set(audited_contents) - {NO_CONTENT}
     shared = np.asarray([content in contents for content in own], dtype=bool)
     units = [unit for part in audited.parts for unit in part.units or ()]
     if pool.images.units is not None and pool.origin.reference.dataset == recipe.source.dataset:
         shared |= np.isin(np.asarray(pool.images.units, dtype=str), np.asarray(units, dtype=str))
     return shared
-
-
-def _contents(images: LabelledImages) -> list[bytes]:
-    found: list[bytes] = []
-    for _, image in track(images.images(), f"{images.name}: contents", len(images), 1000):
-        # Rows without an image have nothing to share.
-        found.append(
-            f"none {images.content} {len(found)}".encode() if image is None else hashlib.sha256(image).digest()
-        )
-    return found
 
 
 def need_train_split(recipe: Recipe) -> None:

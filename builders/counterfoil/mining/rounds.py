@@ -89,13 +89,21 @@ def round_doubts(place: Path) -> ScreenDoubts | None:
 
 @dataclass(frozen=True)
 class AnsweredRound:
-    """The n accepted images of a round that was built, and what the target answers. failed: (n,) by the failure rule;
-    `predictions.readable` says which images can be decoded."""
+    """The n accepted images of a round that was built, and what the target answers.
+
+    failed: (n,) by the failure rule; `predictions.readable` says which images can be decoded. sets: of the round that
+    tests hypotheses, by their names.
+    """
 
     opened: OpenDataset
     images: LabelledImages
     predictions: Predictions
     failed: NDArray[np.bool_]
+    sets: Mapping[str, RenderedSet] = field(default_factory=dict)
+
+    def key(self, row: int) -> str:
+        """How the findings name an image of the round: apart from rows of the audited images."""
+        return f"{self.images.name}/{self.images.keys[row]}"
 
 
 def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
@@ -134,20 +142,6 @@ class RenderedSet:
     scores: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class RenderedRound:
-    """The n accepted images of a round. failed: (n,) by the failure rule. sets: by the hypothesis' name."""
-
-    images: LabelledImages
-    predictions: Predictions
-    failed: NDArray[np.bool_]
-    sets: Mapping[str, RenderedSet] = field(default_factory=dict)
-
-    def key(self, row: int) -> str:
-        """How the findings name an image of the round: apart from rows of the audited images."""
-        return f"{ROUND}/{self.images.keys[row]}"
-
-
 def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     """UserError, before anything is computed, where nothing can be rendered, or no new image answered."""
     if mine.confirm == "rows":
@@ -165,7 +159,7 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
         raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 
-def render_round(run: MiningRun, found: Found) -> RenderedRound | None:
+def render_round(run: MiningRun, found: Found) -> AnsweredRound | None:
     """Render what `mine.confirm` asks for, and let the target answer it; None where that is nothing.
 
     A round that is there goes on. Raises as `build` does, and UserError where the folder holds a round of other
@@ -193,7 +187,7 @@ def render_round(run: MiningRun, found: Found) -> RenderedRound | None:
         own = rows[in_set]
         own = own[np.argsort(-scores[own], kind="stable")]
         sets[one.name] = RenderedSet(count_failures(there.failed[rows], pairs, in_set), own, scores[own])
-    return RenderedRound(there.images, there.predictions, there.failed, sets)
+    return replace(there, sets=sets)
 
 
 def compared_rows(

@@ -22,7 +22,6 @@ from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, COLOURS, PATTERNS
 from counterfoil.mining.methods.context_proposals import (
     ANSWERS,
-    Proposed,
     load_contexts,
     proposed_contexts,
     same_words,
@@ -47,9 +46,9 @@ def written(folder: Path, text: str, name: str = "contexts.yaml") -> Path:
     return folder / name
 
 
-def proposed(recipe: str, **settings: object):
+def proposed(recipe: str, **settings: object) -> tuple[tuple[str, ...], ...]:
     chosen = ContextsSettings.model_validate(settings)
-    return proposed_contexts(load_recipe(recipe), chosen, Path("nowhere"), "cpu")
+    return proposed_contexts(load_recipe(recipe), chosen, Path("nowhere"), "cpu")[0]
 
 
 @pytest.mark.parametrize("name", ["wardrobe", "wardrobe-colours", "cifar10", "cifar100", "imagenet"])
@@ -71,12 +70,12 @@ def test_bundled_lists_know_every_class_of_their_dataset() -> None:
 
 
 def test_the_wardrobes_contexts_are_words_that_its_clip_has_read() -> None:
-    places = proposed("wardrobe-star", contexts="wardrobe").by_label[9]
+    places = proposed("wardrobe-star", contexts="wardrobe")[9]
     settings = ContextsSettings(contexts="wardrobe")
     expected = [caption_of({"style": "photo", "class": "ankle boot", "background": place}) for place in BACKGROUNDS]
     assert [settings.caption("ankle boot", place) for place in places] == expected
     colours = ContextsSettings(contexts="wardrobe-colours", axis="colour")
-    words = proposed("wardrobe-star", contexts="wardrobe-colours", axis="colour").by_label[9]
+    words = proposed("wardrobe-star", contexts="wardrobe-colours", axis="colour")[9]
     expected = [caption_of({"style": "photo", "class": "ankle boot", "colour": one}) for one in COLOURS]
     expected += [caption_of({"style": "photo", "class": "ankle boot", "pattern": one}) for one in PATTERNS[1:]]
     assert [colours.caption("ankle boot", word) for word in words] == expected
@@ -91,8 +90,7 @@ def test_a_class_has_the_contexts_of_all_of_its_category_and_its_own_each_once(t
     assert found.of(called("dog")) == ("in the snow", "in fog")
     with_bag = written(tmp_path, "contexts: [in the snow, in fog]\nby_name: {bag: [in snow, in a box]}\n")
     result = proposed("wardrobe-mini", contexts=str(with_bag))
-    assert result.by_label[8] == ("in the snow", "in fog", "in a box")
-    assert result.sources[8] == ("list",) * 3 and result.by_label[0] == ("in the snow", "in fog")
+    assert result[8] == ("in the snow", "in fog", "in a box") and result[0] == ("in the snow", "in fog")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +208,9 @@ def asked(address: str | None, **changed: Any) -> ContextsSettings:
     return ContextsSettings.model_validate(values)
 
 
-def asked_contexts(recipe: Recipe, settings: ContextsSettings, folder: Path) -> Proposed:
+def asked_contexts(
+    recipe: Recipe, settings: ContextsSettings, folder: Path
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
     return proposed_contexts(recipe, settings, folder, "cpu")
 
 
@@ -274,9 +274,8 @@ def test_each_class_is_asked_once_and_a_lists_contexts_come_first(recipe: Recipe
     stages: list[Stage] = []
     (tmp_path / "own.yaml").write_text("contexts: [in the fog, at sea]\n")
     with chat_server(by_class) as server, listening(stages.append):
-        found = asked_contexts(recipe, asked(server.address, contexts=str(tmp_path / "own.yaml")), tmp_path)
-    assert found.by_label[2] == ("in the fog", "at sea", "beside a ankle boot shop")
-    assert found.sources[2] == ("list", "list", "chat") and found.notes == ()
+        found, notes = asked_contexts(recipe, asked(server.address, contexts=str(tmp_path / "own.yaml")), tmp_path)
+    assert found[2] == ("in the fog", "at sea", "beside a ankle boot shop") and notes == ()
     assert [class_in(body) for body in server.requests] == [*THREE]
     assert [(stage.done, stage.total) for stage in stages] == [(0, 3), (1, 3), (2, 3), (3, 3)]
     question = server.requests[0]["messages"][0]["content"]
@@ -289,8 +288,8 @@ def test_a_bad_answer_is_asked_again_with_what_was_wrong(recipe: Recipe, tmp_pat
         return said("Certainly! Bags.") if len(body["messages"]) == 1 else by_class(body)
 
     with chat_server(reply) as server:
-        found = asked_contexts(recipe, asked(server.address), tmp_path)
-    assert found.by_label[0] == ("beside a bag shop", "in fog") and len(server.requests) == 6
+        found, _ = asked_contexts(recipe, asked(server.address), tmp_path)
+    assert found[0] == ("beside a bag shop", "in fog") and len(server.requests) == 6
     first, bad, again = server.requests[1]["messages"]
     assert [first] == server.requests[0]["messages"]
     assert bad == {"role": "assistant", "content": "Certainly! Bags."}
@@ -312,7 +311,7 @@ def test_no_more_than_the_tries_and_other_classes_are_asked_all_the_same(recipe:
         # Run again, only what failed is asked, and from its beginning.
         server.requests.clear()
         server.reply = by_class
-        assert asked_contexts(recipe, asked(server.address, tries=2), tmp_path).by_label[0] == (
+        assert asked_contexts(recipe, asked(server.address, tries=2), tmp_path)[0][0] == (
             "beside a bag shop",
             "in fog",
         )
@@ -382,7 +381,7 @@ def test_what_was_answered_before_a_server_failed_is_kept(recipe: Recipe, tmp_pa
         assert len(recorded(tmp_path)) == 2
         server.requests.clear()
         server.reply = by_class
-        assert len(asked_contexts(recipe, asked(server.address), tmp_path).by_label) == 3
+        assert len(asked_contexts(recipe, asked(server.address), tmp_path)[0]) == 3
     assert [class_in(body) for body in server.requests] == ["ankle boot"]
 
 
@@ -433,8 +432,8 @@ def _run_here(server: ChatServer, folder: Path) -> None:
 
 def test_the_same_contexts_for_all_classes_are_noted(recipe: Recipe, tmp_path: Path) -> None:
     with chat_server(lambda body: contexts(*(("In fog", "at sea")[:: 1 if class_in(body) == "bag" else -1]))) as server:
-        found = asked_contexts(recipe, asked(server.address), tmp_path)
-    assert found.notes == (
+        _, notes = asked_contexts(recipe, asked(server.address), tmp_path)
+    assert notes == (
         "the chat model names the same 2 contexts for all 3 classes: look whether it has read the question",
     )
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from counterfoil.mining.collected import LabelledRows, confirm, count_hypothesis
 from counterfoil.mining.findings_layer import slugs
@@ -23,6 +21,7 @@ from counterfoil.mining.methods.directions import (
     find_directions,
     slerp,
 )
+from counterfoil.mining.methods.svm import Direction
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine
 
@@ -173,21 +172,16 @@ def test_each_method_has_the_settings_that_recipes_are_checked_by() -> None:
     assert {name: method.settings for name, method in METHODS.items()} == dict(METHOD_SETTINGS)
 
 
-@dataclass(frozen=True)
-class Plane:
-    weights: NDArray[np.float64]
-    intercept: float
-
-
 def case(seed: int = 0, captions: int = 7, width: int = 5):
     rng = np.random.default_rng(seed)
     vectors = rng.standard_normal((captions + 1, width)) + 1.0
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    plane = Plane(rng.standard_normal(width), float(rng.standard_normal()))
+    weights, intercept = rng.standard_normal(width), float(rng.standard_normal())
+    plane = Direction(weights, intercept, 1.0, 0.8, (0.7, 0.9), 0.01, 40, 10, "kernel")
     return plane, vectors[0], vectors[1:], rng.standard_normal(width) / 10, rng.uniform(0.01, 0.1, width)
 
 
-def by_the_paper(plane: Plane, r, candidates, spread) -> list[float]:
+def by_the_paper(plane: Direction, r, candidates, spread) -> list[float]:
     """(c - r) / |c - r| along weights / spread, which is brought to the length of the weights."""
     width = range(len(r))
     mapped = [plane.weights[i] / spread[i] for i in width]
@@ -199,7 +193,7 @@ def by_the_paper(plane: Plane, r, candidates, spread) -> list[float]:
     return scores
 
 
-def by_the_public_code(plane: Plane, r, candidates, centre, spread) -> list[float]:
+def by_the_public_code(plane: Direction, r, candidates, centre, spread) -> list[float]:
     """The difference goes through whatever an image goes through, then gets its decision value."""
     width = range(len(r))
     scores = []

@@ -18,7 +18,6 @@ from counterfoil.mining.methods.svm import (
     Fold,
     KernelSolver,
     LinearSolver,
-    NoDirection,
     balanced_accuracy,
     deal_folds,
     fit_direction,
@@ -69,7 +68,7 @@ def plain(
     return grid[best], scores[best], models[best].fit(points, right)
 
 
-def direction(found: Direction | NoDirection) -> Direction:
+def direction(found: Direction | str) -> Direction:
     assert isinstance(found, Direction), found
     return found
 
@@ -174,12 +173,12 @@ def test_a_class_without_a_direction_says_why(
         units = np.where(right, units, 0)
     points = np.random.default_rng(0).normal(size=(len(right), 4))
     found = fit_direction(points, right, units, seed=0)
-    assert found == NoDirection(reason, len(right), int((~right).sum()))
+    assert found == reason
 
 
 def test_fewer_errors_than_folds_are_told_whatever_is_asked_for() -> None:
     points, right = planted(30, seed=0, errors=1 / 30)
-    assert fit_direction(points, right, seed=0, fewest_errors=1) == NoDirection("1 error, at least 2 are needed", 30, 1)
+    assert fit_direction(points, right, seed=0, fewest_errors=1) == "1 error, at least 2 are needed"
     points, right = planted(30, seed=0, errors=2 / 30)
     assert isinstance(fit_direction(points, right, seed=0, fewest_errors=1, permutations=9), Direction)
 
@@ -192,7 +191,7 @@ def test_a_fold_without_errors_is_told() -> None:
     for seed in range(3):
         found = fit_direction(points, right, units, seed=seed, fewest_errors=3)
         reason = "its units are so unequal that one of 2 folds holds no error, or nothing else"
-        assert found == NoDirection(reason, 32, 8)
+        assert found == reason
 
 
 def test_points_that_are_all_alike_have_a_direction_of_no_strength() -> None:
@@ -245,8 +244,8 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit_directions(points, right, labels, 2, seed=0, workers=0)
 
 
-def as_bytes(found: Direction | NoDirection) -> object:
-    if isinstance(found, NoDirection):
+def as_bytes(found: Direction | str) -> object:
+    if isinstance(found, str):
         return found
     return found.weights.tobytes(), found.intercept, found.C, found.strength, found.interval, found.p, found.rows
 
@@ -265,9 +264,9 @@ def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
     assert [(stage.done, stage.total) for stage in told] == [(done, 5) for done in range(1, 6)]
     together = fit_directions(*arrays, seed=1, workers=2, permutations=9)
     assert [as_bytes(one) for one in alone] == [as_bytes(one) for one in together]
-    assert [one.rows for one in alone] == sizes
-    assert alone[1] == NoDirection("no rows", 0, 0)
-    assert alone[3] == NoDirection("4 errors, at least 10 are needed", 40, 4)
+    assert [one.rows for one in alone if isinstance(one, Direction)] == [60, 90, 75]
+    assert alone[1] == "no rows"
+    assert alone[3] == "4 errors, at least 10 are needed"
     rows = arrays[2] == 4
     single = fit_direction(arrays[0][rows], arrays[1][rows], arrays[4][rows], seed=1, permutations=9)
     assert direction(single).p == direction(alone[4]).p

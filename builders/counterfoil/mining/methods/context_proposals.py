@@ -487,23 +487,11 @@ def _repeats(class_name: str, caption: str) -> bool:
     return re.search(rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b", caption, re.IGNORECASE) is not None
 
 
-ProposedBy = Literal["list", "chat"]
-
-
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """Contexts by label, in the order in which they were proposed: a list's before a chat model's.
-
-    sources: of the same shape, who proposed each first. notes: what is odd about them, for people.
-    """
-
-    by_label: tuple[tuple[str, ...], ...]
-    sources: tuple[tuple[ProposedBy, ...], ...]
-    notes: tuple[str, ...] = ()
-
-
-def proposed_contexts(recipe: Recipe, settings: ContextsSettings, folder: Path, device: str) -> Proposed:
-    """Contexts of every class of the recipe, none without any.
+def proposed_contexts(
+    recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Contexts of every class of the recipe, by label, none without any, a list's before a chat model's; and what is
+    odd about them, for people.
 
     What a chat model is asked and answers is recorded in `folder` (`recorded.ANSWERS`); a run that was killed goes on
     behind the last answer. Raises UserError for lists that cannot be used and classes without contexts, and as
@@ -519,16 +507,14 @@ def proposed_contexts(recipe: Recipe, settings: ContextsSettings, folder: Path, 
         record = Record.open(folder, settings.chat, model)
         names = [cls.name for cls in recipe.classes]
         answered = ask_contexts(_Asked(settings.chat, device), names, settings, record)
-    by_label, sources = [], []
+    by_label = []
     for cls in recipe.classes:
         of_list = () if listed is None else listed.of(cls)
         of_chat = answered.get(cls.label, ())
         texts = [" ".join(text.split()) for text in (*of_list, *of_chat)]
-        kept = without_same_words(texts)
-        by_label.append(tuple(texts[place] for place in kept))
-        sources.append(tuple("list" if place < len(of_list) else "chat" for place in kept))
+        by_label.append(tuple(texts[place] for place in without_same_words(texts)))
     _refuse_empty(recipe, by_label)
-    return Proposed(tuple(by_label), tuple(sources), tuple(_odd(list(answered.values()))))
+    return tuple(by_label), tuple(_odd(list(answered.values())))
 
 
 class _Asked:

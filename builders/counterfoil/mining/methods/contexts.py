@@ -252,14 +252,14 @@ _NO_CUTOFF = -2.0
 def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     """The caption of each class alone, and of each class in each context that is proposed for it."""
     recipe, settings = run.recipe, run.settings
-    proposed = proposed_contexts(recipe, settings, run.folder, run.device)
+    proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
     rows: dict[str, int] = {}
     references, candidates = [], []
-    for cls, contexts in zip(recipe.classes, proposed.by_label, strict=True):
+    for cls, contexts in zip(recipe.classes, proposed, strict=True):
         references.append(rows.setdefault(plain_caption(settings, cls.name), len(rows)))
         texts = dict.fromkeys(settings.caption(cls.name, context) for context in contexts)
         candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
-    return (tuple(rows), tuple(references), tuple(candidates)), proposed.notes
+    return (tuple(rows), tuple(references), tuple(candidates)), notes
 
 
 def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:

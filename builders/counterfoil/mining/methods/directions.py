@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,7 +48,7 @@ from counterfoil.mining.hypotheses import (
     choose_cutoffs,
 )
 from counterfoil.mining.method import Method
-from counterfoil.mining.methods.svm import Direction, NoDirection, fit_directions, whiten
+from counterfoil.mining.methods.svm import Direction, fit_directions, whiten
 from counterfoil.recipe.schema_mine import MOST_ALPHA, DirectionsSettings, Mine
 
 CaptionScore = Literal["difference", "shifted"]
@@ -56,18 +56,8 @@ CaptionScore = Literal["difference", "shifted"]
 _LEAST_SPREAD = 1e-9
 
 
-class Hyperplane(Protocol):
-    """What of a direction is asked here: weights (width,) and intercept, for whitened and normalised points."""
-
-    @property
-    def weights(self) -> NDArray[np.float64]: ...
-
-    @property
-    def intercept(self) -> float: ...
-
-
 def caption_scores(
-    direction: Hyperplane,
+    direction: Direction,
     reference: NDArray[np.floating],
     candidates: NDArray[np.floating],
     centre: NDArray[np.floating],
@@ -213,8 +203,8 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
     vectors: dict[str, NDArray[np.floating]] = {}
     decide: dict[int, Decide] = {}
     for label, direction in enumerate(fitted):
-        if isinstance(direction, NoDirection):
-            notes.append(ClassNote(reason=direction.reason))
+        if isinstance(direction, str):
+            notes.append(ClassNote(reason=direction))
             continue
         named = _Named.of(direction, half, label, settings.score)
         notes.append(ClassNote(direction=noted(direction), hard=named.shown(named.hard), easy=named.shown(named.easy)))

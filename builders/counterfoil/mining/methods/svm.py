@@ -367,15 +367,6 @@ class Direction:
         return np.asarray(points, np.float64) @ self.weights + self.intercept
 
 
-@dataclass(frozen=True, slots=True)
-class NoDirection:
-    """Why a class has none, for people: `6 errors, at least 10 are needed`."""
-
-    reason: str
-    rows: int
-    errors: int
-
-
 def whiten(
     features: NDArray[np.floating], centre: NDArray[np.floating], spread: NDArray[np.floating]
 ) -> NDArray[np.float64]:
@@ -411,8 +402,8 @@ def fit_direction(
     permutations: int = PERMUTATIONS,
     fewest_errors: int = FEWEST_ERRORS,
     most_kernel_rows: int = MOST_KERNEL_ROWS,
-) -> Direction | NoDirection:
-    """The direction of one class, or why it has none.
+) -> Direction | str:
+    """The direction of one class, or why it has none, for people: `6 errors, at least 10 are needed`.
 
     points: (n, width), whitened and normalised. right: (n,), whether the target is right. units: (n,), rows of equal
     number share a unit: they stand in one fold, and are permuted and counted together. The SVM is scikit-learn's
@@ -424,10 +415,9 @@ def fit_direction(
         raise ValueError("expected values of C above 0, and 0 permutations or more")
     points, right = np.ascontiguousarray(points, np.float64), np.asarray(right, np.bool_)
     rows, errors = len(right), int((~right).sum())
-    reason = why_not(right, units, FOLDS, fewest_errors)
-    dealt = reason or deal_folds(right, units, FOLDS, seed)
+    dealt = why_not(right, units, FOLDS, fewest_errors) or deal_folds(right, units, FOLDS, seed)
     if isinstance(dealt, str):
-        return NoDirection(dealt, rows, errors)
+        return dealt
     from sklearn import config_context
 
     with config_context(assume_finite=True, skip_parameter_validation=True):  # checked above, for thousands of fits
@@ -459,7 +449,7 @@ def fit_directions(
     workers: int | None = 1,
     permutations: int = PERMUTATIONS,
     fewest_errors: int = FEWEST_ERRORS,
-) -> list[Direction | NoDirection]:
+) -> list[Direction | str]:
     """`fit_direction` of every class, in the order of the classes; tells how many are through.
 
     labels: (n,), 0 to classes - 1. workers: processes, None for one a core, each with one BLAS thread: the result is
@@ -473,7 +463,7 @@ def fit_directions(
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(classes + 1))
     points, right, units = points[order], right[order], None if units is None else units[order]
-    found: dict[int, Direction | NoDirection] = {}
+    found: dict[int, Direction | str] = {}
     items = []
     for label, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
         rows = slice(start, end)
@@ -512,13 +502,13 @@ class _Fitting:
         return self
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[_ClassRows], Doing[int, Direction | NoDirection]]]:
+    def ready(self) -> Iterator[Callable[[_ClassRows], Doing[int, Direction | str]]]:
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1, "blas"):  # sums of other threads would round otherwise
             yield self._one
 
-    def _one(self, item: _ClassRows) -> Doing[int, Direction | NoDirection]:
+    def _one(self, item: _ClassRows) -> Doing[int, Direction | str]:
         yield from ()
         return fit_direction(
             item.points,

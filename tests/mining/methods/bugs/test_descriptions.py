@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -268,10 +267,8 @@ def test_articles_stay_as_the_lab_has_them_unless_they_are_mended() -> None:
     assert beside.prompt(LAB, mended=True) == "a photo of a person and an orange {class}"
 
 
-@dataclass(frozen=True)
-class Counted:
-    pairs: int
-    rate: float
+def fails(failing: int, pairs: int = 40) -> PairCount:
+    return PairCount(pairs, 0, failing, 0)
 
 
 def described(caption: str, base: str = LAB, class_name: str = "sandal") -> Description:
@@ -357,22 +354,20 @@ def test_the_base_and_a_single_word_have_nothing_shorter() -> None:
 def test_the_shortest_that_fails_no_less_often_is_kept() -> None:
     long, middle, short = (described(f"a sandal {words}") for words in ("in the deep snow", "in the snow", "outside"))
     # 20 of 40: Wilson's interval is .352 to .648
-    whole = Counted(40, 0.5)
-    assert (
-        shortest_kept([(long, Counted(40, 0.9)), (middle, Counted(40, 0.36)), (short, Counted(40, 0.35))], whole) == 1
-    )
-    assert shortest_kept([(long, Counted(40, 0.5)), (short, Counted(40, 0.4))], whole) == 1
-    assert shortest_kept([(short, Counted(40, 0.4)), (described("a red sandal"), Counted(40, 0.6))], whole) == 1
-    assert shortest_kept([(middle, Counted(40, 0.2))], whole) is None
+    whole = fails(20)
+    assert shortest_kept([(long, fails(36)), (middle, fails(36, 100)), (short, fails(14))], whole) == 1
+    assert shortest_kept([(long, fails(20)), (short, fails(16))], whole) == 1
+    assert shortest_kept([(short, fails(16)), (described("a red sandal"), fails(24))], whole) == 1
+    assert shortest_kept([(middle, fails(8))], whole) is None
     assert shortest_kept([], whole) is None
 
 
 def test_nothing_is_kept_without_pairs() -> None:
     one = described("a sandal outside")
-    assert shortest_kept([(one, Counted(0, float("nan")))], Counted(40, 0.5)) is None
-    assert shortest_kept([(one, Counted(40, 0.5))], Counted(0, float("nan"))) is None
+    assert shortest_kept([(one, fails(0, 0))], fails(20)) is None
+    assert shortest_kept([(one, fails(20))], fails(0, 0)) is None
     # Of a whole description that never fails, the lower bound is 0.
-    assert shortest_kept([(one, Counted(40, 0.0))], Counted(40, 0.0)) == 0
+    assert shortest_kept([(one, fails(0))], fails(0)) == 0
 
 
 def background(caption: str, base: str = LAB, class_name: str = "sandal") -> list[str]:

@@ -26,11 +26,11 @@ from counterfoil.mining.findings import (
 from counterfoil.mining.findings_layer import mined_from
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 from counterfoil.mining.methods.bugs.document import (
-    count_of,
     described_cell,
     estimate_rates,
     finding_of,
     judged_together,
+    pairs_of,
     pairs_to_draw,
     with_more,
 )
@@ -267,7 +267,7 @@ def test_what_is_told_of_findings_is_true_on_average_and_covered() -> None:
         for one in found:
             low, high = one.difference.interval or (np.nan, np.nan)
             off.append((one.difference.value or np.nan) - 0.1)
-            by_test.append(count_of(one).difference - 0.1)
+            by_test.append(pairs_of(one).difference - 0.1)
             covered.append(low <= 0.1 <= high)
         reported = [one.difference.reported_interval or (np.nan, np.nan) for one in found]
         together += [all(low <= 0.1 <= high for low, high in reported)] if found else []
@@ -307,7 +307,7 @@ def test_the_verdict_and_the_evidence_are_the_tests_and_the_rates_are_not(
     # What is not confirmed has the rates of its test: it is given no other.
     for one in after.findings:
         if not one.confirmed:
-            assert one.difference.value == count_of(one).difference and one.difference.reported_interval is None
+            assert one.difference.value == pairs_of(one).difference and one.difference.reported_interval is None
 
 
 def test_each_has_a_round_of_its_own_once(one_run: tuple[Drawn, Findings, Findings]) -> None:
@@ -331,7 +331,7 @@ def test_the_number_of_pairs_is_fixed_by_the_test_for_the_half_width(
     one = before.standing[0]
     assert pairs_to_draw(one, SETTINGS.model_copy(update={"estimate_pairs": 40})) == 40
     wide = SETTINGS.model_copy(update={"half_width": 0.1, "estimate_pairs": 10**6})
-    assert pairs_to_draw(one, wide) == pairs_of_half_width(count_of(one), 0.1)
+    assert pairs_to_draw(one, wide) == pairs_of_half_width(pairs_of(one), 0.1)
     # Half of the pairs were rejected: twice as many are drawn.
     assert one.pairs is not None
     rejected = replace(one, pairs=replace(one.pairs, drawn=2 * one.pairs.pairs))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from counterfoil.mining.captions import words_of
 from counterfoil.mining.methods.bugs.phrases import (
@@ -310,15 +310,6 @@ def _with_article(words: str) -> str:
 _ENDS = listed("of to that which who is are was were has have it")
 
 
-class FailingPairs(Protocol):
-    """What counts of pairs say of one description: how many there are, and the share that fails."""
-
-    @property
-    def pairs(self) -> int: ...
-    @property
-    def rate(self) -> float: ...
-
-
 def shorter(description: Description) -> tuple[Description, ...]:
     """What may say enough with fewer words, shortest first, each once; none for the base and for a single word.
 
@@ -334,7 +325,7 @@ def shorter(description: Description) -> tuple[Description, ...]:
     return tuple(sorted((one for one in described if one != description), key=lambda one: one.length))
 
 
-def shortest_kept(candidates: Sequence[tuple[Description, FailingPairs]], whole: FailingPairs) -> int | None:
+def shortest_kept(candidates: Sequence[tuple[Description, PairCount]], whole: PairCount) -> int | None:
     """The place of the shortest candidate that fails no less often than the whole description, or None.
 
     That is: its rate is not below the lower bound of the whole one's 95 % Wilson interval. Of equally short ones the
@@ -344,7 +335,7 @@ def shortest_kept(candidates: Sequence[tuple[Description, FailingPairs]], whole:
     return min(kept, key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at), default=None)
 
 
-def keeps_up(count: FailingPairs, whole: FailingPairs) -> bool:
+def keeps_up(count: PairCount, whole: PairCount) -> bool:
     """Whether a description fails no less often than another: not below the lower bound of that one's Wilson interval.
 
     Without pairs on either side nothing is known, and it does not.

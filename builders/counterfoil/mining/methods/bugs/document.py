@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import ceil
 
 import numpy as np
@@ -20,7 +20,6 @@ from counterfoil.mining.findings import (
     AnswerCount,
     AuditedImages,
     ClassAudit,
-    CountedPairs,
     Difference,
     Evidence,
     Finding,
@@ -45,7 +44,7 @@ from counterfoil.mining.methods.bugs.descriptions import BackgroundCounts, Descr
 from counterfoil.mining.methods.bugs.search import BugSearch, ClassBaseline
 from counterfoil.mining.methods.bugs.trials import (
     TRIED,
-    DescribedCell,
+    BugHypothesis,
     Draw,
     DrawnRound,
     Pairs,
@@ -168,10 +167,7 @@ def finding_of(
         evidence=tuple(_evidence(pairs, answer_names)),
         tested_on="pairs",
         pairs=PairedTest(
-            pairs=count.pairs,
-            both=count.both,
-            failing=count.failing,
-            rescued=count.rescued,
+            **asdict(count),
             state="futile" if one.state == "futile" else "out_of_budget",
             looks=tuple(SequentialLook(*look) for look in one.looks),
             estimate=None if estimate is None or settings.until is None else _estimate(estimate, settings.until),
@@ -307,7 +303,7 @@ def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> t
     confirmed = {
         one.name
         for one, value in zip(findings, q, strict=True)
-        if value <= fdr and _pairs(one).state != "futile" and count_of(one).difference >= margin
+        if value <= fdr and pairs_of(one).state != "futile" and pairs_of(one).difference >= margin
     }
     standing = {name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed}
     level = simultaneous_level(len(standing))
@@ -366,13 +362,8 @@ def tried_of(findings: Findings) -> Findings:
 
 def log_e_of(one: Finding) -> float:
     """Natural logarithm of a finding's e-value, as it stood last."""
-    looks = _pairs(one).looks
+    looks = pairs_of(one).looks
     return looks[-1].log_e if looks else 0.0
-
-
-def count_of(one: Finding) -> PairCount:
-    """The pairs of a finding's test."""
-    return _counted(_pairs(one))
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:
@@ -389,12 +380,9 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
 
 def _judged(one: Finding, q: float, confirmed: bool, level: float | None) -> Finding:
     """level: of the interval that holds beside those of all others that stand; None for what does not stand."""
-    pairs = _pairs(one)
+    pairs = pairs_of(one)
     state = "confirmed" if confirmed else "futile" if pairs.state == "futile" else "out_of_budget"
-    told = PairCount(0, 0, 0, 0) if confirmed else count_of(one)
-    if pairs.fresh is not None:
-        told = _counted(pairs.fresh)
-    described, base, difference = rates_of(told, level)
+    described, base, difference = rates_of(pairs.fresh or (PairCount(0, 0, 0, 0) if confirmed else pairs), level)
     return replace(
         one,
         q=q,
@@ -406,11 +394,8 @@ def _judged(one: Finding, q: float, confirmed: bool, level: float | None) -> Fin
     )
 
 
-def _counted(pairs: CountedPairs) -> PairCount:
-    return PairCount(pairs.pairs, pairs.both, pairs.failing, pairs.rescued)
-
-
-def _pairs(one: Finding) -> PairedTest:
+def pairs_of(one: Finding) -> PairedTest:
+    """A finding's test. ValueError for one that was not tested in pairs."""
     if one.pairs is None:
         raise ValueError(f"{one.name} was not tested in pairs")
     return one.pairs
@@ -448,11 +433,9 @@ def estimate_rates(
         asked = RoundAsked(number, purpose, pairs_to_draw(one, settings), {one.name: cell}, (cell.label,))
         drawn = draw(asked)
         pairs = drawn.pairs(one.name)
-        count = pairs.count
-        assert one.pairs is not None
-        fresh = FreshPairs(count.pairs, count.both, count.failing, count.rescued, asked.candidates, drawn.asked.name)
+        fresh = FreshPairs(**asdict(pairs.count), drawn=asked.candidates, round=drawn.asked.name)
         estimated[one.name] = replace(
-            one, pairs=replace(one.pairs, fresh=fresh), answers=wrong_answers([pairs], answer_names)
+            one, pairs=replace(pairs_of(one), fresh=fresh), answers=wrong_answers([pairs], answer_names)
         )
         rounds.append(round_drawn(drawn))
         report("rates of findings", len(estimated), len(wanted))
@@ -463,14 +446,13 @@ def estimate_rates(
 def pairs_to_draw(one: Finding, settings: BugsSettings) -> int:
     """How many pairs are drawn for a finding: as many as should let its interval reach `settings.half_width` once the
     screen has accepted what it did in the test, `settings.estimate_pairs` at most."""
-    count = count_of(one)
-    drawn = None if one.pairs is None else one.pairs.drawn
-    accepted = count.pairs / drawn if drawn else 1.0
-    needed = pairs_of_half_width(count, settings.half_width)
+    test = pairs_of(one)
+    accepted = test.pairs / test.drawn if test.drawn else 1.0
+    needed = pairs_of_half_width(test, settings.half_width)
     return min(ceil(needed / max(accepted, _LEAST_ACCEPTED)), settings.estimate_pairs)
 
 
-def described_cell(one: Finding, recipe: Recipe, settings: BugsSettings) -> DescribedCell | None:
+def described_cell(one: Finding, recipe: Recipe, settings: BugsSettings) -> BugHypothesis | None:
     """What draws a finding: its class and the words that its caption adds to the base.
 
     None where the recipe lacks the class, and where the words that are read from the caption make another prompt.
@@ -480,4 +462,4 @@ def described_cell(one: Finding, recipe: Recipe, settings: BugsSettings) -> Desc
         return None
     base = base_prompt(recipe, settings)
     description = Description(pieces_of(one.caption, spoken_base(base, cls), cls.name) or ())
-    return DescribedCell(cls.label, description) if description.prompt(base) == one.prompt else None
+    return BugHypothesis(one.name, cls.label, description) if description.prompt(base) == one.prompt else None

@@ -25,7 +25,6 @@ from counterfoil.mining.methods.bugs.descriptions import (
 from counterfoil.mining.methods.bugs.trials import (
     Budget,
     BugHypothesis,
-    DescribedCell,
     Draw,
     DrawnRound,
     RoundAsked,
@@ -352,7 +351,7 @@ def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -
     if candidates < settings.until:
         return None
     hypothesis = one.hypothesis
-    cells = {hypothesis.name: DescribedCell(hypothesis.label, hypothesis.description)}
+    cells = {hypothesis.name: hypothesis}
     asked = RoundAsked(budget.number, "until", candidates, cells, (hypothesis.label,), FEWEST_IMAGES)
     return draw(asked)
 

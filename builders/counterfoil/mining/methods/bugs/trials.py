@@ -30,22 +30,31 @@ TRIED = "tries"
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedCell:
-    """One class as a description has it."""
+class BugHypothesis:
+    """A class and a description of which is asked whether it makes the target fail more often than the base.
 
+    name: a shift's. origin: whether a cluster was described so, that was shortened (from `parent`), or a person wrote
+    it. evidence: keys of the failures that were described. about: what is told of it, as JSON takes it.
+    """
+
+    name: str
     label: int
     description: Description
+    origin: Literal["found", "shortened", "tried"] = "found"
+    parent: str | None = None
+    evidence: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundAsked:
-    """A round: its number in the run and its purpose, `candidates` images a cell, cells by name, and the base of some
-    classes beside them: as many images, or `base_candidates`."""
+    """A round: its number in the run and its purpose, `candidates` images a cell, cells by their hypothesis' name, and
+    the base of some classes beside them: as many images, or `base_candidates`."""
 
     number: int
     purpose: Purpose
     candidates: int
-    cells: Mapping[str, DescribedCell]
+    cells: Mapping[str, BugHypothesis]
     labels: tuple[int, ...]
     base_candidates: int | None = None
 
@@ -174,7 +183,7 @@ class RoundDrawer:
         shifts = {name: self.shift(cell) | own for name, cell in asked.cells.items()}
         return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / asked.name))
 
-    def shift(self, cell: DescribedCell) -> dict[str, Any]:
+    def shift(self, cell: BugHypothesis) -> dict[str, Any]:
         """A description as a shift: screened for its object alone, since words of a captioner have no threshold."""
         cls = self.run.recipe.classes[cell.label]
         # An oil painting is screened by the caption of styles: it is no photo of its object.
@@ -216,23 +225,6 @@ def spoken_base(base: str, cls: RecipeClass) -> str:
 # Fewer pairs of a cell are not worth the round.
 FEWEST = 4
 State = Literal["confirmed", "futile", "open"]
-
-
-@dataclass(frozen=True, slots=True)
-class BugHypothesis:
-    """A class and a description of which is asked whether it makes the target fail more often than the base.
-
-    name: a shift's. origin: whether a cluster was described so, that was shortened (from `parent`), or a person wrote
-    it. evidence: keys of the failures that were described. about: what is told of it, as JSON takes it.
-    """
-
-    name: str
-    label: int
-    description: Description
-    origin: Literal["found", "shortened", "tried"] = "found"
-    parent: str | None = None
-    evidence: tuple[str, ...] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -353,7 +345,7 @@ def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
 
 def _next_round(left: Sequence[Trial], budget: Budget, pairs: int, purpose: Purpose) -> RoundAsked | None:
     """The round that gives each hypothesis `pairs` more, or as many as the budget still has; None where that is few."""
-    cells = {one.hypothesis.name: DescribedCell(one.hypothesis.label, one.hypothesis.description) for one in left}
+    cells = {one.hypothesis.name: one.hypothesis for one in left}
     labels = tuple(sorted({cell.label for cell in cells.values()}))
     pairs = min(pairs, budget.images // (len(cells) + len(labels)))
     return RoundAsked(budget.number, purpose, pairs, cells, labels) if pairs >= FEWEST else None
