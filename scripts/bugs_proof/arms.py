@@ -35,7 +35,7 @@ from counterfoil.mining.methods.bugs.trials import (
     RoundAsked,
     base_prompt,
     carry_to_test,
-    spoken_base,
+    filled_base,
 )
 from counterfoil.models.captioners import Captioner
 from counterfoil.prediction.captioning import caption_images
@@ -129,7 +129,7 @@ def _keywords(
         failed = rows[base.failed[rows]]
         start = f"{base.asked.name}/"
         keys = [base.keys[row].removeprefix(start) for row in failed.tolist()]
-        spoken = spoken_base(prompt, cls)
+        spoken = filled_base(prompt, cls)
         captions: list[str] = []
         for prefix in (spoken.replace(CLASS, cls.name), spoken.partition(CLASS)[0].strip()):
             made = caption_images(

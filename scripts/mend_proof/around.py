@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from counterfoil.lab.vocabulary import SHIFTS
-from counterfoil.mending.arms import RETRAINED
 from counterfoil.mending.document import HELDOUT
+from counterfoil.mending.variants import RETRAINED
 from directions_proof.intervals import DIFFERENCE, SHARE, mean_of
 from mend_proof.runs import Run
 from mend_proof.targets import Target

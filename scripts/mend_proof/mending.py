@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.mending.arms import equal_numbers
 from counterfoil.mending.fitting import Lesson, balanced_lesson
+from counterfoil.mending.variants import equal_numbers
 from counterfoil.mining.methods.directions import caption_scores
 from counterfoil.mining.methods.svm import Direction, fit_direction, whiten
 from counterfoil.mining.pools import hard_weights, hardest_rows

@@ -1,8 +1,8 @@
-"""Part *null*: what is said of an arm whose images tell nothing that those of its controls do not.
+"""Part *null*: what is said of a variant whose images tell nothing that those of its controls do not.
 
 Numbers stand for images. Each class is seen in some contexts that move it towards another class, so that a head which
 learned from rows without contexts fails there, and drawn ones come from another distribution than rows do, as a
-generator's do. Halves, λ on the discover half, controls at their own λ and at the arm's, and the words are the
+generator's do. Halves, λ on the discover half, controls at their own λ and at the variant's, and the words are the
 package's own. *alike*: all three sets of images are drawn from one distribution, without a context. *noise*: their
 labels are dealt anew, so that they tell nothing at all. *planted*: the images of contexts are of those that fail.
 """
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mending.arms import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Arm, Context
 from counterfoil.mending.document import HELDOUT, LEVEL
 from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
 from counterfoil.mending.judging import (
@@ -31,6 +30,7 @@ from counterfoil.mending.judging import (
     verdict_of,
 )
 from counterfoil.mending.one_model import ContextRows, _controls, _fit
+from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Context, Variant
 from counterfoil.models.classifiers.head import LinearHead
 
 CASES = ("alike", "noise", "planted")
@@ -74,21 +74,24 @@ def said(case: str, seed: int) -> dict[str, Any]:
     lessons = {CONTEXTS: _drawn(rng, case, case == "planted")} | {
         what: _drawn(rng, case, False) for what in (CLASS_NAME, RANDOM)
     }
-    arms = [Arm(RETRAINED, "retrained"), Arm(CONTEXTS, "mended")]
-    arms += [Arm(what, "control", of=CONTEXTS, what=what) for what in (CLASS_NAME, RANDOM)]
+    variants = [Variant(RETRAINED, "retrained"), Variant(CONTEXTS, "mended")]
+    variants += [Variant(what, "control", of=CONTEXTS, what=what) for what in (CLASS_NAME, RANDOM)]
     rows, places = np.zeros(len(train), np.int64), list(range(len(contexts)))
     with tempfile.TemporaryDirectory() as folder:
         kept = KeptHeads(Path(folder), head, "lbfgs")
-        fitted = {arm.name: _fit(arm, lessons.get(arm.name), train, rows, kept, GRID, judges, places) for arm in arms}
-    arm = fitted[CONTEXTS]
-    if arm.result.lam == 0:
+        fitted = {
+            variant.name: _fit(variant, lessons.get(variant.name), train, rows, kept, GRID, judges, places)
+            for variant in variants
+        }
+    variant = fitted[CONTEXTS]
+    if variant.result.lam == 0:
         return {"with controls": "λ = 0", "alone": "λ = 0", "some": False, "retrained": False}
     found: dict[str, Any] = {}
     for told, kinds in (("with controls", (RETRAINED, CLASS_NAME, RANDOM)), ("alone", (RETRAINED,))):
         beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
-        comparisons = compared_with(arm.chosen, _controls(arm, beside, GRID), judges)
-        missing = "" if len(kinds) > 1 else missing_controls(arm.arm, ())
-        words = verdict_of(comparisons, arm.result, has_test=True, missing=missing)[1]
+        comparisons = compared_with(variant.chosen, _controls(variant, beside, GRID), judges)
+        missing = "" if len(kinds) > 1 else missing_controls(variant.variant, ())
+        words = verdict_of(comparisons, variant.result, has_test=True, missing=missing)[1]
         found[told] = next(begins for begins in SAID if words.startswith(begins))
         if told == "with controls":
             heldout = [one for one in comparisons if one.set == HELDOUT and one.lam != 0]

@@ -32,8 +32,8 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.trained_on import edits_of, refuse_trained_on
 from counterfoil.lab.scenes import unbiased_scene, wardrobe_scene
 from counterfoil.lab.world import render
-from counterfoil.mending.arms import open_debug_images
 from counterfoil.mending.given import given_arms
+from counterfoil.mending.variants import open_debug_images
 from counterfoil.models.clip import load_clip
 from counterfoil.models.mended import EditsOf, MendedModelName, MendedNote, MendedWith
 from counterfoil.recipe import load_recipe, sha256_json

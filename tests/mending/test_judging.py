@@ -1,4 +1,4 @@
-"""Heads judged: gains beside references and truth, which λ and which arm is left, and what is said of them."""
+"""Heads judged: gains beside references and truth, which λ and which variant is left, and what is said of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from statsmodels.stats.contingency_tables import mcnemar
 
 from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
-from counterfoil.mending.arms import CLASS_NAME, RANDOM, RETRAINED, Arm, Context, DebugImages
 from counterfoil.mending.document import (
     CONFIRM,
     HEADLINES,
@@ -23,9 +22,9 @@ from counterfoil.mending.document import (
     SAME_LAMBDA,
     TEST,
     TEST_FAILED,
-    ArmResult,
     GainDifference,
     SetMeasured,
+    VariantResult,
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson
 from counterfoil.mending.judging import (
@@ -37,7 +36,7 @@ from counterfoil.mending.judging import (
     JudgingRows,
     RightAnswers,
     answers_of,
-    best_arm,
+    best_variant,
     choose_lambda,
     chosen_on_discover,
     compare_heads,
@@ -49,6 +48,7 @@ from counterfoil.mending.judging import (
     verdict_of,
 )
 from counterfoil.mending.one_model import ContextRows, _best, _fit, _Fitted
+from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, Context, DebugImages, Variant
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.stats import Estimate, sign_test
 
@@ -62,7 +62,7 @@ NONE = np.zeros(0, dtype=np.int64)
 NO_IMAGE = LabelledImages("made", "0" * 64, (), NONE, NONE, ("made",), lambda wanted: iter(()))
 NOT_KNOWN = "Only the head retrained alone is beside it; whether as many other images would do the same is not known."
 NO_CHANGE = SetMeasured(TEST, 100, 100, 0.8, 0.8, 0.0, -0.02, 0.02, 1, 1, 1.0)
-ARM = ArmResult("a", "mended", None, None, 9, 9, 0.5, True, True, (NO_CHANGE,))
+ARM = VariantResult("a", "mended", None, None, 9, 9, 0.5, True, True, (NO_CHANGE,))
 
 
 def chosen(contexts: list[list[float]], overall: list[float], before: float = 0.8, rows: np.ndarray = TEN_EACH) -> int:
@@ -369,7 +369,7 @@ def rows_of(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 class World:
-    """Audited rows in two halves, a test, a head, and arms with drawn images of their contexts."""
+    """Audited rows in two halves, a test, a head, and variants with drawn images of their contexts."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -403,7 +403,9 @@ class World:
     def fitted(self, judges: JudgingRows, names: Sequence[str] = tuple(ARMS)) -> list[_Fitted]:
         nothing = np.zeros(60, dtype=np.int64)
         return [
-            _fit(Arm(name, "mended"), self.lessons[name], self.train, nothing, self.kept, LAMBDAS, judges, ARMS[name])
+            _fit(
+                Variant(name, "mended"), self.lessons[name], self.train, nothing, self.kept, LAMBDAS, judges, ARMS[name]
+            )
             for name in names
         ]
 
@@ -448,13 +450,15 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
         if not any(value >= floor for value in overall):
             floor = overall[0] - MOST_LOSS - 1e-9  # then against λ = 0 alone
         scores = {
-            place: worst(world, one, place, ARMS[one.arm.name]) for place, value in enumerate(overall) if value >= floor
+            place: worst(world, one, place, ARMS[one.variant.name])
+            for place, value in enumerate(overall)
+            if value >= floor
         }
-        means = {place: float(np.mean(by_context(world, one, place, ARMS[one.arm.name]))) for place in scores}
+        means = {place: float(np.mean(by_context(world, one, place, ARMS[one.variant.name]))) for place in scores}
         best = min(scores, key=lambda place: (-round(scores[place], 9), -round(means[place], 9), place))
         assert one.place == best
     every = sorted(place for places in ARMS.values() for place in places)
-    shares = {one.arm.name: (one.result.within_bound, worst(world, one, one.place, every)) for one in fitted}
+    shares = {one.variant.name: (one.result.within_bound, worst(world, one, one.place, every)) for one in fitted}
     best = max(shares.values())
     assert shares[_best(fitted, judges) or ""] == pytest.approx(best)
 
@@ -478,7 +482,7 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
 
 
 def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:
-    """Contexts of another arm take rows from the tables of this one's, and none from its choice."""
+    """Contexts of another variant take rows from the tables of this one's, and none from its choice."""
     alone = replace(world.judges, context=world.dealt.among(ARMS["first"]), contexts=CONTEXTS[:2])
     both = world.judges
     assert ((alone.context >= 0) & (both.context >= 2)).any()
@@ -494,18 +498,18 @@ def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
     easy = RightAnswers(context != 2, None)
     hard = RightAnswers((context == -1) | half, None)
     candidates = [("easy", True, easy, [0]), ("hard", True, hard, [2])]
-    assert best_arm(candidates, world.judges) == "hard"
+    assert best_variant(candidates, world.judges) == "hard"
     # Beside itself alone each would be told 1 and about a half.
     for (_, _, answers, own), score in zip(candidates, (1.0, 0.5), strict=True):
         found = chosen_on_discover((0.0,), [answers], world.judges, own)
         assert found.worst[0] == pytest.approx(score, abs=0.2)
     outside = [candidates[0], ("hard", False, hard, [2])]
-    assert best_arm(outside, world.judges) == "easy" and best_arm([], world.judges) is None
+    assert best_variant(outside, world.judges) == "easy" and best_variant([], world.judges) is None
 
 
-def images_of(group: str) -> Arm:
+def images_of(group: str) -> Variant:
     debug = DebugImages("a", "a", group, NO_IMAGE, NONE, (), NONE, frozenset(), None, (), "0", "a", 0)
-    return Arm("a", "mended", debug=debug)
+    return Variant("a", "mended", debug=debug)
 
 
 def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = None) -> GainDifference:
@@ -517,7 +521,7 @@ def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = N
 
 
 @pytest.mark.parametrize(
-    ("arm", "kinds", "says"),
+    ("variant", "kinds", "says"),
     [
         (images_of("contexts"), [], NOT_KNOWN),
         (images_of("hard"), [], NOT_KNOWN),
@@ -530,15 +534,15 @@ def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = N
             "Whether as many images of random contexts would do the same is not known",
         ),
         (
-            Arm("w", "upweighted", weights=np.ones(3)),
+            Variant("w", "upweighted", weights=np.ones(3)),
             [],
             "whether weighing as many other training rows would do the same",
         ),
-        (Arm("dfr:clip", "rival", groups=NONE), [], "Only the head retrained alone is beside it"),
+        (Variant("dfr:clip", "rival", groups=NONE), [], "Only the head retrained alone is beside it"),
     ],
 )
-def test_the_control_that_is_missing_is_named(arm: Arm, kinds: list[str], says: str) -> None:
-    found = missing_controls(arm, kinds)
+def test_the_control_that_is_missing_is_named(variant: Variant, kinds: list[str], says: str) -> None:
+    found = missing_controls(variant, kinds)
     assert found.startswith(says) or says in found
     assert bool(found) == bool(says)
 
@@ -557,7 +561,7 @@ def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
     words = verdict_of([*told, difference(same, 1, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It helps: ") and "class names at λ = 0" not in words
     assert "λ = 0 was chosen for as many images of class names" in words
-    # At the arm's own λ that control gains as much: then it is not shown to help at all.
+    # At the variant's own λ that control gains as much: then it is not shown to help at all.
     words = verdict_of([*told, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It is not shown to help: ")
     assert "No difference is shown to as many images of class names at the same λ" in words
@@ -585,7 +589,7 @@ def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
         difference(RETRAINED, retrained),
         difference(CLASS_NAME, own, lam=0.1),
         difference(f"{CLASS_NAME}{SAME_LAMBDA}", same, lam=0.5),
-        difference(RANDOM, other, lam=0.5),  # the λ that was chosen for it is the arm's
+        difference(RANDOM, other, lam=0.5),  # the λ that was chosen for it is the variant's
     ]
     outcome, words = verdict_of(told, ARM, has_test=True)
     assert words.startswith(begins) and begins.lower().startswith(f"it {outcome}".replace("it not", "it is not"))
@@ -595,14 +599,14 @@ def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
 
 def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
     told = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
-    arm = replace(ARM, judged_by=TEST)
+    variant = replace(ARM, judged_by=TEST)
     on_test = [replace(one, set=TEST_FAILED) for one in told]
-    words = verdict_of(on_test, arm, has_test=True)[1]
+    words = verdict_of(on_test, variant, has_test=True)[1]
     assert words.startswith("It helps: on failures of the test it gains more than") and "held out" not in words
     assert BY_TEST in words and BY_TEST not in verdict_of(told, ARM, has_test=True)[1]
-    assert verdict_of(told, arm, has_test=True)[1].startswith("The model fails on no row of the test")
+    assert verdict_of(told, variant, has_test=True)[1].startswith("The model fails on no row of the test")
     loses = difference(RETRAINED, -1, on=TEST)
-    words = verdict_of([*on_test, loses], arm, has_test=True)[1]
+    words = verdict_of([*on_test, loses], variant, has_test=True)[1]
     assert "It helps on failures of the test and loses elsewhere" in words and "Of all rows of the test it" in words
 
 

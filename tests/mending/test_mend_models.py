@@ -76,26 +76,28 @@ def name_of(world: World, group: str = "contexts") -> str:
 
 def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendResult) -> None:
     model = mended.mended.models[0]
-    arm = model.arm(name_of(world))
-    heldout = {one.against: one for one in arm.comparisons if one.set == "debug_heldout"}
+    variant = model.variant(name_of(world))
+    heldout = {one.against: one for one in variant.comparisons if one.set == "debug_heldout"}
     kinds = {"class_name", "random_contexts"}
-    chosen = {kind: model.arm(f"{kind} beside {arm.name}").lam for kind in kinds}
-    other = {f"{kind} at the same λ" for kind, lam in chosen.items() if lam != arm.lam}
-    assert arm.lam and set(heldout) == {"lambda 0"} | kinds | other
-    assert {kind: heldout[kind].lam for kind in kinds} == chosen and {heldout[one].lam for one in other} <= {arm.lam}
+    chosen = {kind: model.variant(f"{kind} beside {variant.name}").lam for kind in kinds}
+    other = {f"{kind} at the same λ" for kind, lam in chosen.items() if lam != variant.lam}
+    assert variant.lam and set(heldout) == {"lambda 0"} | kinds | other
+    assert {kind: heldout[kind].lam for kind in kinds} == chosen and {heldout[one].lam for one in other} <= {
+        variant.lam
+    }
     for one in other:
         # What the control does at that λ is a point of its own curve.
-        control = model.arm(f"{one.removesuffix(' at the same λ')} beside {arm.name}")
-        point = next(point for point in control.curve if point.value == arm.lam)
-        own = arm.of_set("debug_heldout")
+        control = model.variant(f"{one.removesuffix(' at the same λ')} beside {variant.name}")
+        point = next(point for point in control.curve if point.value == variant.lam)
+        own = variant.of_set("debug_heldout")
         assert own is not None and own.after is not None and point.heldout is not None
         assert heldout[one].difference == pytest.approx(own.after - point.heldout)
     assert all(one.difference > 0.1 for one in heldout.values())
-    inside = [one for one in arm.comparisons if one.set == "in_contexts"]
+    inside = [one for one in variant.comparisons if one.set == "in_contexts"]
     assert len(inside) == len(heldout) and all(one.difference > 0.3 and (one.low or 0) > 0 for one in inside)
-    assert arm.verdict is not None and "on failures held out it gains more" in arm.verdict
+    assert variant.verdict is not None and "on failures held out it gains more" in variant.verdict
     # Failures are all wrong before, and confirm rows are not only failures.
-    before = {one.set: one.before for one in arm.measured}
+    before = {one.set: one.before for one in variant.measured}
     assert before["debug_seed"] == before["debug_heldout"] == 0.0
     assert 0 < (before["in_contexts"] or 0) < 1
 
@@ -103,9 +105,9 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
 def test_arms_of_a_comparison_have_equal_numbers_a_class(world: World, mended: MendResult) -> None:
     model = mended.mended.models[0]
     own = name_of(world)
-    compared = [model.arm(name) for name in (own, f"class_name beside {own}", f"random_contexts beside {own}")]
-    assert {arm.images for arm in compared} == {IMAGES} and compared[0].offered == 2 * IMAGES
-    assert [arm.of for arm in compared] == [None, own, own]
+    compared = [model.variant(name) for name in (own, f"class_name beside {own}", f"random_contexts beside {own}")]
+    assert {variant.images for variant in compared} == {IMAGES} and compared[0].offered == 2 * IMAGES
+    assert [variant.of for variant in compared] == [None, own, own]
 
 
 def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
@@ -149,12 +151,14 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(record))
     found = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu")
     model = found.mended.models[0]
-    own, other = model.arm("./built:contexts"), mended.mended.models[0].arm(name_of(world))
+    own, other = model.variant("./built:contexts"), mended.mended.models[0].variant(name_of(world))
     names = {one.set for one in own.measured}
     assert own.judged_by == "test" and names == {"test", "test_failures", "debug_seed"}
     assert {one.set for one in own.comparisons} == {"test", "test_failures"}
     assert own.lam == other.lam and own.of_set("test") == other.of_set("test")
-    assert all(model.arm(f"{what} beside {own.name}").judged_by == "test" for what in ("class_name", "random_contexts"))
+    assert all(
+        model.variant(f"{what} beside {own.name}").judged_by == "test" for what in ("class_name", "random_contexts")
+    )
     assert model.arms[0].of_set("debug_heldout") is not None
     assert own.verdict is not None and "on failures of the test" in own.verdict and "held out" not in own.verdict
     page = found.files["report"].read_text()
@@ -166,12 +170,12 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
 
 def test_the_curve_that_is_told_is_the_one_that_chose(world: World, mended: MendResult) -> None:
     """That the curve is of discover rows alone: test_choice_of_heads."""
-    arm = mended.mended.models[0].arm(name_of(world))
-    allowed = [point for point in arm.curve if point.allowed]
-    assert [point.value for point in arm.curve] == list(GRID)
-    assert arm.within_bound and arm.lam in {point.value for point in allowed}
+    variant = mended.mended.models[0].variant(name_of(world))
+    allowed = [point for point in variant.curve if point.allowed]
+    assert [point.value for point in variant.curve] == list(GRID)
+    assert variant.within_bound and variant.lam in {point.value for point in allowed}
     worst = {point.value: point.worst_context or 0.0 for point in allowed}
-    assert worst[arm.lam or 0.0] == max(worst.values())
+    assert worst[variant.lam or 0.0] == max(worst.values())
 
 
 def test_the_folder_is_the_model_that_was_measured(world: World, mended: MendResult) -> None:
@@ -182,7 +186,7 @@ def test_the_folder_is_the_model_that_was_measured(world: World, mended: MendRes
     assert about["datasets"][0]["seed"] == 77 and about["lambda"] == mended.mended.models[0].arms[1].lam
     before, after = head_of(load_classifier(MODEL)), head_of(loaded)
     assert not np.allclose(before.weight, after.weight)
-    was = mended.mended.models[0].arm(name_of(world)).of_set("test")
+    was = mended.mended.models[0].variant(name_of(world)).of_set("test")
     assert was is not None and was.after == accuracy_on_test(loaded, world)
 
 
@@ -235,8 +239,8 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(world: World, mended:
 
 def test_balanced_groups_by_truth_and_by_clip_stand_beside(mended: MendResult) -> None:
     model = mended.mended.models[0]
-    assert [model.arm(name).role for name in ("dfr:clip", "dfr:place")] == ["rival", "bound"]
-    truth = model.arm("dfr:place")
+    assert [model.variant(name).role for name in ("dfr:clip", "dfr:place")] == ["rival", "bound"]
+    truth = model.variant("dfr:place")
     assert truth.lam is None and [one.against for one in truth.comparisons if one.set == "test"] == ["lambda 0"]
     assert model.saved not in ("dfr:clip", "dfr:place")
 
@@ -245,8 +249,8 @@ def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) 
     """Its folder names the rows that it was fitted to, which are of the discover half and of no other split."""
     out = tmp_path / "out"
     found = mend(MODEL, world.recipe, [str(world.built), "dfr:clip"], out, lambdas=[0.0], save="dfr:clip", device="cpu")
-    note, arm = read_mended(out / "model", "m"), found.mended.models[0].arm("dfr:clip")
-    assert note is not None and note.lam is None and note.rows == {"discover": arm.images} and note.datasets == ()
+    note, variant = read_mended(out / "model", "m"), found.mended.models[0].variant("dfr:clip")
+    assert note is not None and note.lam is None and note.rows == {"discover": variant.images} and note.datasets == ()
     assert [one.name for one in note.on] == [one.name for one in found.mended.audited.on]
     card = (out / "model" / "README.md").read_text()
     assert "None" not in card and "drawn images of what" not in card and "balanced" in card
@@ -258,12 +262,12 @@ def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) 
 
 
 def test_effects_end_at_the_whole_arm(world: World, mended: MendResult) -> None:
-    arm = mended.mended.models[0].arm(name_of(world))
-    assert [point.value for point in arm.by_k] == [1, 2]
-    for points in (arm.by_k, arm.by_images):
+    variant = mended.mended.models[0].variant(name_of(world))
+    assert [point.value for point in variant.by_k] == [1, 2]
+    for points in (variant.by_k, variant.by_images):
         counts = [point.images for point in points]
-        assert counts == sorted(counts) and counts[-1] == arm.images
-        heldout = arm.of_set("debug_heldout")
+        assert counts == sorted(counts) and counts[-1] == variant.images
+        heldout = variant.of_set("debug_heldout")
         assert heldout is not None and points[-1].heldout == heldout.after
 
 
@@ -271,8 +275,8 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
     with (mended.directory / "mend.csv").open() as file:
         lines = list(csv.DictReader(file))
     model = mended.mended.models[0]
-    listed = [one for arm in model.arms for one in arm.measured if one.listed]
-    assert len(lines) == len(listed) + sum(len(arm.comparisons) for arm in model.arms)
+    listed = [one for variant in model.arms for one in variant.measured if one.listed]
+    assert len(lines) == len(listed) + sum(len(variant.comparisons) for variant in model.arms)
     one = next(line for line in lines if line["against"] == "class_name" and line["set"] == "debug_heldout")
     assert one["model"] == MODEL and float(one["low"]) <= float(one["gain"]) <= float(one["high"])
     assert json.loads((mended.directory / "mend.json").read_text()) == json.loads(json.dumps(mended.mended.to_json()))
@@ -288,8 +292,11 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
     found = mend({"mine": module}, recipe, str(world.built), tmp_path / "out", save="best", **given)
     own, other = found.mended.models[0], mended.mended.models[0]
     assert (own.name, own.folder, found.models) == ("python:mine", None, {})
-    for arm in own.arms:
-        assert (arm.lam, arm.measured) == (other.arm(arm.name).lam, other.arm(arm.name).measured)
+    for variant in own.arms:
+        assert (variant.lam, variant.measured) == (
+            other.variant(variant.name).lam,
+            other.variant(variant.name).measured,
+        )
     assert own.saved == other.saved == name_of(world)
     loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
     assert np.allclose(found.heads["mine"].weight, loaded.weight, atol=1e-4)
@@ -322,14 +329,14 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
     found = mend(
         MODEL, world.recipe, str(tmp_path / "w.parquet"), tmp_path / "out", lambdas=GRID, per_class=20, device="cpu"
     )
-    arm = found.mended.models[0].arms[1]
+    variant = found.mended.models[0].arms[1]
     assert any("was mined on others" in note for note in found.mended.notes)
-    assert (arm.role, arm.images) == ("upweighted", 0) and len(arm.curve) == len(GRID)
+    assert (variant.role, variant.images) == ("upweighted", 0) and len(variant.curve) == len(GRID)
     assert found.mended.train.rows == 60
     retrained = found.mended.models[0].arms[0].of_set("test")
-    assert retrained is not None and arm.curve[0].test == retrained.after  # λ = 0 is no weight
-    assert arm.verdict is not None and ("is the head retrained alone" in arm.verdict) == (arm.lam == 0)
-    assert arm.lam == 0 or "other training rows would do the same is not known" in arm.verdict
+    assert retrained is not None and variant.curve[0].test == retrained.after  # λ = 0 is no weight
+    assert variant.verdict is not None and ("is the head retrained alone" in variant.verdict) == (variant.lam == 0)
+    assert variant.lam == 0 or "other training rows would do the same is not known" in variant.verdict
 
 
 def train_split(world: World) -> LabelledImages:
@@ -384,8 +391,8 @@ def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: Worl
 def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> None:
     page = (mended.directory / "report.html").read_text()
     assert page.index("This is not shown to help: keep your model.") < page.index("What each head gains")
-    arm = next(arm for arm in mended.mended.models[0].arms if arm.name == mended.mended.models[0].saved)
-    assert arm.verdict is not None and arm.verdict in page
+    variant = next(variant for variant in mended.mended.models[0].arms if variant.name == mended.mended.models[0].saved)
+    assert variant.verdict is not None and variant.verdict in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     for words in ("debug heldout", "retrained, λ = 0", "What was looked at", "sandal", "for one draw of training rows"):
         assert words in page
@@ -447,7 +454,7 @@ def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
 ) -> None:
     found = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0], device="cpu")
     (model,) = found.mended.models
-    assert (model.saved, model.best, found.models) == (None, name_of(world), {}) and model.spoken.lam == 0
+    assert (model.saved, model.best, found.models) == (None, name_of(world), {}) and model.shown_first.lam == 0
     assert not (tmp_path / "out" / "model").exists()
     document = json.loads(found.files["document"].read_text())
     assert list(document)[:2] == ["version", "headline"]

@@ -108,8 +108,8 @@ def test_a_class_that_a_control_lacks_is_told(world: World, tmp_path: Path) -> N
     layer["prompts"]["base"]["classes"] = ["05", "07"]
     built = build_scenes(tmp_path / "built", world.recipe, layer)
     found = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=[0.0], save="none", device="cpu").mended
-    arm = found.models[0].arm("./built:contexts")
-    assert arm.images == IMAGES and arm.offered == 4 * IMAGES
+    variant = found.models[0].variant("./built:contexts")
+    assert variant.images == IMAGES and variant.offered == 4 * IMAGES
     (note,) = [one for one in found.notes if "equal numbers" in one]
     assert note.startswith("Of sneaker there is no image of random contexts beside those of contexts")
 

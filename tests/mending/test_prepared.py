@@ -11,16 +11,16 @@ from PIL import Image
 
 from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mending.arms import Context
 from counterfoil.mending.one_model import context_rows, refuse_infinite
 from counterfoil.mending.prepared import (
     Known,
     confirm_chose,
     pixels_of,
+    refuse_mined_on_judges,
     refuse_near_chance,
     refuse_shared,
-    refuse_told_by_judges,
 )
+from counterfoil.mending.variants import Context
 from counterfoil.recipe import load_recipe
 from support.images import encoded
 
@@ -82,7 +82,7 @@ def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compare
     ours, theirs = "a" * 64, "b" * 64
 
     def judged(told: dict) -> tuple[str, ...]:
-        return refuse_told_by_judges([(BUILT, (told,))], {ours: "validation"}, "1" * 64, {theirs: "test"})
+        return refuse_mined_on_judges([(BUILT, (told,))], {ours: "validation"}, "1" * 64, {theirs: "test"})
 
     on = {"on": [{"name": "photos", "content": ours}]}
     assert judged(on | {"discover_sha256": "1" * 64}) == ()
@@ -119,8 +119,8 @@ def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> Non
         assert confirm_chose((told,), {ours: "validation"}) == chose, told
         if chose:
             with pytest.raises(UserError, match="has what the confirm half of validation confirmed, and there is no"):
-                refuse_told_by_judges([(BUILT, (told,))], {ours: "validation"}, "1" * 64, {})
-        assert refuse_told_by_judges([(BUILT, (confirmed,))], {ours: "validation"}, "1" * 64, {theirs: "test"}) == ()
+                refuse_mined_on_judges([(BUILT, (told,))], {ours: "validation"}, "1" * 64, {})
+        assert refuse_mined_on_judges([(BUILT, (confirmed,))], {ours: "validation"}, "1" * 64, {theirs: "test"}) == ()
 
 
 def images_of(*contents: bytes) -> LabelledImages:

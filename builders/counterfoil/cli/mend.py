@@ -159,7 +159,7 @@ def _print(result: MendResult) -> None:
         heads = [["as it was", "", "", *(points(one.before if one else None) for one in before)]]
         for arm, name in zip(model.arms, names, strict=True):
             lam, images = "" if arm.lam is None else f"{arm.lam:g}", f"{arm.images:,}" if arm.images else ""
-            row = [name, lam, images, *(_gain(arm.told(set)) for set in model.titles)]
+            row = [name, lam, images, *(_gain(arm.in_tables(set)) for set in model.titles)]
             heads.append([f"[dim]{text}[/dim]" for text in row] if arm.role == "retrained" else row)
         columns = ("head", "λ", "images", *model.titles.values())
         print_rows(console, columns, heads, f"{escape(model.name)}: accuracy (%)")
@@ -177,13 +177,13 @@ def _print(result: MendResult) -> None:
                 rows.append([escape(called), f"{one.rows:,}", points(one.before)])
                 for arm, _ in shown:
                     own = arm.of_set(one.set)
-                    rows[-1].append(_gain(one) if arm is model.spoken else points(own.after if own else None))
+                    rows[-1].append(_gain(one) if arm is model.shown_first else points(own.after if own else None))
             if rows:
                 print_rows(console, (what, "rows", "before (%)", *(name for _, name in shown)), rows)
             if len(changed) > MOST_ROWS:
                 say(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
-        if model.spoken.few:
-            say(f"{counted(model.spoken.few, 'context')} of fewer than {FEWEST_LISTED} rows left out.")
+        if model.shown_first.few:
+            say(f"{counted(model.shown_first.few, 'context')} of fewer than {FEWEST_LISTED} rows left out.")
     if mended.collective is not None:
         _print_collective(mended.collective)
     for line in mended.notes:

@@ -1,8 +1,8 @@
-"""What a run of mending tells: `mend.json`, which is a strict document, and `mend.csv` of the same values.
+"""What a run of mending reports: `mend.json`, which is a strict document, and `mend.csv` of the same values.
 
 No clock, no host: the same run gives the same bytes.
 
-Nothing is called mended that is not shown to help: an arm's outcome is decided with its verdict, and only `helps`
+Nothing is called mended that is not shown to help: a variant's outcome is decided with its verdict, and only `helps`
 leaves a model unasked. Who is near chance on a dataset's base learns nothing of its failures from it, and is refused.
 """
 
@@ -41,7 +41,7 @@ SET_NOTES = {
     IN_CONTEXTS: "all confirm rows there, right ones too",
     CONFIRM: "all its rows",
 }
-# What is said of an arm in a word: only the first is a model that is mended.
+# What is said of a variant in a word: only the first is a model that is mended.
 Helped = Literal["helps", "helps in part", "loses elsewhere", "not shown to help", "not known", "learned nothing"]
 HELPS: Helped = "helps"
 HEADLINES: Mapping[Helped | None, str] = {
@@ -55,7 +55,7 @@ HEADLINES: Mapping[Helped | None, str] = {
 }
 # Behind a control's kind: with the λ of what it controls.
 SAME_LAMBDA = " at the same λ"
-# Arms that learn from rows of the discover half, and from no training row.
+# Variants that learn from rows of the discover half, and from no training row.
 BALANCED_ROLES = ("rival", "bound")
 # At this level, two-sided, one head is said to gain more than another on held-out failures.
 LEVEL = 0.05
@@ -94,11 +94,11 @@ class SetMeasured:
 
 @dataclass(frozen=True, slots=True)
 class GainDifference:
-    """How much more an arm gains than a control on the same rows, with its interval.
+    """How much more a variant gains than a control on the same rows, with its interval.
 
-    against: the control's kind, behind it " at the same λ" where the control has the arm's λ and not the one chosen for
-    it; lam: the control's λ, None of what has none. ahead, behind: units of which the arm gets more, and fewer, rows
-    right than the control. p: the exact sign test of these, two-sided.
+    against: the control's kind, behind it " at the same λ" where the control has the variant's λ and not the one chosen
+    for it; lam: the control's λ, None of what has none. ahead, behind: units of which the variant gets more, and fewer,
+    rows right than the control. p: the exact sign test of these, two-sided.
     """
 
     against: str
@@ -132,7 +132,7 @@ class GainDifference:
 
 @dataclass(frozen=True, slots=True)
 class LambdaPoint:
-    """One λ. worst_context, discover: on the discover half, by which λ is chosen; the others are only told.
+    """One λ. worst_context, discover: on the discover half, by which λ is chosen; the others are only reported.
 
     allowed: whether it loses little enough there.
     """
@@ -159,8 +159,8 @@ class EffectPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmResult:
-    """One arm with its chosen λ. images: learned from; offered: before equal numbers. verdict: None for controls, as
+class VariantResult:
+    """A variant with its chosen λ. images: learned from; offered: before equal numbers. verdict: None for controls, as
     `outcome`, which says it in a word.
 
     judged_by: `confirm`; or `test`, where the confirm half chose what is learned from: nothing is measured on it then.
@@ -206,14 +206,14 @@ class ArmResult:
         """What was measured on a set."""
         return next((one for one in self.measured if one.set == name), None)
 
-    def told(self, name: str) -> SetMeasured | None:
+    def in_tables(self, name: str) -> SetMeasured | None:
         """The same as tables have it: nothing of the rows that a head of balanced groups learned from."""
         return None if self.role in BALANCED_ROLES and name == SEED else self.of_set(name)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMended:
-    """A model and everything that was tried on it. best: the arm that the discover half would leave; saved: the one
+    """A model and everything that was tried on it. best: the variant that the discover half would leave; saved: the one
     whose head is in `folder`, or was given to the code that handed the model over; None where none was.
     """
 
@@ -222,42 +222,44 @@ class ModelMended:
     sha256: str
     outputs: Count
     width: Count
-    arms: tuple[ArmResult, ...]
+    arms: tuple[VariantResult, ...]
     best: str | None
     saved: str | None
     folder: str | None
     mended_sha256: str | None
 
-    def arm(self, name: str) -> ArmResult:
-        """An arm by its name."""
+    def variant(self, name: str) -> VariantResult:
+        """A variant by its name."""
         return next(one for one in self.arms if one.name == name)
 
     @property
-    def spoken(self) -> ArmResult:
-        """The arm that is told first: the one that was saved, else the best, else the first that was asked for."""
+    def shown_first(self) -> VariantResult:
+        """The variant that is shown first: the one that was saved, else the best, else the first that was asked for."""
         asked = [one.name for one in self.arms if one.verdict is not None]
-        return self.arm(next(name for name in (self.saved, self.best, *asked, self.arms[0].name) if name is not None))
+        return self.variant(
+            next(name for name in (self.saved, self.best, *asked, self.arms[0].name) if name is not None)
+        )
 
     @property
     def titles(self) -> dict[str, str]:
         """The sets of rows that tables have; failures of the test only where they judge."""
-        by_test = any(arm.judged_by == TEST for arm in self.arms)
+        by_test = any(one.judged_by == TEST for one in self.arms)
         return {name: title for name, title in TITLES.items() if by_test or name != TEST_FAILED}
 
     def changed(self, kind: str) -> list[SetMeasured]:
-        """Every context, or class, that tables list, under the arm that is told first: what changes most first."""
-        found = [one for one in self.spoken.measured if one.set.startswith(kind) and one.listed]
+        """Every context, or class, that tables list, under the variant that is shown first: what changes most first."""
+        found = [one for one in self.shown_first.measured if one.set.startswith(kind) and one.listed]
         return sorted(found, key=lambda one: -abs(one.gain or 0.0))
 
     @property
     def headline(self) -> str:
-        """Whether that arm helps, in one sentence."""
+        """Whether that variant helps, in one sentence."""
         several = sum(one.verdict is not None for one in self.arms) > 1
-        return (f"{self.spoken.name}: " if several else "") + HEADLINES[self.spoken.outcome]
+        return (f"{self.shown_first.name}: " if several else "") + HEADLINES[self.shown_first.outcome]
 
 
 @dataclass(frozen=True, slots=True)
-class ContextTold:
+class ContextShown:
     """A context that rows are judged in, and how many rows of each half CLIP finds in it."""
 
     name: str
@@ -271,8 +273,8 @@ class ContextTold:
 
 @dataclass(frozen=True, slots=True)
 class GainKept:
-    """What a model gains by an arm: on held-out failures, and there beyond the retrained head; each also as a share of
-    the same of the model's own images. own: whether these are its own."""
+    """What a model gains by a variant: on held-out failures, and there beyond the retrained head; each also as a share
+    of the same of the model's own images. own: whether these are its own."""
 
     model: str
     arm: str
@@ -331,7 +333,7 @@ class RowsTested:
 
 
 @dataclass(frozen=True, slots=True)
-class FitTold:
+class FitSettings:
     """How heads are fitted; rate, momentum and epochs of `sgd` alone."""
 
     how: Literal["lbfgs", "sgd"]
@@ -381,9 +383,9 @@ class Mended:
     audited: AuditedRows
     train: TrainRows
     test: RowsTested
-    fit: FitTold
+    fit: FitSettings
     datasets: tuple[ImagesLearned, ...]
-    contexts: tuple[ContextTold, ...]
+    contexts: tuple[ContextShown, ...]
     models: tuple[ModelMended, ...]
     collective: Collective | None
     asked: AskedFor
@@ -391,10 +393,10 @@ class Mended:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        told = plain(self)
-        told["asked"]["with"] = told["asked"].pop("using")
-        told["fit"] = {key: value for key, value in told["fit"].items() if value is not None}
-        return told
+        values = plain(self)
+        values["asked"]["with"] = values["asked"].pop("using")
+        values["fit"] = {key: value for key, value in values["fit"].items() if value is not None}
+        return values
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> Mended:
@@ -416,10 +418,13 @@ def mend_csv(mended: Mended) -> str:
     """
     lines: list[dict[str, Any]] = []
     for model in mended.models:
-        for arm in model.arms:
-            begin = {"model": model.name, "arm": arm.name, "role": arm.role, "lambda": arm.lam, "images": arm.images}
-            lines += [begin | asdict(one) for one in arm.measured if one.listed]
-            for one in arm.comparisons:
+        for variant in model.arms:
+            begin = {
+                "model": model.name, "arm": variant.name, "role": variant.role, "lambda": variant.lam,
+                "images": variant.images,
+            }  # fmt: skip
+            lines += [begin | asdict(one) for one in variant.measured if one.listed]
+            for one in variant.comparisons:
                 numbers = {"gain": one.difference, "gained": one.ahead, "lost": one.behind}
                 same = {name: getattr(one, name) for name in ("against", "set", "rows", "low", "high", "p")}
                 lines.append(begin | same | numbers)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mending.arms import rows_of_cells
+from counterfoil.mending.variants import rows_of_cells
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import make_folder, write_atomically

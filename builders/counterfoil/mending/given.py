@@ -52,7 +52,7 @@ class Given:
     group: str | None = None
 
 
-def given_arms(written: list[str]) -> tuple[Given, ...]:
+def given_variants(written: list[str]) -> tuple[Given, ...]:
     """Each of `written`, once. UserError for none, and for one that nothing can have."""
     if not written:
         raise UserError("nothing to mend with: --with is missing", "Name a built dataset: --with built:contexts")
@@ -85,7 +85,7 @@ def _given(text: str) -> Given:
     return Given("images", text, dataset, group)
 
 
-def told_names(names: Iterable[str]) -> dict[str, str]:
+def shown_names(names: Iterable[str]) -> dict[str, str]:
     """Name as it was given → as documents have it, without folders. Of several that would be called alike the later
     have a number."""
     found: dict[str, str] = {}
@@ -173,8 +173,8 @@ def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages])
                 f"--with {given.name}: '{source.dataset}' has no column '{given.source}'",
                 f"Its columns are {', '.join(rows.columns)}; or name a file with the columns key and group.",
             )
-        told = rows.texts(given.source, "column")
-        found |= {key: told[int(key.rpartition("_")[2])] for key in images.keys}
+        values = rows.texts(given.source, "column")
+        found |= {key: values[int(key.rpartition("_")[2])] for key in images.keys}
     return found
 
 
@@ -218,15 +218,15 @@ def read_train_weights(
     table, metadata = read_key_table(path, f"--with {name}", {"key": str, "weight": float}, _NEXT)
     theirs, weights = table["key"], np.asarray(table["weight"], dtype=np.float64)
     try:
-        told = json.loads(metadata.get(ORIGIN.encode(), b"null"))
+        origin = json.loads(metadata.get(ORIGIN.encode(), b"null"))
     except (ValueError, RecursionError):
-        told = None
+        origin = None
     wrong = int((~np.isfinite(weights) | (weights < 0)).sum())
     if wrong:
         raise UserError(f"--with {name}: {wrong:,} weights are negative or no numbers", _NEXT)
-    if not isinstance(told, dict) or not isinstance(told.get("mined"), dict):
+    if not isinstance(origin, dict) or not isinstance(origin.get("mined"), dict):
         raise UserError(f"--with {name}: it does not tell which rows it was mined on, nor of which they are", _NEXT)
-    if told.get("train_content") != whole.content or sorted(theirs) != sorted(whole.keys):
+    if origin.get("train_content") != whole.content or sorted(theirs) != sorted(whole.keys):
         raise UserError(
             f"--with {name}: its rows are not those of {whole.name}: it was written for another split, or under another"
             " list of classes",
@@ -238,4 +238,4 @@ def read_train_weights(
         raise UserError(
             f"--with {name}: not one of {len(keys):,} training rows weighs more than 1", "Name another file."
         )
-    return found, told["mined"]
+    return found, origin["mined"]

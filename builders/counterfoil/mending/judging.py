@@ -1,11 +1,11 @@
-"""Heads judged: λ chosen on the discover half, arms beside their controls on the confirm half and on test, a verdict.
+"""Heads judged: λ chosen on the discover half, variants beside controls on the confirm half and on test, a verdict.
 
 Accuracies before and after are of the same rows, their differences paired; rows of one unit (a garment, a patient) are
 drawn together. All but the rows themselves are pure functions on arrays.
 
-An arm stands alone: its λ is chosen with the discover rows dealt among its own contexts, so that it is the same
-whatever else is mended with. Tables deal confirm rows among the contexts of all arms, for heads side by side need the
-same rows; so do `dfr:clip`, weights of training rows, and `best`.
+A variant stands alone: its λ is chosen with the discover rows dealt among its own contexts, so that it is the same
+whatever else is mended with. Tables deal confirm rows among the contexts of all variants, for heads side by side need
+the same rows; so do `dfr:clip`, weights of training rows, and `best`.
 
 One head is said to gain more than another where the interval and an exact sign test of units both say so: a bootstrap
 of three units that agree excludes 0.
@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
-from counterfoil.mending.arms import CLASS_NAME, CONTEXTS, CONTROL_WORDS, RANDOM, RETRAINED, Arm, Context
 from counterfoil.mending.document import (
     CLASS,
     CONFIRM,
@@ -33,12 +32,13 @@ from counterfoil.mending.document import (
     SEED,
     TEST,
     TEST_FAILED,
-    ArmResult,
     GainDifference,
     Helped,
     LambdaPoint,
     SetMeasured,
+    VariantResult,
 )
+from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, CONTROL_WORDS, RANDOM, RETRAINED, Context, Variant
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.models.mended import LARGEST_LAMBDA
 from counterfoil.report.words import between, counted, listed, opening, points
@@ -208,7 +208,7 @@ def verdict(
     further gains more: so it helps in part only where it gains more than the retrained heads and than some control at
     every λ of that one. test: the change of accuracy on test, None where there is no such row; test_is: what that
     accuracy is called. everywhere: the difference to the head retrained alone on all rows, failures and not.
-    notes: sentences that belong to the comparison, told before that of test. rows_are: what failures and all rows are.
+    notes: sentences that belong to the comparison, before that of test. rows_are: what failures and all rows are.
     """
     failures, every = rows_are
     equal = {name for names in controls for name in names}
@@ -290,8 +290,8 @@ def _of_test(test: Estimate | None, test_is: str) -> list[str]:
 
 
 def _interval(low: float | None, high: float | None) -> str:
-    told = between(Estimate(0.0, low, high))
-    return f", {told}" if told else ""
+    text = between(Estimate(0.0, low, high))
+    return f", {text}" if text else ""
 
 
 @dataclass(frozen=True)
@@ -308,8 +308,8 @@ class JudgingRows:
     """The rows that judge heads of one model. audited (n,), with `discover` and `confirm` rows, which `failed` and in
     which `context` each is (-1: in none); test (m,), None where the confirm half has to do. right answers: `allowed`.
 
-    context: dealt among the contexts of all arms, so that tables are of the same rows. among: dealt among those of some
-    places alone, by which an arm's λ is chosen, whatever other arms there are.
+    context: dealt among the contexts of all variants, so that tables are of the same rows. among: dealt among those of
+    some places alone, by which a variant's λ is chosen, whatever other variants there are.
     """
 
     audited: JudgedRows
@@ -380,10 +380,10 @@ def answers_of(
 def chosen_on_discover(
     grid: tuple[float, ...], answers: Sequence[RightAnswers], judges: JudgingRows, own: Sequence[int]
 ) -> ChosenLambda:
-    """The λ of an arm; answers: one each of the grid. own: places of the contexts that it is chosen by.
+    """The λ of a variant; answers: one each of the grid. own: places of the contexts that it is chosen by.
 
     Where retraining alone loses more than the bound, that loss is not λ's: it is chosen against λ = 0 alone, and none
-    is told to be within the bound.
+    is said to be within the bound.
     """
     rows = judges.discover
     accuracy, overall, counts = _by_context(answers, judges, own)
@@ -409,8 +409,10 @@ def _by_context(
     return accuracy, overall, np.asarray([len(inside) for inside in places], dtype=np.int64)
 
 
-def best_arm(candidates: Sequence[tuple[str, bool, RightAnswers, Sequence[int]]], judges: JudgingRows) -> str | None:
-    """The arm of the best worst context on the discover half, those within the bound first; of equals the first.
+def best_variant(
+    candidates: Sequence[tuple[str, bool, RightAnswers, Sequence[int]]], judges: JudgingRows
+) -> str | None:
+    """The variant of the best worst context on the discover half, those within the bound first; of equals the first.
 
     candidates: of each its name, whether its λ is within the bound, its answers and the places of its contexts. All
     are compared in the contexts of all of them: the worst of a few easy ones is no better than that of many.
@@ -437,12 +439,12 @@ def curve_of(
     judged_by: str = CONFIRM,
 ) -> tuple[LambdaPoint, ...]:
     """Each λ with what it does, on the half that chooses and on those that do not."""
-    told = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
-    sets = [one for one in judges.sets(judged_by) if one[0] in told]
+    names = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
+    sets = [one for one in judges.sets(judged_by) if one[0] in names]
     points = []
     for at, (value, one) in enumerate(zip(grid, answers, strict=True)):
         shares = shares_of(one, sets)
-        heldout, in_contexts, confirm, test = (shares.get(name) for name in told)
+        heldout, in_contexts, confirm, test = (shares.get(name) for name in names)
         worst, discover = float(chosen.worst[at]), float(one.audited[judges.discover].mean())
         allowed = bool(chosen.allowed[at])
         points.append(LambdaPoint(value, worst, discover, heldout, in_contexts, confirm, test, allowed))
@@ -481,9 +483,9 @@ def compared_with(
     )  # fmt: skip
 
 
-def controls_of(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
-    """What an arm is compared with: kind of control → name of its arm."""
-    own = {one.what or "": one.name for one in arms if one.of == arm.name}
+def controls_of(variant: Variant, variants: Sequence[Variant]) -> dict[str, str]:
+    """What a variant is compared with: kind of control → name of its variant."""
+    own = {one.what or "": one.name for one in variants if one.of == variant.name}
     return {RETRAINED: RETRAINED} | own
 
 
@@ -497,15 +499,15 @@ def control_words(against: str, lam: float | None = None) -> str:
 
 
 def verdict_of(
-    comparisons: Sequence[GainDifference], arm: ArmResult, *, has_test: bool, missing: str = ""
+    comparisons: Sequence[GainDifference], variant: VariantResult, *, has_test: bool, missing: str = ""
 ) -> tuple[Helped, str]:
-    """Whether an arm helped: on held-out failures against its controls, on all confirm rows, and on test (`verdict`).
+    """Whether a variant helped: on held-out failures against controls, on all confirm rows, and on test (`verdict`).
 
     What the confirm half chose is judged by the failures of test, and by all its rows. A control whose λ is 0 is the
     head retrained alone, which is said and counted once. has_test: whether the rows of test are a split of their own;
     else they are the confirm half. missing: what `missing_controls` says.
     """
-    by_test = arm.judged_by == TEST
+    by_test = variant.judged_by == TEST
     failures, every = (TEST_FAILED, TEST) if by_test else (HELDOUT, CONFIRM)
     heldout = [one for one in comparisons if one.set == failures]
     if not heldout:
@@ -530,7 +532,7 @@ def verdict_of(
         )
     if missing:
         notes.append(missing)
-    test = arm.of_set(TEST)
+    test = variant.of_set(TEST)
     on_test = None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
     test_is = "test accuracy" if has_test else "accuracy on the confirm half, for there is no test split,"
     return verdict(
@@ -544,17 +546,17 @@ def verdict_of(
     )
 
 
-def missing_controls(arm: Arm, kinds: Collection[str]) -> str:
-    """A sentence for the equal-number controls that an arm lacks, nothing where it has them; kinds: those it has."""
+def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
+    """A sentence for the equal-number controls that a variant lacks, nothing where it has them; kinds: those it has."""
     alone = "Only the head retrained alone is beside it; whether"
-    if arm.debug is None:
+    if variant.debug is None:
         what = (
             "weighing as many other training rows"
-            if arm.weights is not None
+            if variant.weights is not None
             else "as many other rows, or other groups,"
         )
         return f"{alone} {what} would do the same is not known."
-    wanted = [CLASS_NAME, *([RANDOM] if arm.debug.group == CONTEXTS else [])]
+    wanted = [CLASS_NAME, *([RANDOM] if variant.debug.group == CONTEXTS else [])]
     lacking = [what for what in wanted if what not in kinds]
     if not kinds:
         return f"{alone} as many other images would do the same is not known."

@@ -21,34 +21,34 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.measures.transfer import family_of
-from counterfoil.mending.arms import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, DebugImages, role_of
 from counterfoil.mending.document import (
     BALANCED_ROLES,
     HELDOUT,
     HELPS,
     MEND_VERSION,
     TEST,
-    ArmResult,
     AskedFor,
     AuditedRows,
     Collective,
-    ContextTold,
-    FitTold,
+    ContextShown,
+    FitSettings,
     GainKept,
     ImagesLearned,
     Mended,
     ModelMended,
     RowsTested,
     TrainRows,
+    VariantResult,
     headline_of,
     mend_csv,
 )
 from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DECAY
-from counterfoil.mending.given import Given, given_arms, told_names
+from counterfoil.mending.given import Given, given_variants, shown_names
 from counterfoil.mending.judging import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.one_model import MendedModel, mend_one, refuse_unmendable
 from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card
+from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, DebugImages, role_of
 from counterfoil.mining.collected import half_of
 from counterfoil.mining.findings import AuditedImages, MinedRecipe
 from counterfoil.models.classifiers import load_classifier
@@ -77,10 +77,10 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
     failed = np.stack([one.audit.failed[one.audit.halves.confirm] for one in found])
     overlap = failure_overlap(failed)
 
-    def gains(arm: ArmResult) -> tuple[float | None, float | None]:
+    def gains(variant: VariantResult) -> tuple[float | None, float | None]:
         """On held-out failures; and there beyond the retrained head, whose gain any images keep."""
-        heldout = arm.of_set(HELDOUT)
-        beside = (one.difference for one in arm.comparisons if (one.against, one.set) == (RETRAINED, HELDOUT))
+        heldout = variant.of_set(HELDOUT)
+        beside = (one.difference for one in variant.comparisons if (one.against, one.set) == (RETRAINED, HELDOUT))
         return None if heldout is None else heldout.gain, next(beside, None)
 
     def share(own: float | None, other: float | None) -> float | None:
@@ -88,18 +88,18 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
 
     kept = []
     for one in found:
-        own_names = {arm.name for arm in prepared.own.get(one.told.name, ()) if arm.role == "mended"}
-        own = next((gains(arm) for arm in one.told.arms if arm.name in own_names), (None, None))
-        for arm in one.told.arms:
-            if arm.role != "mended":
+        own_names = {variant.name for variant in prepared.own.get(one.summary.name, ()) if variant.role == "mended"}
+        own = next((gains(variant) for variant in one.summary.arms if variant.name in own_names), (None, None))
+        for variant in one.summary.arms:
+            if variant.role != "mended":
                 continue
-            test, (gain, over) = arm.of_set(TEST), gains(arm)
+            test, (gain, over) = variant.of_set(TEST), gains(variant)
             kept.append(
                 GainKept(
-                    model=one.told.name,
-                    arm=arm.name,
-                    own=arm.name in own_names,
-                    images=arm.images,
+                    model=one.summary.name,
+                    arm=variant.name,
+                    own=variant.name in own_names,
+                    images=variant.images,
                     heldout=gain,
                     test=None if test is None else test.gain,
                     kept=share(own[0], gain),
@@ -108,8 +108,8 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
                 )
             )
     return Collective(
-        models=tuple(one.told.name for one in found),
-        families=tuple(family_of(one.told.architecture, one.told.name) for one in found),
+        models=tuple(one.summary.name for one in found),
+        families=tuple(family_of(one.summary.architecture, one.summary.name) for one in found),
         failures=tuple(failed.sum(axis=1).tolist()),
         overlap=tuple(tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap),
         kept=tuple(kept),
@@ -130,11 +130,11 @@ def kept_gain(own: float, other: float) -> float | None:
     return other / own if own > 0 else None
 
 
-def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
+def run_document(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
     """The document of models that were mended on the same rows."""
     source, settings, audit = prepared.source, prepared.settings, found[0].audit
     test = source.test
-    models, collective = _called([one.told for one in found], collective_of(prepared, found))
+    models, collective = _called([one.summary for one in found], collective_of(prepared, found))
     sgd = settings.how == "sgd"
     return Mended(
         version=MEND_VERSION,
@@ -163,7 +163,7 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
             rows=len(audit.halves.confirm) if test is None else len(test),
             is_confirm_half=test is None,
         ),
-        fit=FitTold(
+        fit=FitSettings(
             how=settings.how,
             weight_decay=WEIGHT_DECAY,
             lambdas=tuple(settings.grid),
@@ -180,11 +180,11 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
                 content=debug.content,
                 recipe=debug.recipe,
                 seed=debug.samples_seed,
-                role=arm.role,
+                role=variant.role,
                 images=len(debug),
-                offered=arm.offered,
+                offered=variant.offered,
             )
-            for arm, debug in prepared.drawn()
+            for variant, debug in prepared.drawn()
         ),
         contexts=_contexts(prepared, found[0]),
         models=models,
@@ -201,10 +201,10 @@ def test_name(source: MendSource) -> str:
 
 def asked_names(given: Sequence[Given], own: Mapping[str, Given], mine: Mine) -> AskedFor:
     """What a person named to mend with and to audit, as a document calls it."""
-    models = told_names(own)
-    datasets = told_names(one.name for one in own.values())
+    models = shown_names(own)
+    datasets = shown_names(one.name for one in own.values())
     return AskedFor(
-        using=tuple(told_names(one.name for one in given).values()),
+        using=tuple(shown_names(one.name for one in given).values()),
         own={models[model]: datasets[one.name] for model, one in own.items()},
         audited=tuple(without_folders(name) for name in mine.on),
     )
@@ -213,36 +213,42 @@ def asked_names(given: Sequence[Given], own: Mapping[str, Given], mine: Mine) ->
 def _called(
     models: Sequence[ModelMended], collective: Collective | None
 ) -> tuple[tuple[ModelMended, ...], Collective | None]:
-    """The same under the names that a document has, of models and of arms."""
-    names = told_names(one.name for one in models)
-    every = [arm for one in models for arm in one.arms]
-    arms: dict[str | None, str | None] = {None: None}
-    arms |= told_names(arm.name for arm in every if arm.of is None)
-    arms |= {arm.name: f"{arm.name.removesuffix(arm.of)}{arms[arm.of]}" for arm in every if arm.of is not None}
-    told = tuple(
+    """The same under the names that a document has, of models and of variants."""
+    names = shown_names(one.name for one in models)
+    every = [variant for one in models for variant in one.arms]
+    variants: dict[str | None, str | None] = {None: None}
+    variants |= shown_names(variant.name for variant in every if variant.of is None)
+    variants |= {
+        variant.name: f"{variant.name.removesuffix(variant.of)}{variants[variant.of]}"
+        for variant in every
+        if variant.of is not None
+    }
+    shown = tuple(
         replace(
             one,
             name=names[one.name],
-            best=arms[one.best],
-            saved=arms[one.saved],
-            arms=tuple(replace(arm, name=str(arms[arm.name]), of=arms[arm.of]) for arm in one.arms),
+            best=variants[one.best],
+            saved=variants[one.saved],
+            arms=tuple(
+                replace(variant, name=str(variants[variant.name]), of=variants[variant.of]) for variant in one.arms
+            ),
         )
         for one in models
     )
     if collective is None:
-        return told, None
-    kept = tuple(replace(one, model=names[one.model], arm=str(arms[one.arm])) for one in collective.kept)
-    return told, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept)
+        return shown, None
+    kept = tuple(replace(one, model=names[one.model], arm=str(variants[one.arm])) for one in collective.kept)
+    return shown, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept)
 
 
-def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextTold, ...]:
+def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextShown, ...]:
     classes = prepared.source.recipe.classes
 
     def rows(half: NDArray[np.int64], place: int) -> int:
         return int((one.context[half] == place).sum())
 
     return tuple(
-        ContextTold(
+        ContextShown(
             context.name,
             classes[context.label].id,
             classes[context.label].name,
@@ -259,26 +265,26 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
     """What a reader should know of this run beside its numbers."""
     notes = []
     classes = prepared.source.recipe.classes
-    for one, told in zip(found, models, strict=True):
+    for one, model in zip(found, models, strict=True):
         outputs = sum(map(len, one.audit.target.class_map.targets))
-        if outputs < told.outputs:
+        if outputs < model.outputs:
             notes.append(
-                f"Of the {told.outputs:,} outputs of {told.name} {outputs:,} are of the"
+                f"Of the {model.outputs:,} outputs of {model.name} {outputs:,} are of the"
                 f" {len(classes):,} classes here; the others are never right in training, and every head that is fitted"
                 " again gives them less."
             )
-        retrained = told.arm(RETRAINED)
+        retrained = model.variant(RETRAINED)
         if not retrained.within_bound:
             notes.append(
-                f"{told.name}: the head retrained on {len(prepared.source.train):,} training images alone loses"
+                f"{model.name}: the head retrained on {len(prepared.source.train):,} training images alone loses"
                 f" more than {points(MOST_LOSS)} points on the discover half, before any drawn image. λ is chosen"
                 " against it; more training images a class may cost less (--per-class)."
             )
-        loose = [arm.name for arm in told.arms if not arm.settled]
+        loose = [variant.name for variant in model.arms if not variant.settled]
         if loose:
-            notes.append(f"{told.name}: the fit of {', '.join(loose)} ended before its minimum.")
-    for arm, debug in prepared.drawn():
-        for what, labels in arm.lacking.items():
+            notes.append(f"{model.name}: the fit of {', '.join(loose)} ended before its minimum.")
+    for variant, debug in prepared.drawn():
+        for what, labels in variant.lacking.items():
             notes.append(
                 f"Of {listed([classes[label].name for label in labels])} there is no image of {_CONTROLS[what]} beside"
                 f" those of {debug.group}: no arm of this comparison learns from images of"
@@ -303,7 +309,7 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
 
 @dataclass(frozen=True)
 class MendResult:
-    """What a run told, its files by what they are (`report`, `document`, `table`), and models as they were named.
+    """What a run found, its files by what they are (`report`, `document`, `table`), and models as they were named.
 
     heads: of torch modules that were handed over, which no folder can hold, by the same names.
     """
@@ -323,7 +329,7 @@ def refuse_another_run(
 ) -> None:
     """UserError where a folder holds what came of other models, rows or settings: nothing is lost by a wrong name.
 
-    More to mend with is the same run: all that it told before is told again.
+    More to mend with is the same run: all that it found before is found again.
     """
     for place in model_places(models).values():
         refuse_another_folder(folder / place)
@@ -336,7 +342,7 @@ def refuse_another_run(
     other = [
         f"{what}: {theirs}, and not {ours}"
         for what, theirs, ours in (
-            ("models", named, ", ".join(told_names(models).values())),
+            ("models", named, ", ".join(shown_names(models).values())),
             ("recipe", *(f"{name} ({sha256[:12]})" for name, sha256 in recipes)),
             ("mine.seed", known.audited.seed, source.mine.seed),
             ("mine.failure", known.audited.failure, source.mine.failure),
@@ -383,22 +389,22 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
 
     # Beside another model an old document would tell what is not so.
     remove_stale(folder, (DOCUMENT,))
-    told: list[ModelMended] = []
+    finished: list[ModelMended] = []
     places: dict[str, Path] = {}
     heads: dict[str, LinearHead] = {}
-    planned = model_places([one.told.name for one in found])
+    planned = model_places([one.summary.name for one in found])
     for one, model in zip(found, mended.models, strict=True):
-        if one.told.saved is not None and one.told.name.startswith(PREFIX):
-            heads[one.told.name.removeprefix(PREFIX)] = one.heads[one.told.saved]
+        if one.summary.saved is not None and one.summary.name.startswith(PREFIX):
+            heads[one.summary.name.removeprefix(PREFIX)] = one.heads[one.summary.saved]
         elif model.saved is not None:
-            place = planned[one.told.name]
+            place = planned[one.summary.name]
             sha256 = _write_model(folder / place, one, model.headline, prepared)
-            places[one.told.name] = (folder / place).resolve()
+            places[one.summary.name] = (folder / place).resolve()
             model = replace(model, folder=place, mended_sha256=sha256)
         else:
-            remove_mended(folder / planned[one.told.name])
-        told.append(model)
-    whole = replace(mended, models=tuple(told))
+            remove_mended(folder / planned[one.summary.name])
+        finished.append(model)
+    whole = replace(mended, models=tuple(finished))
     files = {
         "table": (TABLE, mend_csv(whole)),
         "report": (REPORT, mend_report(whole)),
@@ -412,40 +418,40 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
 
 
 def _write_model(folder: Path, one: MendedModel, headline: str, prepared: Prepared) -> str:
-    assert one.told.saved is not None
-    arm = one.told.arm(one.told.saved)
+    assert one.summary.saved is not None
+    variant = one.summary.variant(one.summary.saved)
     about = about_model(one, prepared).to_json()
     audited = [without_folders(part.name) for part in prepared.audited]
-    balanced = arm.role in BALANCED_ROLES
+    balanced = variant.role in BALANCED_ROLES
     card = model_card(
         about,
-        arm.verdict or "",
-        role=arm.role,
+        variant.verdict or "",
+        role=variant.role,
         headline=headline,
-        helps=arm.outcome == HELPS,
+        helps=variant.outcome == HELPS,
         trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
         chosen_on=[] if balanced else audited,
     )
     # Of several models only one is in memory at a time.
-    classifier = load_classifier(one.told.name, classes=prepared.source.recipe.classes)
+    classifier = load_classifier(one.summary.name, classes=prepared.source.recipe.classes)
     if classifier.sha256 != one.classifier.sha256:
-        raise RunFailure(f"model {one.told.name!r}: its weights changed while it was mended", "Run it again.")
-    return write_with_head(classifier, one.heads[arm.name], folder, about=about, card=card)
+        raise RunFailure(f"model {one.summary.name!r}: its weights changed while it was mended", "Run it again.")
+    return write_with_head(classifier, one.heads[variant.name], folder, about=about, card=card)
 
 
 def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
     """What a model folder says of how it was mended (`mended.json`), so that nothing it learned from judges it."""
-    assert one.told.saved is not None
-    arm = one.told.arm(one.told.saved)
+    assert one.summary.saved is not None
+    variant = one.summary.variant(one.summary.saved)
     source = prepared.source
-    used = next((known for known in prepared.arms_of(one.told.name) if known.name == arm.name), None)
-    debug = None if used is None or arm.lam == 0 else used.debug
-    seen = ((source.whole_train,) if arm.role not in BALANCED_ROLES else ()) + prepared.audited
+    used = next((known for known in prepared.variants_of(one.summary.name) if known.name == variant.name), None)
+    debug = None if used is None or variant.lam == 0 else used.debug
+    seen = ((source.whole_train,) if variant.role not in BALANCED_ROLES else ()) + prepared.audited
     return MendedNote(
         format=FORMAT,
-        model=MendedModelName(without_folders(one.told.name), one.told.sha256),
+        model=MendedModelName(without_folders(one.summary.name), one.summary.sha256),
         on=tuple(MendedOn(without_folders(part.name), part.content) for part in seen),
-        train_content=tuple(fitted_pixels(one, arm.role, debug, prepared)),
+        train_content=tuple(fitted_pixels(one, variant.role, debug, prepared)),
         datasets=()
         if debug is None
         else (
@@ -458,18 +464,20 @@ def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
                 edits=debug.edits,
             ),
         ),
-        lam=arm.lam,
+        lam=variant.lam,
         fit=prepared.settings.how,
         weight_decay=WEIGHT_DECAY,
-        rows=_row_kinds(arm, prepared),
+        rows=_row_kinds(variant, prepared),
     )
 
 
-def _row_kinds(arm: ArmResult, prepared: Prepared) -> dict[str, int]:
+def _row_kinds(variant: VariantResult, prepared: Prepared) -> dict[str, int]:
     """How many rows of each kind a head was fitted to; at λ = 0 drawn images are none of them."""
-    if arm.role in BALANCED_ROLES:
-        return {"discover": arm.images}
-    return {"train": len(prepared.source.train)} | ({"debug": arm.images} if arm.images and arm.lam != 0 else {})
+    if variant.role in BALANCED_ROLES:
+        return {"discover": variant.images}
+    return {"train": len(prepared.source.train)} | (
+        {"debug": variant.images} if variant.images and variant.lam != 0 else {}
+    )
 
 
 def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
@@ -519,11 +527,11 @@ def mend(
     `on` is a recipe, by a bundled name, a path or as a value, whose source gives training rows, and whose section
     `mine` says what is audited; `audited` names other splits than that. `using` are built datasets (`DATASET` or
     `DATASET:GROUP`), weights of training rows (a file of `mine --weights`), and `dfr:clip`, `dfr:COLUMN` or
-    `dfr:FILE`, whose groups are balanced. λ is chosen on the discover half; what is told is measured on the confirm
+    `dfr:FILE`, whose groups are balanced. λ is chosen on the discover half; what is reported is measured on the confirm
     half and on the split `test`, beside the head retrained without any of these and, where the dataset has them, images
     of class names and of random contexts. `per_class` training rows are used a class (None: 30, or more of few classes,
     30,000 in all), `seed` draws them.
-    `save` is the arm whose head is left, `best` by the discover half, or `none`; None leaves the best where it is
+    `save` is the variant whose head is left, `best` by the discover half, or `none`; None leaves the best where it is
     shown to help, and no model else. `own` says which dataset is each model's own, for several models; `effects` also
     fits heads with fewer contexts and images. Run again, it goes on where it stood, to the same bytes. Raises UserError
     for input that cannot be used, images that are learned from and judged by among it, and a dataset on whose base a
@@ -535,8 +543,8 @@ def mend(
         strange = [name for name in owned if name not in names]
         if strange:
             raise UserError(f"--own {strange[0]}: it is no model that is mended{did_you_mean(strange[0], names)}")
-        given = given_arms([using] if isinstance(using, str) else list(using))
-        theirs = {name: given_arms([written])[0] for name, written in owned.items()}
+        given = given_variants([using] if isinstance(using, str) else list(using))
+        theirs = {name: given_variants([written])[0] for name, written in owned.items()}
         if fit not in FITS:
             raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
         settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
@@ -560,5 +568,5 @@ def mend(
             refuse_another_run(folder, source, names, settings, asked_names(given, theirs, source.mine))
             prepared = prepare(source, given, theirs, settings)
             found = [mend_one(name, prepared, folder, used_device) for name in names]
-            mended = told_run(prepared, found)
+            mended = run_document(prepared, found)
             return write_mended(folder, mended, found, prepared)

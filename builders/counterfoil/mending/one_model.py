@@ -1,6 +1,6 @@
-"""One model mended: its features once, a head for each arm and λ, and what each is worth.
+"""One model mended: its features once, a head for each variant and λ, and what each is worth.
 
-Each head is kept under a hash of everything it was fitted from, so that a run which asks for one arm more fits the
+Each head is kept under a hash of everything it was fitted from, so that a run which asks for one variant more fits the
 others no second time and ends with the same bytes.
 """
 
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.mending.arms import RETRAINED, Arm, Context, role_of, rows_within
 from counterfoil.mending.document import (
     CONFIRM,
     HELDOUT,
@@ -23,9 +22,9 @@ from counterfoil.mending.document import (
     IN_CONTEXTS,
     SAME_LAMBDA,
     TEST,
-    ArmResult,
     EffectPoint,
     ModelMended,
+    VariantResult,
 )
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
@@ -34,7 +33,7 @@ from counterfoil.mending.judging import (
     JudgingRows,
     RightAnswers,
     answers_of,
-    best_arm,
+    best_variant,
     chosen_on_discover,
     compared_with,
     controls_of,
@@ -48,9 +47,10 @@ from counterfoil.mending.prepared import (
     MendSource,
     Prepared,
     confirm_chose,
+    refuse_mined_on_judges,
     refuse_near_chance,
-    refuse_told_by_judges,
 )
+from counterfoil.mending.variants import RETRAINED, Context, Variant, role_of, rows_within
 from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts, keys_sha256
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
@@ -182,7 +182,7 @@ def _refuse_other_answers(seen: SeenModel) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ContextRows:
-    """Rows that can be dealt among any of the contexts: an arm's among its own, whatever other arms there are.
+    """Rows that can be dealt among any of the contexts: a variant's among its own, whatever other variants there are.
 
     features: (n, width), labels: (n,), vectors: (m, width) of each context and of each class alone, whose place `alone`
     has by label. Unit vectors.
@@ -236,7 +236,7 @@ class MendedModel:
     which context each row is.
     """
 
-    told: ModelMended
+    summary: ModelMended
     classifier: Classifier
     heads: Mapping[str, LinearHead]
     audit: Audited
@@ -246,15 +246,15 @@ class MendedModel:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """An arm with its heads over the grid, and the chosen one. lesson: what it learns beside the training rows. own:
+    """A variant with its heads over the grid, and the chosen one. lesson: what it learns beside the training rows. own:
     places of the contexts that its λ is chosen by.
     """
 
-    arm: Arm
+    variant: Variant
     heads: tuple[FittedHead, ...]
     answers: tuple[RightAnswers, ...]
     place: int
-    result: ArmResult
+    result: VariantResult
     lesson: Lesson | None
     own: Sequence[int]
 
@@ -268,13 +268,13 @@ class _Fitted:
 
 
 def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> MendedModel:
-    """Audit, fit and judge. Raises as `see_model`, and UserError where what is judged told the words of the images."""
+    """Audit, fit and judge. Raises as `see_model`, and UserError where what is judged gave the words of images."""
     seen = see_model(name, prepared.source, device)
     audit, settings = seen.audit, prepared.settings
     discover, confirm = audit.halves.discover, audit.halves.confirm
     test = prepared.source.test
     audited = {part.content: part.name for part in audit.parts}
-    notes = refuse_told_by_judges(
+    notes = refuse_mined_on_judges(
         prepared.every_mined(),
         audited,
         keys_sha256([audit.keys[row] for row in discover.tolist()]),
@@ -309,38 +309,38 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
     )
     kept = KeptHeads(folder, seen.head, settings.how)
     train = seen.lesson(train_features, train_labels)
-    arms = [Arm(RETRAINED, "retrained"), *prepared.arms_of(name), *_balanced(prepared, context, audit.keys)]
+    variants = [Variant(RETRAINED, "retrained"), *prepared.variants_of(name), *_balanced(prepared, context, audit.keys)]
     fitted: list[_Fitted] = []
-    for arm in track(arms, f"{name}: heads"):
+    for variant in track(variants, f"{name}: heads"):
         lesson = None
-        if arm.debug is not None:
-            rows, features = _rows(prepared, arm.debug.images, seen)
-            arm = replace(arm, debug=arm.debug.only(rows))
-            lesson = seen.lesson(features, arm.debug.labels if arm.debug is not None else rows)
-        elif arm.groups is not None:
-            lesson = _balanced_lesson(seen, arm.groups, discover, settings.seed)
-        own = _own_contexts(arm, arms, prepared.contexts)
-        beside = next((one for one in arms if one.name == arm.of), arm).debug
+        if variant.debug is not None:
+            rows, features = _rows(prepared, variant.debug.images, seen)
+            variant = replace(variant, debug=variant.debug.only(rows))
+            lesson = seen.lesson(features, variant.debug.labels if variant.debug is not None else rows)
+        elif variant.groups is not None:
+            lesson = _balanced_lesson(seen, variant.groups, discover, settings.seed)
+        own = _own_contexts(variant, variants, prepared.contexts)
+        beside = next((one for one in variants if one.name == variant.of), variant).debug
         judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
-        fitted.append(_fit(arm, lesson, train, train_rows, kept, settings.grid, judges, own, judged_by))
-    by_name = {one.arm.name: one for one in fitted}
+        fitted.append(_fit(variant, lesson, train, train_rows, kept, settings.grid, judges, own, judged_by))
+    by_name = {one.variant.name: one for one in fitted}
     results = []
     for one in fitted:
         result = one.result
-        if one.arm.role not in ("retrained", "control"):
-            beside = controls_of(one.arm, arms)
+        if one.variant.role not in ("retrained", "control"):
+            beside = controls_of(one.variant, variants)
             controls = _controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
             comparisons = compared_with(one.chosen, controls, judges, result.judged_by)
-            missing = missing_controls(one.arm, [what for what in beside if what != RETRAINED])
+            missing = missing_controls(one.variant, [what for what in beside if what != RETRAINED])
             outcome, text = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
             if result.lam == 0:
                 outcome, text = "learned nothing", LEARNED_NOTHING
             result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
-        if settings.effects and one.arm.role == "mended":
+        if settings.effects and one.variant.role == "mended":
             result = _with_effects(one, result, train, kept, judges, settings.seed)
         results.append(result)
     best = _best(fitted, judges)
-    told = ModelMended(
+    summary = ModelMended(
         name=name,
         architecture=seen.classifier.architecture,
         sha256=seen.classifier.sha256 or "",
@@ -352,9 +352,9 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
         folder=None,
         mended_sha256=None,
     )
-    heads = {one.arm.name: one.head.head for one in fitted}
+    heads = {one.variant.name: one.head.head for one in fitted}
     return MendedModel(
-        told=told,
+        summary=summary,
         classifier=seen.classifier.released(),
         heads=heads,
         audit=replace(audit, features=audit.features[:, :0].copy()),
@@ -366,9 +366,9 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
 def _base_notes(name: str, prepared: Prepared, seen: SeenModel, allowed: NDArray[np.bool_]) -> tuple[str, ...]:
     """What a reader should know of the bases of the datasets to mend with. UserError where a base is near chance."""
     notes: dict[str, None] = {}
-    for arm in prepared.arms_of(name):
-        debug = arm.debug
-        if arm.role != "mended" or debug is None or debug.base is None:
+    for variant in prepared.variants_of(name):
+        debug = variant.debug
+        if variant.role != "mended" or debug is None or debug.base is None:
             continue
         features = features_through(debug.base, seen.embedder)
         rows = np.flatnonzero(np.isfinite(features).all(axis=1))
@@ -376,8 +376,8 @@ def _base_notes(name: str, prepared: Prepared, seen: SeenModel, allowed: NDArray
         right = allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
         names = [cls.name for cls in prepared.source.recipe.classes]
         chances = seen.audit.target.class_map.chances
-        told = refuse_near_chance(name, without_folders(debug.dataset), right, labels, chances, names, debug.fewest)
-        notes |= dict.fromkeys(told)
+        more = refuse_near_chance(name, without_folders(debug.dataset), right, labels, chances, names, debug.fewest)
+        notes |= dict.fromkeys(more)
     return tuple(notes)
 
 
@@ -385,13 +385,13 @@ def _rows(prepared: Prepared, images, seen: SeenModel) -> tuple[NDArray[np.int64
     return rows_through(images, prepared.pixels[images.content], seen.embedder)
 
 
-def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Arm]:
+def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Variant]:
     """Groups by CLIP, which anybody has, or by what is true, which is a bound."""
-    arms = []
+    variants = []
     for one in prepared.given:
         if one.kind == BALANCED and one.source != BY_CLIP:
-            arms.append(
-                Arm(one.name, role_of(one), groups=numbered_groups(prepared.groups[one.source], keys, one.name))
+            variants.append(
+                Variant(one.name, role_of(one), groups=numbered_groups(prepared.groups[one.source], keys, one.name))
             )
         elif one.kind == BALANCED:
             if not (context >= 0).any():
@@ -399,8 +399,8 @@ def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, .
                     f"--with {one.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
                     "Name a dataset of contexts too: --with built:contexts dfr:clip",
                 )
-            arms.append(Arm(one.name, role_of(one), groups=context + 1))
-    return arms
+            variants.append(Variant(one.name, role_of(one), groups=context + 1))
+    return variants
 
 
 def _balanced_lesson(seen: SeenModel, groups: NDArray[np.int64], discover: NDArray[np.int64], seed: int) -> Lesson:
@@ -409,10 +409,10 @@ def _balanced_lesson(seen: SeenModel, groups: NDArray[np.int64], discover: NDArr
     return balanced_lesson(whole.features, whole.targets, labels, groups[discover], seed=seed)
 
 
-def _own_contexts(arm: Arm, arms: Sequence[Arm], contexts: Sequence[Context]) -> list[int]:
-    """Which contexts an arm's λ is chosen by: those that its images show, of a control those of what it controls; all
-    of an arm without images."""
-    shown = next((one for one in arms if one.name == arm.of), arm).debug
+def _own_contexts(variant: Variant, variants: Sequence[Variant], contexts: Sequence[Context]) -> list[int]:
+    """Which contexts a variant's λ is chosen by: those that its images show, of a control those of what it controls;
+    all of a variant without images."""
+    shown = next((one for one in variants if one.name == variant.of), variant).debug
     if shown is None:
         return list(range(len(contexts)))
     own = {(one.label, one.caption) for one in shown.contexts}
@@ -420,7 +420,7 @@ def _own_contexts(arm: Arm, arms: Sequence[Arm], contexts: Sequence[Context]) ->
 
 
 def _fit(
-    arm: Arm,
+    variant: Variant,
     lesson: Lesson | None,
     train: Lesson,
     train_rows: NDArray[np.int64],
@@ -430,40 +430,40 @@ def _fit(
     own: Sequence[int],
     judged_by: str = CONFIRM,
 ) -> _Fitted:
-    """Heads of an arm: one for each λ where it has one, else one."""
-    values = grid if arm.swept else (0.0,)
-    if arm.weights is not None:
+    """Heads of a variant: one for each λ where it has one, else one."""
+    values = grid if variant.swept else (0.0,)
+    if variant.weights is not None:
         # λ = 1 gives the weights of the file.
-        more = arm.weights[train_rows] - 1
+        more = variant.weights[train_rows] - 1
         heads = [kept.fitted(replace(train, weights=np.maximum(0, 1 + value * more)), None, 0.0) for value in values]
-    elif arm.groups is not None:
+    elif variant.groups is not None:
         assert lesson is not None
         heads = [kept.fitted(lesson, None, 0.0)]  # Kirichenko 2023: of balanced rows alone
     else:
         heads = [kept.fitted(train, lesson, value) for value in values]
     answers = [judges.answers(head.head) for head in heads]
     chosen = chosen_on_discover(values, answers, judges, own)
-    result = ArmResult(
-        name=arm.name,
-        role=arm.role,
-        of=arm.of,
-        what=arm.what,
+    result = VariantResult(
+        name=variant.name,
+        role=variant.role,
+        of=variant.of,
+        what=variant.what,
         images=0 if lesson is None else len(lesson),
-        offered=arm.offered or (0 if lesson is None else len(lesson)),
-        lam=values[chosen.place] if arm.swept else None,
+        offered=variant.offered or (0 if lesson is None else len(lesson)),
+        lam=values[chosen.place] if variant.swept else None,
         within_bound=bool(chosen.allowed[chosen.place]),
         settled=heads[chosen.place].settled,
         measured=measured_sets(answers[chosen.place], judges, judged_by),
-        curve=curve_of(values, answers, chosen, judges, judged_by) if arm.swept else (),
+        curve=curve_of(values, answers, chosen, judges, judged_by) if variant.swept else (),
         judged_by=judged_by,
     )
-    return _Fitted(arm, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
+    return _Fitted(variant, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
 
 
 def _controls(
     one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ...]
 ) -> dict[str, tuple[float | None, RightAnswers]]:
-    """What an arm is compared with: each control at the λ chosen for it, and at the arm's own where that is another.
+    """What a variant is compared with: each control at the λ chosen for it, and at its own where that differs.
 
     A λ of its own is often 0 for a control, which is the retrained head again; and on failures a larger λ gains by
     moving the head further, whatever it was moved by.
@@ -475,16 +475,16 @@ def _controls(
     if not lam:
         return found
     for what, other in beside.items():
-        if other.arm.swept and other.result.lam != lam:
+        if other.variant.swept and other.result.lam != lam:
             found[f"{what}{SAME_LAMBDA}"] = (lam, other.answers[grid.index(lam)])
     return found
 
 
 def _with_effects(
-    one: _Fitted, result: ArmResult, train: Lesson, kept: KeptHeads, judges: JudgingRows, seed: int
-) -> ArmResult:
-    """The same arm at its λ with fewer contexts a class, and with fewer images a context."""
-    debug, lesson = one.arm.debug, one.lesson
+    one: _Fitted, result: VariantResult, train: Lesson, kept: KeptHeads, judges: JudgingRows, seed: int
+) -> VariantResult:
+    """The same variant at its λ with fewer contexts a class, and with fewer images a context."""
+    debug, lesson = one.variant.debug, one.lesson
     assert debug is not None and lesson is not None and result.lam is not None
     ranks = np.asarray([(debug.contexts[place].rank or 0) if place >= 0 else 0 for place in debug.context.tolist()])
     most = int(np.bincount(debug.context[debug.context >= 0], minlength=1).max(initial=0))
@@ -493,7 +493,7 @@ def _with_effects(
     numbers = [number for number in _IMAGES if number < most] + ([most] if most else [])
     asked += [("by_images", n, rows_within(ranks, debug.context, images=n, seed=seed)) for n in numbers]
     found: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
-    for kind, value, rows in track(asked, f"{one.arm.name}: effects"):
+    for kind, value, rows in track(asked, f"{one.variant.name}: effects"):
         fewer = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = judges.answers(kept.fitted(train, fewer, result.lam).head)
         shares = shares_of(answers, judges.sets(result.judged_by))
@@ -503,8 +503,8 @@ def _with_effects(
     return replace(result, by_k=tuple(found["by_k"]), by_images=tuple(found["by_images"]))
 
 
-def _saved(asked: str | None, best: str | None, results: Sequence[ArmResult]) -> str | None:
-    """The arm whose head is left: the one that is named, or the best; where nobody asked, only one that helps."""
+def _saved(asked: str | None, best: str | None, results: Sequence[VariantResult]) -> str | None:
+    """The variant whose head is left: the one that is named, or the best; where nobody asked, only one that helps."""
     if asked is None:
         return next((one.name for one in results if one.name == best and one.outcome == HELPS), None)
     if asked == "none":
@@ -515,7 +515,7 @@ def _saved(asked: str | None, best: str | None, results: Sequence[ArmResult]) ->
 
 
 def _best(fitted: Sequence[_Fitted], judges: JudgingRows) -> str | None:
-    """The best arm of those asked for, each at its λ, by the discover half."""
+    """The best variant of those asked for, each at its λ, by the discover half."""
     # A bound and a rival that learned from the rows that choose would choose themselves.
-    able = [one for one in fitted if one.arm.role in ("mended", "upweighted")]
-    return best_arm([(one.arm.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)
+    able = [one for one in fitted if one.variant.role in ("mended", "upweighted")]
+    return best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)

@@ -1,13 +1,13 @@
 """What of a run needs no model: images opened, decoded once, and refused where two sides share any.
 
-Images to learn from and images to judge by share no picture, unit or noise. Nor may what is judged here have told the
+Images to learn from and images to judge by share no picture, unit or noise. Nor may what is judged here have given the
 words of what is learned from: contexts are named on the discover half alone. Confirmed findings were chosen by the
 confirm half, so images of these are judged by the test.
 
 Images of both sides are compared by their pixels, however they are encoded, by the source's units and by the noise
 that drawn ones began with; what is audited with the test alike. Images and weights that were mined on the test, or on
-other rows than this run's discover half, are refused, and what cannot be compared is a note. Without a test, an arm
-that learns from confirmed findings is refused. A new kind of arm brings its images or rows through the same
+other rows than this run's discover half, are refused, and what cannot be compared is a note. Without a test, a variant
+that learns from confirmed findings is refused. A new kind of variant brings its images or rows through the same
 comparison.
 """
 
@@ -30,24 +30,24 @@ from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.statistics import find_near_chance
 from counterfoil.evaluation.subject import is_built
-from counterfoil.mending.arms import (
-    Arm,
-    Context,
-    DebugImages,
-    edited_rows,
-    image_arms,
-    open_debug_images,
-    seeds_of,
-    train_rows,
-    usual_per_class,
-)
 from counterfoil.mending.given import (
     IMAGES,
     WEIGHTS,
     Given,
     read_groups,
     read_train_weights,
-    told_names,
+    shown_names,
+)
+from counterfoil.mending.variants import (
+    Context,
+    DebugImages,
+    Variant,
+    edited_rows,
+    image_variants,
+    open_debug_images,
+    seeds_of,
+    train_rows,
+    usual_per_class,
 )
 from counterfoil.mining.audited import opened_parts
 from counterfoil.models.mended import MOST_CONTENTS
@@ -274,7 +274,7 @@ def _shared(ours: Known, theirs: Known) -> list[str]:
     return found
 
 
-def refuse_told_by_judges(
+def refuse_mined_on_judges(
     learned: Iterable[tuple[str, MinedRecords]],
     audited: Mapping[str, str],
     discover_sha256: str,
@@ -288,11 +288,11 @@ def refuse_told_by_judges(
     problems: dict[str, None] = {}
     notes: dict[str, None] = {}
     for called, mined in learned:
-        name = told_names([called])[called]
-        for told in mined:
+        name = shown_names([called])[called]
+        for record in mined:
             on = [
                 (content, each.get("name"))
-                for each in _listed(told.get("on"))
+                for each in _listed(record.get("on"))
                 if isinstance(content := each.get("content"), str)
             ]
             if not on:
@@ -314,7 +314,7 @@ def refuse_told_by_judges(
                         f"{called} has what the confirm half of {audited[content]} confirmed, and there is no test:"
                         " rows that chose it would judge it"
                     ] = None
-                half = told.get("discover_sha256")
+                half = record.get("discover_sha256")
                 if content in audited and not isinstance(half, str):
                     problems[
                         f"{called} was mined on {audited[content]} and does not tell on which half: rows that named"
@@ -380,11 +380,13 @@ def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
     was tested on drawn images alone was chosen by these.
     """
     return any(
-        "finding" in told
-        and "confirmed" not in told
-        and told.get("tested_on") not in ("rendered", "pairs")
-        and any(isinstance(each.get("content"), str) and each["content"] in audited for each in _listed(told.get("on")))
-        for told in mined
+        "finding" in record
+        and "confirmed" not in record
+        and record.get("tested_on") not in ("rendered", "pairs")
+        and any(
+            isinstance(each.get("content"), str) and each["content"] in audited for each in _listed(record.get("on"))
+        )
+        for record in mined
     )
 
 
@@ -406,47 +408,51 @@ class MendSettings:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run before its models. arms: of images and of weights; groups: of those that are balanced, by what tells them.
+    """A run before its models. variants: of images and of weights; groups: of balanced ones, by what names the groups.
 
-    own: model → the arm of its own dataset, which others do not have; own_given: how that was named. pixels: by content
-    of labelled images.
+    own: model → the variant of its own dataset, which others do not have; own_given: how that was named. pixels: by
+    content of labelled images.
     contexts: what all images that were asked for show, a class and caption once.
     """
 
     source: MendSource
     settings: MendSettings
     given: tuple[Given, ...]
-    arms: tuple[Arm, ...]
-    own: Mapping[str, tuple[Arm, ...]]
+    variants: tuple[Variant, ...]
+    own: Mapping[str, tuple[Variant, ...]]
     own_given: Mapping[str, Given]
     groups: Mapping[str, Mapping[str, str]]
     contexts: tuple[Context, ...]
     pixels: Mapping[str, tuple[str | None, ...]]
     audited: tuple[LabelledImages, ...]
 
-    def arms_of(self, model: str) -> tuple[Arm, ...]:
-        """The arms of a model, its own among them."""
-        known = {arm.name for arm in self.arms}
-        return (*self.arms, *(arm for arm in self.own.get(model, ()) if arm.name not in known))
+    def variants_of(self, model: str) -> tuple[Variant, ...]:
+        """The variants of a model, its own among them."""
+        known = {variant.name for variant in self.variants}
+        return (*self.variants, *(variant for variant in self.own.get(model, ()) if variant.name not in known))
 
-    def drawn(self) -> list[tuple[Arm, DebugImages]]:
-        """All arms with their images, each once by its name and images."""
-        every = [*self.arms, *(arm for arms in self.own.values() for arm in arms)]
+    def drawn(self) -> list[tuple[Variant, DebugImages]]:
+        """All variants with their images, each once by its name and images."""
+        every = [*self.variants, *(variant for variants in self.own.values() for variant in variants)]
         return list(
-            {(arm.name, arm.debug.images.content): (arm, arm.debug) for arm in every if arm.debug is not None}.values()
+            {
+                (variant.name, variant.debug.images.content): (variant, variant.debug)
+                for variant in every
+                if variant.debug is not None
+            }.values()
         )
 
     def every_mined(self) -> list[tuple[str, MinedRecords]]:
         """Everything that was mined and is learned from, images and weights, by name."""
         images: list[tuple[str, MinedRecords]] = [(debug.name, debug.mined) for _, debug in self.drawn()]
-        return images + [(arm.name, arm.mined) for arm in self.arms if arm.weights is not None]
+        return images + [(variant.name, variant.mined) for variant in self.variants if variant.weights is not None]
 
 
 def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given], settings: MendSettings) -> Prepared:
-    """Open what is named, all problems told together, and refuse what would judge itself."""
+    """Open what is named, all problems reported together, and refuse what would judge itself."""
     problems: list[CounterfoilError] = []
     opened: list[tuple[DebugImages, dict[str, DebugImages]]] = []
-    weighted: list[Arm] = []
+    weighted: list[Variant] = []
     groups: dict[str, dict[str, str]] = {}
     owned: dict[str, tuple[DebugImages, dict[str, DebugImages]]] = {}
     audited = opened_parts(source.recipe, source.mine.on)
@@ -456,7 +462,7 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
                 opened.append(open_debug_images(one, source.recipe))
             elif one.kind == WEIGHTS:
                 weights, mined = read_train_weights(one.source, source.whole_train, source.train.keys)
-                weighted.append(Arm(one.name, "upweighted", weights=weights, mined=(mined,)))
+                weighted.append(Variant(one.name, "upweighted", weights=weights, mined=(mined,)))
             elif one.source not in groups:
                 groups[one.source] = read_groups(one, source.recipe.source, audited)
         except CounterfoilError as error:
@@ -469,19 +475,19 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
-    arms = (*(arm for one in opened for arm in image_arms(*one, settings.seed)), *weighted)
-    own_arms = {model: tuple(image_arms(*one, settings.seed)) for model, one in owned.items()}
+    variants = (*(variant for one in opened for variant in image_variants(*one, settings.seed)), *weighted)
+    own_variants = {model: tuple(image_variants(*one, settings.seed)) for model, one in owned.items()}
     contexts: dict[tuple[int, str], Context] = {}
-    for arm in (*arms, *(arm for several in own_arms.values() for arm in several)):
-        for context in arm.debug.contexts if arm.role == "mended" and arm.debug is not None else ():
+    for variant in (*variants, *(variant for several in own_variants.values() for variant in several)):
+        for context in variant.debug.contexts if variant.role == "mended" and variant.debug is not None else ():
             contexts.setdefault((context.label, context.caption), context)
     pixels: dict[str, tuple[str | None, ...]] = {}
     prepared = Prepared(
         source=source,
         settings=settings,
         given=tuple(given),
-        arms=arms,
-        own=own_arms,
+        variants=variants,
+        own=own_variants,
         own_given=own,
         groups=groups,
         contexts=tuple(contexts.values()),

@@ -19,12 +19,12 @@ from counterfoil.mending.document import (
     SET_NOTES,
     TEST,
     TITLES,
-    ArmResult,
     Collective,
     EffectPoint,
     LambdaPoint,
     Mended,
     ModelMended,
+    VariantResult,
 )
 from counterfoil.mending.judging import COMPARED, control_words
 from counterfoil.report.templates import template_environment
@@ -45,48 +45,48 @@ MOST_LISTED = 60
 
 def gains_figure(model: ModelMended, place: int) -> str:
     """A row a head, a dot with its whisker for the gain on each set of rows, in points."""
-    arms = model.arms
-    figure, axes = new_figure(_WIDTH, 0.9 + 0.5 * len(arms))
+    variants = model.arms
+    figure, axes = new_figure(_WIDTH, 0.9 + 0.5 * len(variants))
     axes.axvline(0, color=RULE, linewidth=1)
     tips: dict[str, Sequence[str]] = {}
     for offset, (name, (_, own)) in zip((0.2, 0.0, -0.2), _DRAWN.items(), strict=True):
-        for row, arm in enumerate(arms):
-            one = arm.of_set(name)
+        for row, variant in enumerate(variants):
+            one = variant.of_set(name)
             if one is None or one.gain is None:
                 continue
-            colour = MUTED if arm.role == "retrained" else own  # what any refit gains
-            y = len(arms) - 1 - row + offset
+            colour = MUTED if variant.role == "retrained" else own  # what any refit gains
+            y = len(variants) - 1 - row + offset
             if one.low is not None and one.high is not None:
                 axes.plot([100 * one.low, 100 * one.high], [y, y], color=colour, linewidth=1.4, alpha=0.6)
             gid = f"gain-{row}-{name}"
             axes.scatter([100 * one.gain], [y], s=26, color=colour, zorder=3, gid=gid)
-            tips[gid] = [f"{arm.called}, {TITLES[name]}: {percent(one.before)} before, {percent(one.after)} after"]
-    axes.set_yticks(range(len(arms)), [short(arm.called, _NAME) for arm in reversed(arms)])
-    axes.set_ylim(-0.6, len(arms) - 0.4)
+            tips[gid] = [f"{variant.called}, {TITLES[name]}: {percent(one.before)} before, {percent(one.after)} after"]
+    axes.set_yticks(range(len(variants)), [short(variant.called, _NAME) for variant in reversed(variants)])
+    axes.set_ylim(-0.6, len(variants) - 0.4)
     axes.set_xlabel("gain over the model as it was (points)")
     axes.tick_params(axis="y", length=0)
     return as_svg(figure, f"gains-{place}", "What each head gains", tips)
 
 
-def curve_figure(arm: ArmResult, points: Sequence[LambdaPoint | EffectPoint], over: str, name: str) -> str:
+def curve_figure(variant: VariantResult, points: Sequence[LambdaPoint | EffectPoint], over: str, name: str) -> str:
     """What each point adds to the retrained head: over λ, the chosen one dashed (Figure 5a of Chegini 2023), or over
     how many contexts a class, or images a context (5b)."""
     figure, axes = new_figure(_WIDTH / 2, 2.6)
     axes.axhline(0, color=RULE, linewidth=1)
     for title, (field, colour) in _DRAWN.items():
-        base = getattr(arm.curve[0], field)
+        base = getattr(variant.curve[0], field)
         shares = [(at, getattr(point, field)) for at, point in enumerate(points)]
         known = [(at, 100 * (share - base)) for at, share in shares if share is not None and base is not None]
         if known:
             x, y = zip(*known, strict=True)
             axes.plot(x, y, color=colour, marker="o", markersize=3.6, linewidth=1.6, label=TITLES[title])
-    chosen = [at for at, point in enumerate(points) if isinstance(point, LambdaPoint) and point.value == arm.lam]
+    chosen = [at for at, point in enumerate(points) if isinstance(point, LambdaPoint) and point.value == variant.lam]
     for at in chosen[:1]:
         axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_xticks(range(len(points)), [f"{point.value:g}" for point in points])
     axes.set_xlabel(over)
     axes.set_ylabel("more than λ = 0 (points)")
-    return as_svg(figure, name, f"Accuracy over {over}, {short(arm.name)}")
+    return as_svg(figure, name, f"Accuracy over {over}, {short(variant.name)}")
 
 
 def overlap_figure(collective: Collective) -> str:
@@ -127,7 +127,7 @@ def model_card(
     """The card of a model, whose mended.json is `about`: what it was, what it was mended with, and the verdict.
 
     `about` holds "model" {"name", "sha256"}, "on" and "datasets" [{"name", …}], "lambda", "fit", "weight_decay" and
-    "rows" {what: number}; a dataset's "group" and "recipe" are told where they are there. role: what kind of arm it is.
+    "rows" {what: number}; a dataset's "group" and "recipe" are shown where they are known. role: what the variant is.
     headline: the verdict in one sentence; helps: whether it does, else nothing is called mended. trained_on: names of
     the sets whose rows the head was fitted to; chosen_on: of those whose discover half chose, and taught nothing. Names
     are those that everybody may see, without folders of this machine. Equal facts give equal cards.

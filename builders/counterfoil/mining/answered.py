@@ -82,14 +82,14 @@ def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = Non
     """What the answers tell. Rows of one unit count together in every interval."""
     classes, look = recipe.classes, rows.to_look_at()
     failures, total = int(rows.failed.sum()), len(rows.labels)
-    told: list[ClassAnswered] = []
+    by_class: list[ClassAnswered] = []
     pairs: list[TakenFor] = []
     for label in np.unique(rows.labels).tolist():
         own = np.flatnonzero(rows.labels == label)
         count, left = int(rows.failed[own].sum()), total - len(own)
         rate, interval = _share(rows.failed[own], rows.units[own])
         others = (failures - count) / left if left else None
-        told.append(ClassAnswered(classes[label].id, classes[label].name, len(own), count, rate, interval, others))
+        by_class.append(ClassAnswered(classes[label].id, classes[label].name, len(own), count, rate, interval, others))
         taken = np.where(rows.failed[own], rows.taken_for[own], -1)
         for other in np.unique(taken[(taken >= 0) & (taken != label)]).tolist():
             mine = taken == other
@@ -100,7 +100,7 @@ def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = Non
     return AnswersTold(
         rows=total,
         failures=failures,
-        classes=tuple(sorted(told, key=lambda one: (-one.rate, one.id))),
+        classes=tuple(sorted(by_class, key=lambda one: (-one.rate, one.id))),
         taken_for=tuple(sorted(pairs, key=lambda one: (-one.share, one.id, one.other_id))[:MOST_PAIRS]),
         labels=tuple(
             LabelToLookAt(
@@ -145,7 +145,7 @@ def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Int
 def find_without_words(error: WithoutClip, run: MiningRun) -> tuple[Findings, AnsweredRows]:
     """Findings without a hypothesis, of the answers that the target has given, and the rows behind them."""
     recipe, audited = run.recipe, error.audited
-    told = AnsweredRows.of(audited)
+    rows = AnsweredRows.of(audited)
     found = Found((), (ClassNote(reason="there is no CLIP to look for words with"),) * len(recipe.classes))
     nothing = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
     findings = replace(
@@ -154,6 +154,6 @@ def find_without_words(error: WithoutClip, run: MiningRun) -> tuple[Findings, An
         whitened_by=None,
         notes=(*unreadable_note(audited.unreadable, audited.paths), *what_is_odd(recipe, run.mine.on)),
         doubts=(f"{_NO_CLIP}: {'; '.join(error.problems)}", *([error.hint] if error.hint else [])),
-        answered=answered(told, recipe, _NO_CLIP),
+        answered=answered(rows, recipe, _NO_CLIP),
     )
-    return findings, told
+    return findings, rows

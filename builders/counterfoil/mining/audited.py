@@ -134,7 +134,7 @@ def contents_seen(parts: Sequence[LabelledImages]) -> list[ContentsSeen]:
 class ContentsSeen:
     """The content of each of some images; whoever reads `images` to look at them leaves it here.
 
-    What a whole pass told is kept in `folder`, named after the content of all, so that a run which finds predictions
+    What a whole pass found is kept in `folder`, named after the content of all, so that a run which finds predictions
     and features in their caches reads no image for this either.
     """
 
@@ -295,7 +295,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class AuditedTarget:
-    """The audited classifier as it was, without its weights. `about` is what the findings tell of it."""
+    """The audited classifier as it was, without its weights. `about` is what the findings say of it."""
 
     classifier: Classifier
     class_map: ClassMap
@@ -353,8 +353,8 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
     count = len(unreadable)
     named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
     more = f" and {count - len(named):,} more" if count > len(named) else ""
-    told = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
-    return (f"{told} left out: {', '.join(named)}{more}",) if count else ()
+    words = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
+    return (f"{words} left out: {', '.join(named)}{more}",) if count else ()
 
 
 def audit_target(

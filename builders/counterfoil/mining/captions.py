@@ -69,8 +69,8 @@ def _found(source: str | Path, kind: str) -> Path:
 
 def _lines(text: str, place: str) -> LocatedList:
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
-    told = [(number, line) for number, line in lines if line and not line.startswith("#")]
-    return LocatedList([line for _, line in told], [Origin(place, number) for number, _ in told])
+    kept = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    return LocatedList([line for _, line in kept], [Origin(place, number) for number, _ in kept])
 
 
 NOUN, CLASS = "noun", "class"
@@ -268,7 +268,7 @@ class CaptionGrammar(Section):
         raise UserError(problems, hint=" ".join(dict.fromkeys(misfit.advice for misfit in found)))
 
     def captions_or_misfits(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions | list[Misfit]:
-        """The captions of a class, or every reason why it has none: many classes are told together (`gather`)."""
+        """The captions of a class, or every reason why it has none: many classes are reported together (`gather`)."""
         own = self._own(cls)
         texts = (*self.templates, *self.captions, *(text for words in own for text in words.captions))
         # What is said of its name goes before what is said of its category, and that before what is said of all.
@@ -301,7 +301,7 @@ class CaptionGrammar(Section):
         return () if called is None else (called,)
 
     def _missing(self, cls: RecipeClass, noun: CaptionNoun, texts: Sequence[str]) -> Iterator[Misfit]:
-        """What captions would say of a class, and nobody has told."""
+        """What captions would say of a class, and nobody has said."""
         if noun == "hyponyms" and not self._nouns(cls, noun):
             advice = "List them under `hyponyms` in the grammar, or say noun: class."
             yield Misfit(f"has no hyponyms{did_you_mean(cls.name, self.hyponyms)}", advice)
@@ -427,7 +427,7 @@ def words_of(class_name: str, caption: str, reference: str, role: Literal["hard"
 
     hard: those like the caption ("checked coat", "sandal on the beach"). far_from: those least like it ("coat, not
     checked", "sandal not on the beach"). The class's name stands where the caption has the reference's noun, which
-    may be a category; a caption with another noun, such as a hyponym, is told whole ("kob inside (deer)").
+    may be a category; a caption with another noun, such as a hyponym, is shown whole ("kob inside (deer)").
     """
     subject, noun = _subject(caption), _subject(reference)
     added = _added(subject, noun) or _added(subject, class_name)

@@ -106,7 +106,7 @@ class Counted:
 
     @property
     def first(self) -> tuple[FailureCount, FailureCount]:
-        """The counts that its rates are told of: rows, where it is tested on them."""
+        """The counts that its rates are of: rows, where it is tested on them."""
         counts = self.rendered if self.rows is None else self.rows
         assert counts is not None
         return counts
@@ -238,7 +238,7 @@ def collect_findings(
     classes are its own; all tests are of one family.
     """
     recipe, mine = run.recipe, run.mine
-    audited = audits[0]  # what the audits share is told by any of them
+    audited = audits[0]  # what the audits share is in any of them
     confirm_rows = [rows_of(one, one.halves.confirm) for one in audits]
     sets = {} if rendered is None else rendered.sets
     carried = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]

@@ -729,7 +729,7 @@ def findings_csv(findings: Findings) -> str:
     """The text of findings.csv: a row for each hypothesis that was tested, in the document's order; None is empty."""
     same = {"target": findings.target.name, "method": findings.method.name}
 
-    def told(one: Finding, column: str) -> Any:
+    def cell(one: Finding, column: str) -> Any:
         value: Any = same.get(column, one)
         for name in filter(None, CSV_COLUMNS[column].split(".")):
             value = None if value is None else value[int(name)] if name.isdecimal() else getattr(value, name)
@@ -737,5 +737,5 @@ def findings_csv(findings: Findings) -> str:
             return (", " if column == "class_names" else " ").join(value)
         return str(value).lower() if isinstance(value, bool) else plain(value)
 
-    rows = ({column: told(one, column) for column in CSV_COLUMNS} for one in findings.findings)
+    rows = ({column: cell(one, column) for column in CSV_COLUMNS} for one in findings.findings)
     return csv_text(rows, tuple(CSV_COLUMNS))

@@ -108,10 +108,10 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
     if below.names_every_label and laid.names_every_label:
         return below, carried, _extends(source, folder)
     found = resolve_classes(laid).source.classes or ()
-    classes = [_told(entry) for entry in found]
+    classes = [_entry_values(entry) for entry in found]
     if not below.names_every_label:
-        told = below.source.classes
-        if not same_classes(None if told is None else [_told(entry) for entry in told], classes):
+        stated = below.source.classes
+        if not same_classes(None if stated is None else [_entry_values(entry) for entry in stated], classes):
             raise UserError(
                 f"source.classes: --set changes the classes of {source}, which leaves labels to the input dataset",
                 "Write the classes in the recipe.",
@@ -120,7 +120,7 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
     return below, merged_deeply(carried, {"source": {"classes": classes}}), _extends(source, folder)
 
 
-def _told(entry: ClassEntry) -> dict[str, Any]:
+def _entry_values(entry: ClassEntry) -> dict[str, Any]:
     return entry.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -147,24 +147,24 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
     for one in findings.standing:
         classes = [by_id[class_id] for class_id in one.classes]
         if one.prompt is not None:
-            told = mined_from(findings, one)
+            origin = mined_from(findings, one)
             caption = one.caption if one.role == "hard" and screened else None
-            hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, told, one.about.get(SHIFT_CAPTION))
+            hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, origin, one.about.get(SHIFT_CAPTION))
             hard[one.name] |= {"style": True} if one.about.get(STYLED) else {}
         stem = one.name.removesuffix(f"_{one.role}")
         if recipe.generator.adapter is not None and len(classes) == 1 and classes[0].id in decoded:
-            told = _beside(findings, one, DECODED, None)
-            hard[f"{stem}_{DECODED}"] = _decoded(classes[0], told)
+            origin = _beside(findings, one, DECODED, None)
+            hard[f"{stem}_{DECODED}"] = _decoded(classes[0], origin)
         easy = _easiest(one, audits)
         if easy is not None:
-            told = _beside(findings, one, EASY, easy)
+            origin = _beside(findings, one, EASY, easy)
             others[f"{stem}_{EASY}"] = mined_shift(
-                prompt_of(easy, classes), easy if screened else None, EASY, classes, told
+                prompt_of(easy, classes), easy if screened else None, EASY, classes, origin
             )
         if base is None:
             continue
-        told = _beside(findings, one, REFERENCE, None)
-        others[f"{stem}_{REFERENCE}"] = mined_shift(base, None, REFERENCE, classes, told)
+        origin = _beside(findings, one, REFERENCE, None)
+        others[f"{stem}_{REFERENCE}"] = mined_shift(base, None, REFERENCE, classes, origin)
     return hard | dict(sorted(others.items(), key=lambda item: (item[1]["group"], item[0])))
 
 
@@ -220,8 +220,8 @@ def _drawn(one: Finding) -> dict[str, Any]:
     """What images that were drawn for the test say, where some were."""
     if one.pairs is not None:
         test, fresh = one.pairs, one.pairs.fresh
-        told = {"tested_on": one.tested_on, "origin": one.origin, "pairs": _counts(test) | {"log_e": one.last_log_e}}
-        return told | ({} if fresh is None else {"fresh": _counts(fresh)})
+        facts = {"tested_on": one.tested_on, "origin": one.origin, "pairs": _counts(test) | {"log_e": one.last_log_e}}
+        return facts | ({} if fresh is None else {"fresh": _counts(fresh)})
     if one.rendered is None:
         return {}
     numbers = {"set": _numbers(one.rendered.set), "rest": _numbers(one.rendered.rest), "p": one.rendered.p}
@@ -234,8 +234,8 @@ def _counts(pairs: CountedPairs) -> dict[str, int]:
 
 def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:
     """Where a shift comes from that stands beside what fails: no failure of its own was tested."""
-    told = {"finding": one.name, "role": role, "caption": caption, **origin_of(findings)}
-    return {key: value for key, value in told.items() if value is not None}
+    facts = {"finding": one.name, "role": role, "caption": caption, **origin_of(findings)}
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def origin_of(findings: Findings) -> dict[str, Any]:

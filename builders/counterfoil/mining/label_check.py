@@ -183,11 +183,11 @@ def with_checked_labels(
         place = place_of(audits, by_name[one.name].labels[0])
         checks[one.name], looked = _check(by_name[one.name], audits[place], seen[place])
         if one.confirmed and checks[one.name].suspected:
-            for row in _told(recipe, audits[place], looked):
+            for row in _suspected_rows(recipe, audits[place], looked):
                 listed.setdefault((row["key"], row["label_id"]), row | {"findings": []})["findings"].append(one.name)
-    told = tuple(replace(one, labels=checks.get(one.name)) for one in findings.findings)
+    checked = tuple(replace(one, labels=checks.get(one.name)) for one in findings.findings)
     rows = ({**row, "findings": " ".join(row["findings"])} for row in listed.values())
-    return replace(findings, findings=told), csv_text(rows, COLUMNS) if listed else None
+    return replace(findings, findings=checked), csv_text(rows, COLUMNS) if listed else None
 
 
 def _captions(recipe: Recipe, clip: ClipModel) -> NDArray[np.float32]:
@@ -220,7 +220,7 @@ def _taken_for(audited: Audited, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(fits.any(axis=1), answers[np.arange(len(rows)), fits.argmax(axis=1)], -1)
 
 
-def _told(recipe: Recipe, audited: Audited, looked: CheckedRows) -> Iterator[dict[str, Any]]:
+def _suspected_rows(recipe: Recipe, audited: Audited, looked: CheckedRows) -> Iterator[dict[str, Any]]:
     """The rows that look mislabelled, the surest first."""
     for place in np.flatnonzero(looked.mislabelled)[np.argsort(-looked.depth[looked.mislabelled], kind="stable")]:
         row = int(looked.rows[place])

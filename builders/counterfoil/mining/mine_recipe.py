@@ -102,10 +102,14 @@ def mine(
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, folder)
         loaded = load_recipe(recipe, overrides)
-        told = loaded.mine or Mine()
-        if method in METHODS and method != told.method:
+        section = loaded.mine or Mine()
+        if method in METHODS and method != section.method:
             # What the recipe says is another method's; what the command line says is this one's, in the layer too.
-            overrides = (*(f"mine.settings.{key}=null" for key in told.settings), f"mine.method={method}", *overrides)
+            overrides = (
+                *(f"mine.settings.{key}=null" for key in section.settings),
+                f"mine.method={method}",
+                *overrides,
+            )
             loaded = load_recipe(recipe, overrides)
         audited_on = _audited(loaded, on)
         loaded = resolve_classes(loaded)
@@ -157,8 +161,8 @@ def _audited_and_found(
         if wanted_pool is not None or weights or mine.confirm != "rows":
             raise
         refuse_others(folder, recipe, mine, [part.content for part in error.audited.parts])
-        wordless, told = find_without_words(error, run)
-        rows = {ROWS: failing_rows_csv(told, recipe, {}).encode()}
+        wordless, answered_rows = find_without_words(error, run)
+        rows = {ROWS: failing_rows_csv(answered_rows, recipe, {}).encode()}
         pictures = pictures_of(wordless, error.audited.by_start, error.audited.parts[0].decoded)
         return leave(folder, wordless, pictures, rows)
     refuse_others(folder, recipe, mine, [part.content for part in audits[0].parts])
@@ -173,10 +177,10 @@ def _audited_and_found(
     findings = collect_findings(run, audits, captions, found, others, rendered)
     notes = (*notes, *unreadable_note(audits[0].unreadable, audits[0].paths))
     findings = replace(findings, notes=(*notes, *method.notes(findings, run)))
-    told = None
+    answered_rows = None
     if recipe.source.conditions is None:
-        told = AnsweredRows.of(audits[0])
-        findings = replace(findings, answered=answered(told, recipe))
+        answered_rows = AnsweredRows.of(audits[0])
+        findings = replace(findings, answered=answered(answered_rows, recipe))
     doubts = clip_doubts(recipe, clip, audits, "words")
     findings, relabel = with_checked_labels(findings.doubted(doubts), recipe, clip, audits, found.hypotheses, doubts)
     decoded = frozenset(cls.id for cls in recipe.classes if f"{cls.label}_{HARD}" in found.vectors)
@@ -198,8 +202,8 @@ def _audited_and_found(
             files |= pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
     if weights:
         files[WEIGHTS] = weigh_train_rows(recipe, found, embedder, findings)
-    if told is not None and layer is None:
-        files[ROWS] = failing_rows_csv(told, recipe, sets_of(findings, found.hypotheses, audits[0])).encode()
+    if answered_rows is not None and layer is None:
+        files[ROWS] = failing_rows_csv(answered_rows, recipe, sets_of(findings, found.hypotheses, audits[0])).encode()
     return leave(folder, findings, pictures, files, pool=filtered)
 
 
@@ -303,8 +307,8 @@ def _audited(recipe: Recipe, on: Sequence[str] | None) -> tuple[str, ...] | None
     """What is audited where the command says so, or where the recipe does not: its source's validation images."""
     if on:
         return tuple(on)
-    told = recipe.mine is not None and "on" in recipe.mine.model_fields_set
-    return None if told else (recipe.source.validation_split,)
+    stated = recipe.mine is not None and "on" in recipe.mine.model_fields_set
+    return None if stated else (recipe.source.validation_split,)
 
 
 def _chosen(mine: Mine | None, **given: Any) -> Mine:

@@ -274,8 +274,8 @@ def weights_parquet(
     columns: dict[str, pa.Array] = {"key": pa.array(keys, pa.string()), "row": pa.array(rows, pa.int64())}
     columns |= {name: pa.array(values, pa.float64()) for name, values in weights.items()}
     buffer = pa.BufferOutputStream()
-    told = None if origin is None else {ORIGIN: json.dumps(origin, sort_keys=True, ensure_ascii=False)}
-    pq.write_table(pa.table(columns, metadata=told), buffer, compression="zstd", row_group_size=1 << 20)
+    metadata = None if origin is None else {ORIGIN: json.dumps(origin, sort_keys=True, ensure_ascii=False)}
+    pq.write_table(pa.table(columns, metadata=metadata), buffer, compression="zstd", row_group_size=1 << 20)
     return buffer.getvalue().to_pybytes()
 
 
@@ -333,11 +333,11 @@ class FilteredPool:
             "among the audited images": self.shared,
             "no image": self.hardest.unreadable,
         }
-        told = "".join(f"; {count:,} left out: {why}" for why, count in left.items() if count)
+        reasons = "".join(f"; {count:,} left out: {why}" for why, count in left.items() if count)
         more = f" and {len(self.without) - _MOST_NAMED} more" if len(self.without) > _MOST_NAMED else ""
         none = f"; without a direction: {', '.join(self.without[:_MOST_NAMED])}{more}" if self.without else ""
         classes = sum(len(rows) > 0 for rows in self.hardest.rows.values())
-        return f"Of the pool {self.count:,} rows of {classes} classes were chosen{told}{none}."
+        return f"Of the pool {self.count:,} rows of {classes} classes were chosen{reasons}{none}."
 
 
 def asked_pool(

@@ -74,7 +74,7 @@ class FindingCell(NamedTuple):
 
 def headline(findings: Findings) -> tuple[str, str]:
     """What a run says first: in a few words, and the sentence behind them."""
-    told = findings.answered
+    answered = findings.answered
     if findings.confirmed:
         one, count = by_weight(findings.standing)[0], len(findings.confirmed)
         head = f"{count:,} of {counted(findings.tested, 'named failure')} {'holds' if count == 1 else 'hold'}"
@@ -85,14 +85,14 @@ def headline(findings: Findings) -> tuple[str, str]:
         beside = "the rest of its class" if one.tested_on in ("rows", "both") else "the same images without it"
         gap = f"{points(one.difference.value, decimals=0)} points more often than {beside}"
         return head, f"The surest: {one.words}, wrong {gap}{f' ({interval})' if interval else ''}."
-    if told is not None and told.without_words is not None:
+    if answered is not None and answered.without_words is not None:
         sentence = "What is below describes them and tests nothing."
-        if told.classes:
-            worst = told.classes[0]
+        if answered.classes:
+            worst = answered.classes[0]
             beside = "" if worst.others_rate is None else f", all others {share(worst.others_rate)}"
             rate = f"{share(worst.rate)} ({_bounds(worst.interval, share)})"
             sentence = f"The worst class is {worst.name}: {rate}{beside}. {sentence}"
-        return f"{told.failures:,} of {told.rows:,} images wrong", sentence
+        return f"{answered.failures:,} of {answered.rows:,} images wrong", sentence
     if not findings.tested:
         rows, errors = (sum(getattr(audit, what) for audit in findings.classes) for what in ("rows", "errors"))
         if is_drawn(findings) and rows and not errors:
@@ -359,8 +359,8 @@ def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple
         for a, b in pairwise(points)
     ]
     parts += [
-        f'<circle class="point" cx="{x(count)}" cy="{y(height):g}" r="3.2"><title>{told}</title></circle>'
-        for count, height, told in points
+        f'<circle class="point" cx="{x(count)}" cy="{y(height):g}" r="3.2"><title>{title}</title></circle>'
+        for count, height, title in points
     ]
     svg = f'<svg class="line" width="100%" height="{_CURVE_HEIGHT}" aria-hidden="true">{"".join(parts)}</svg>'
     return Markup(svg)
@@ -392,7 +392,7 @@ def picture_uri(encoded: bytes | None) -> str | None:
 
 
 def _rule(findings: Findings) -> str:
-    """What counts as wrong, in words; a class is told by its name where the document has it."""
+    """What counts as wrong, in words; a class is shown by its name where the document has it."""
     if not findings.failure.startswith(ANSWERED):
         return _RULES.get(findings.failure, findings.failure)
     wanted = findings.failure.removeprefix(ANSWERED).strip()
@@ -422,13 +422,13 @@ def _apart(caption: str, own: str) -> str:
     return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption
 
 
-def _bounds(interval: tuple[float, float] | None, told: Callable[[float], str]) -> str:
-    return "" if interval is None else " to ".join(map(told, interval))
+def _bounds(interval: tuple[float, float] | None, in_words: Callable[[float], str]) -> str:
+    return "" if interval is None else " to ".join(map(in_words, interval))
 
 
-def _unbroken(told: Callable[[Any], str]) -> Callable[[Any], str]:
+def _unbroken(in_words: Callable[[Any], str]) -> Callable[[Any], str]:
     """A number in words that no line of a page ends in."""
-    return lambda value: told(value).replace(" ", "\N{NO-BREAK SPACE}")
+    return lambda value: in_words(value).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _bare(text: str) -> str:

@@ -65,14 +65,14 @@ def built_round(place: Path, name: str, device: str, workers: int | None) -> Ope
     Raises as `build` does. What an earlier run had rendered is not rendered again.
     """
 
-    def stage(told: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> Stage:
-        if isinstance(told, Stage):
-            return told
-        if isinstance(told, ScreenDoubts):  # told once, with the findings
+    def stage(event: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> Stage:
+        if isinstance(event, Stage):
+            return event
+        if isinstance(event, ScreenDoubts):  # reported once, with the findings
             return Stage(f"{name}: a doubted screen", 1, 1)
-        if isinstance(told, TokenProgress):
-            return Stage(f"{name}: class tokens", told.classes_done, told.classes)
-        return Stage(f"{name}: images", told.images_done, told.images)
+        if isinstance(event, TokenProgress):
+            return Stage(f"{name}: class tokens", event.classes_done, event.classes)
+        return Stage(f"{name}: images", event.images_done, event.images)
 
     with renamed(stage):
         built = build(load_recipe(place / LAYER), place / DATASET, device=device, workers=workers)
@@ -244,9 +244,9 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
     for one in drawn:
         classes = [recipe.classes[label] for label in one.labels]
         target = without_folders(mine.target or "")
-        told = {"finding": one.name, "words": one.words, "role": one.role, "method": mine.method, "target": target}
+        origin = {"finding": one.name, "words": one.words, "role": one.role, "method": mine.method, "target": target}
         caption = one.caption if screened else None
-        shift = mined_shift(prompts[one.name], caption, GROUP, classes, told)
+        shift = mined_shift(prompts[one.name], caption, GROUP, classes, origin)
         shifts[one.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}
     samples: dict[str, Any] = {
         "seed": seed_for(recipe.samples.seed, PURPOSE, mine.method, mine.target or "", mine.seed),

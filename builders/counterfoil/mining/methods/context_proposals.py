@@ -1,6 +1,6 @@
 """Contexts of every class of a recipe (Chegini 2023): of people's lists, of a chat model, or both, each once a class.
 
-A model's answer is taken where it is the JSON that was asked for and nothing else; any other is told to the model with
+A model's answer is taken where it is the JSON that was asked for and nothing else; any other is shown to the model with
 what is wrong with it. Every question and its answer is kept in a file and replayed: a run repeats without the model.
 
 Each answer is on the disk before the next question and is found again by the hash of all that decides it: model,
@@ -329,7 +329,7 @@ _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL | re.IGNORECA
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 # A model that fails so many classes fails the others too.
 _MOST_FAILED = 5
-_MOST_TOLD = 3
+_MOST_REASONS = 3
 _STAGE = "contexts"
 
 
@@ -463,8 +463,8 @@ def _question(turns: Sequence[Turn], chat: ChatSettings, record: Record) -> Answ
 
 
 def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
-    told = "; ".join(outcome.problems[:_MOST_TOLD])
-    asked = Turn(role="user", content=f"That cannot be used: {told}. {_FORM}")
+    reasons = "; ".join(outcome.problems[:_MOST_REASONS])
+    asked = Turn(role="user", content=f"That cannot be used: {reasons}. {_FORM}")
     # Some templates refuse an empty turn.
     return [*turns, Turn(role="assistant", content=text.strip() or "..."), asked]
 

@@ -170,8 +170,8 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         counts = [images_a_context(_failed_images(one), settings.images, settings.at_most_images) for one in own]
         names = slugs([f"{stem} {context.words}" for context in own])
         for name, context, count in zip(names, own, counts, strict=True):
-            told = _came_from(findings, context, tested.get((cls.id, context.caption)))
-            chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, told)
+            origin = _came_from(findings, context, tested.get((cls.id, context.caption)))
+            chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
             continue
         plain = mined_shift(
@@ -183,8 +183,8 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         numbers = counts if len(order) == len(own) else _spread(sum(counts), len(order))
         names = slugs([f"{stem} random {others[at].words}" for at in order])
         for place, name, count in zip(order, names, numbers, strict=True):
-            told = {"role": "random_context", "caption": others[place].caption, **origin_of(findings)}
-            anyhow[name] = _shift(settings, recipe, cls, others[place], RANDOM_CONTEXTS, count, told)
+            origin = {"role": "random_context", "caption": others[place].caption, **origin_of(findings)}
+            anyhow[name] = _shift(settings, recipe, cls, others[place], RANDOM_CONTEXTS, count, origin)
     return chosen | alone | anyhow
 
 
@@ -231,11 +231,11 @@ def _shift(
     context: ClassContext,
     group: str,
     images: int,
-    told: Mapping[str, Any],
+    origin: Mapping[str, Any],
 ) -> dict[str, Any]:
     # Without a threshold of the recipe nothing says which score is enough.
     caption = context.caption if recipe.screen.shift_threshold is not None else None
-    return mined_shift(prompt_in(settings, context.words), caption, group, [cls], told) | _samples(images)
+    return mined_shift(prompt_in(settings, context.words), caption, group, [cls], origin) | _samples(images)
 
 
 def _samples(images: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ scaled to the length that the encoder's vectors usually have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -245,16 +245,16 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
 
 
 def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """The candidate captions of the grammar that the settings name, else of the one for any classes, which is told."""
+    """The candidate captions of the grammar that the settings name, else of the one for any classes, which is noted."""
     recipe, settings = run.recipe, run.settings
     if settings.captions is not None:
         return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
     others = ", ".join(one for one in bundled_captions() if one != ANY)
-    told = (
+    note = (
         f"captions are those of the grammar '{ANY}', which fits classes of any names; to name another: --set"
         f" mine.settings.captions=, with {others} or a file of yours"
     )
-    return gather(load_captions(ANY), recipe.classes, settings.noun), (told,)
+    return gather(load_captions(ANY), recipe.classes, settings.noun), (note,)
 
 
 DIRECTIONS = Method(DirectionsSettings, find_directions, captions=grammar_captions)
@@ -284,11 +284,10 @@ class _Named:
         return cls(reference, candidates, scores, half)
 
     def shown(self, places: NDArray[np.int64]) -> tuple[ScoredCaption, ...]:
-        return tuple(self._told(places))
-
-    def _told(self, places: NDArray[np.int64]) -> Iterator[ScoredCaption]:
-        for place in places.tolist():
-            yield ScoredCaption(self.half.captions.texts[int(self.rows[place])], float(self.scores[place]))
+        texts = self.half.captions.texts
+        return tuple(
+            ScoredCaption(texts[int(self.rows[place])], float(self.scores[place])) for place in places.tolist()
+        )
 
     def of_role(self, role: Role) -> tuple[int, float]:
         """The caption whose set has this role: the hardest, or the easiest, which the set is far from."""

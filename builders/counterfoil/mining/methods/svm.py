@@ -51,7 +51,7 @@ def strength_interval(
     `clustered_interval`, and `mover` joins them: with ten errors of which all are seen a bootstrap would say that
     nothing can vary. One unit's recalls of right and of wrong rows go against each other, so that taking them as
     independent widens. The interval holds for the folds and for the C that was chosen: that the best of the grid is
-    flattering is told by the permutation p, not by it.
+    flattering is shown by the permutation p, not by it.
     """
     value, ends = 0.0, []
     weight = 1 / (2 * len(right))
@@ -450,7 +450,7 @@ def fit_directions(
     permutations: int = PERMUTATIONS,
     fewest_errors: int = FEWEST_ERRORS,
 ) -> list[Direction | str]:
-    """`fit_direction` of every class, in the order of the classes; tells how many are through.
+    """`fit_direction` of every class, in the order of the classes; reports how many are through.
 
     labels: (n,), 0 to classes - 1. workers: processes, None for one a core, each with one BLAS thread: the result is
     the same whatever their number. A worker holds three (rows, rows) arrays of doubles of its class, 600 MB for 5,000

@@ -16,12 +16,12 @@ from counterfoil.mining.methods.bugs.descriptions import (
     BackgroundCounts,
     Description,
     Piece,
+    background_facts,
     background_of,
     parts_of,
     pieces_of,
     shorter,
     shortest_kept,
-    told_background,
     tried_shorter,
 )
 from counterfoil.mining.methods.bugs.search import BugSearch, search_bugs
@@ -459,14 +459,16 @@ def test_what_explains_a_failure(alone: int | None, rest: int, explains: str | N
     drawn = None if alone is None else counted(40, alone)
     counts = BackgroundCounts(counted(40, 24), drawn, counted(40, rest))
     assert counts.explains == explains
-    told = told_background(described("a red sandal in the snow"), counts)["background"]
+    told = background_facts(described("a red sandal in the snow"), counts)["background"]
     assert (told["words"], told["all"], told.get("explains")) == (["in the snow"], False, explains)
     assert told["rest"] == {"pairs": 40, "rate": rest / 40, "base_rate": 0}
 
 
 def test_words_that_are_no_background_tell_nothing_and_those_that_all_are_say_so() -> None:
-    assert told_background(described("a red sandal at night")) == {}
-    assert told_background(described("a sandal in the snow")) == {"background": {"words": ["in the snow"], "all": True}}
+    assert background_facts(described("a red sandal at night")) == {}
+    assert background_facts(described("a sandal in the snow")) == {
+        "background": {"words": ["in the snow"], "all": True}
+    }
 
 
 def found(world: World) -> BugSearch:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.data import LabelledImages
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece, pieces_of
-from counterfoil.mining.methods.bugs.trials import base_prompt, spoken_base
+from counterfoil.mining.methods.bugs.trials import base_prompt, filled_base
 from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.prediction.captioning import caption_images, likelihoods_of
 from counterfoil.progress import report
@@ -248,18 +248,18 @@ class ClusterDescriber:
 
     def _described(self, cluster: FailureCluster) -> Described:
         cls = self.recipe.classes[cluster.label]
-        base = spoken_base(base_prompt(self.recipe, self.settings), cls)
+        base = filled_base(base_prompt(self.recipe, self.settings), cls)
         keys = cluster.keys[: self.settings.described]
         # Completions of the whole base name the class, whatever the image shows; those of its beginning may also say
         # what stands before the class, and count where they come to its name.
-        told: list[str] = []
+        captions: list[str] = []
         for prefix in (base.replace(CLASS, cls.name), base.partition(CLASS)[0].strip()):
-            told += self._captions(keys, prefix)
-        often = pieces_said(told, base, cls)
+            captions += self._captions(keys, prefix)
+        often = pieces_said(captions, base, cls)
         if not often:
-            said = "nothing" if not any(told) else "nothing that a prompt could say more than the base"
+            said = "nothing" if not any(captions) else "nothing that a prompt could say more than the base"
             return Described(
-                None, f"{self.settings.captioner} says {said} of these images", tuple(sorted(set(told))[:8])
+                None, f"{self.settings.captioner} says {said} of these images", tuple(sorted(set(captions))[:8])
             )
         chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
 
@@ -277,7 +277,7 @@ class ClusterDescriber:
             return likely
 
         best, likelihood = combine(chosen, score, self.settings.sentences)[-1]
-        said = tuple(sorted(set(told), key=lambda text: (-told.count(text), text))[:8])
+        said = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])
         if not np.isfinite(likelihood):
             return Described(None, f"{self.settings.captioner} has no room for what it says of these images", said)
         return Described(best, None, said, likelihood)
@@ -285,7 +285,7 @@ class ClusterDescriber:
     def _captions(self, keys: Sequence[str], prefix: str) -> list[str]:
         found: list[str] = []
         for images, own in self._by_images(keys):
-            told = caption_images(
+            captioned = caption_images(
                 images,
                 self.captioner,
                 user_cache() / "captions",
@@ -295,7 +295,7 @@ class ClusterDescriber:
                 seed=self.mine.seed,
                 examples=self.examples,
             )
-            found += [text for texts in told.values() for text in texts or ()]
+            found += [text for texts in captioned.values() for text in texts or ()]
         return found
 
     def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:

@@ -134,11 +134,11 @@ class Description:
         picture = lead[0].removesuffix(" of") if lead else "photo"
         beside = [_without_end(words) for words in opening]
         beside += [words.removeprefix("and ") for words in phrases if words.startswith("and ")]
-        told = [*adjectives, *(f"of {_with_article(words)}" for words in beside if words)]
+        said = [*adjectives, *(f"of {_with_article(words)}" for words in beside if words)]
         behind = _behind([words for words in phrases if not words.startswith("and ")])
-        if sentences and not (lead or told or behind):
+        if sentences and not (lead or said or behind):
             return " ".join(sentences)
-        alone = " ".join([article_for(picture), picture, *told]) + behind
+        alone = " ".join([article_for(picture), picture, *said]) + behind
         return " ".join([f"{alone}.", *sentences]) if sentences else alone
 
     def prompt(self, base: str, class_name: str | None = None, *, mended: bool = False) -> str:
@@ -255,13 +255,13 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
         if found is None:
             break
         words = words_of_text(found[1])
-        told = [word for word in words if word is not None and not opens_noun(word)]
-        picture = bool(told) and (told[-1] in _PICTURES or told[-2:] == ["close", "up"])
-        if not picture or len(told) < len(words) or len(told) > _LONGEST_LEAD:
+        plain = [word for word in words if word is not None and not opens_noun(word)]
+        picture = bool(plain) and (plain[-1] in _PICTURES or plain[-2:] == ["close", "up"])
+        if not picture or len(plain) < len(words) or len(plain) > _LONGEST_LEAD:
             break
         before = before[found.end() :]
-        if told[-1] not in _PLAIN_PICTURES or not set(told[:-1]) <= set(stem.split()):
-            return f"{' '.join(told)} of", before
+        if plain[-1] not in _PLAIN_PICTURES or not set(plain[:-1]) <= set(stem.split()):
+            return f"{' '.join(plain)} of", before
     return None, before
 
 
@@ -296,10 +296,10 @@ def _within(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 def _without_end(words: str) -> str:
     """What an opening names: "person" of "person and a"."""
-    told = words.split()
-    while told and (opens_noun(told[-1]) or not says_something(told[-1])):
-        told.pop()
-    return " ".join(told)
+    kept = words.split()
+    while kept and (opens_noun(kept[-1]) or not says_something(kept[-1])):
+        kept.pop()
+    return " ".join(kept)
 
 
 def _with_article(words: str) -> str:
@@ -346,7 +346,7 @@ def keeps_up(count: PairCount, whole: PairCount) -> bool:
 
 
 def _one_less(piece: Piece) -> Iterator[Piece]:
-    """The piece without each of its adjectives; of what stands before the class, none has one that is told apart."""
+    """The piece without each of its adjectives; of what stands before the class, none has one that stands apart."""
     if piece.place != "after":
         return
     words = piece.words.removesuffix(".").split()
@@ -478,17 +478,17 @@ def tried_shorter(description: Description, most: int) -> tuple[Description, ...
     return tuple(sorted((one for one in every if one in parts or one in left), key=lambda one: one.length))
 
 
-def told_background(description: Description, counts: BackgroundCounts | None = None) -> dict[str, Any]:
+def background_facts(description: Description, counts: BackgroundCounts | None = None) -> dict[str, Any]:
     """What a finding's `about` says of its background, as JSON takes it; nothing where it has none."""
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
-    told: dict[str, Any] = {"words": words, "all": len(words) == len(description.pieces)}
+    facts: dict[str, Any] = {"words": words, "all": len(words) == len(description.pieces)}
     if counts is not None:
         parts = {"whole": counts.whole, "alone": counts.alone, "rest": counts.rest}
-        told |= {name: count.summary() for name, count in parts.items() if count is not None and count.pairs}
-        told |= {} if counts.explains is None else {"explains": counts.explains}
-    return {BACKGROUND: told}
+        facts |= {name: count.summary() for name, count in parts.items() if count is not None and count.pairs}
+        facts |= {} if counts.explains is None else {"explains": counts.explains}
+    return {BACKGROUND: facts}
 
 
 def counts_of_background(

@@ -2,7 +2,7 @@
 
 A test ends when its pairs look bad enough, and a finding is one because they did: what they show is too much. So its
 rates are of pairs that entered no test: one batch of new noise, its size fixed before any of it is drawn, looked at
-once and told whatever it says, so that they are unbiased and their intervals plain ones.
+once and reported whatever it says, so that they are unbiased and their intervals plain ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from counterfoil.mining.findings import (
 )
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypotheses import MiningRun
-from counterfoil.mining.methods.bugs.descriptions import BackgroundCounts, Description, pieces_of, told_background
+from counterfoil.mining.methods.bugs.descriptions import BackgroundCounts, Description, background_facts, pieces_of
 from counterfoil.mining.methods.bugs.search import BugSearch, ClassBaseline
 from counterfoil.mining.methods.bugs.trials import (
     TRIED,
@@ -51,7 +51,7 @@ from counterfoil.mining.methods.bugs.trials import (
     RoundAsked,
     Trial,
     base_prompt,
-    spoken_base,
+    filled_base,
 )
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.paired_stats import PairCount, pairs_of_half_width, smallest_paired_difference, tango_interval
@@ -141,11 +141,11 @@ def finding_of(
     hypothesis, count, pairs = one.hypothesis, one.count, one.pairs
     cls, description = recipe.classes[hypothesis.label], hypothesis.description
     base = base_prompt(recipe, settings)
-    spoken = spoken_base(base, cls)
+    filled = filled_base(base, cls)
     described, beside, difference = rates_of(count)
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
     about |= {STYLED: True} if description.styled else {}
-    about |= told_background(description, background)
+    about |= background_facts(description, background)
     about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
     about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
     about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
@@ -155,7 +155,7 @@ def finding_of(
         class_names=(cls.name,),
         role="hard",
         words=description.words(cls.name),
-        caption=description.prompt(spoken, cls.name),
+        caption=description.prompt(filled, cls.name),
         prompt=description.prompt(base),
         confirmed=False,
         set=described,
@@ -228,21 +228,21 @@ def _estimate(found: StoppedRate, until: int) -> StoppedEstimate | None:
 
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     """Pairs first that fail as described and are right on the base; the score is how telling an image is."""
-    told: list[tuple[Evidence, Evidence]] = []
+    shown: list[tuple[Evidence, Evidence]] = []
     for each in pairs:
         drawn = each.drawn
         for own, base in zip(each.own.tolist(), each.base.tolist(), strict=True):
             failed, base_failed = bool(drawn.failed[own]), bool(drawn.failed[base])
             score = 1.0 if failed and not base_failed else 0.5 if failed else 0.0
             answers = [names[int(drawn.answers[row])] for row in (own, base)]
-            told.append(
+            shown.append(
                 (
                     Evidence(drawn.keys[own], score, failed, "rendered", answered=answers[0]),
                     Evidence(drawn.keys[base], 0.0, base_failed, "rendered", answered=answers[1]),
                 )
             )
-    failing = [pair for pair in sorted(told, key=lambda pair: -pair[0].score) if pair[0].failed][:_MOST_EVIDENCE]
-    right = [own for own, _ in told if not own.failed][: _MOST_EVIDENCE // 2]
+    failing = [pair for pair in sorted(shown, key=lambda pair: -pair[0].score) if pair[0].failed][:_MOST_EVIDENCE]
+    right = [own for own, _ in shown if not own.failed][: _MOST_EVIDENCE // 2]
     # The base image of each pair of which the description fails lies behind them.
     return [*(own for own, _ in failing), *right, *(base for _, base in failing)]
 
@@ -461,5 +461,5 @@ def described_cell(one: Finding, recipe: Recipe, settings: BugsSettings) -> BugH
     if cls is None:
         return None
     base = base_prompt(recipe, settings)
-    description = Description(pieces_of(one.caption, spoken_base(base, cls), cls.name) or ())
+    description = Description(pieces_of(one.caption, filled_base(base, cls), cls.name) or ())
     return BugHypothesis(one.name, cls.label, description) if description.prompt(base) == one.prompt else None

@@ -338,7 +338,7 @@ def _labels(recipe: Recipe, settings: BugsSettings) -> tuple[int, ...]:
     known = {cls.id: cls.label for cls in recipe.classes}
     wrong = [one for one in settings.classes if one not in known]
     if wrong:
-        # A person who names one is told its id.
+        # A person who gives a name gets the id.
         by_name = {cls.name: cls.id for cls in recipe.classes}
         close = [f"; did you mean '{by_name[one]}'?" if one in by_name else did_you_mean(one, known) for one in wrong]
         raise UserError(

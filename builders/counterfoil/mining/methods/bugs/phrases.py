@@ -200,16 +200,16 @@ def _sentence(text: str) -> str | None:
             words.append(word if word is None or not token.endswith(",") else f"{word},")
     if words and words[-1] is not None:
         words[-1] = words[-1].rstrip(",")
-    told = _joined(words)
-    return None if told is None or all(word in _EMPTY for word in words) else f"{told}."
+    joined = _joined(words)
+    return None if joined is None or all(word in _EMPTY for word in words) else f"{joined}."
 
 
 def _joined(words: _Words) -> str | None:
     """The words as one text, a repeated one once; None where one was refused, none has a letter, or they are many."""
-    told = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
-    if None in words or not 0 < len(told) <= MOST_WORDS:
+    kept = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
+    if None in words or not 0 < len(kept) <= MOST_WORDS:
         return None
-    text = " ".join(told)
+    text = " ".join(kept)
     return text if any(letter.isalpha() for letter in text) else None
 
 

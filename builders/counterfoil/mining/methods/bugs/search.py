@@ -121,9 +121,9 @@ def search_bugs(
         clusters += own
         looked.append(one if own or one.reason is not None else _too_few(one, where, settings))
     baseline = tuple(looked)
-    told = describe(clusters)
-    hypotheses = _hypotheses(clusters, told, class_names)
-    undescribed = tuple(_undescribed(clusters, told, hypotheses))
+    outcomes = describe(clusters)
+    hypotheses = _hypotheses(clusters, outcomes, class_names)
+    undescribed = tuple(_undescribed(clusters, outcomes, hypotheses))
     search = BugSearch(baseline, (base,), undescribed=undescribed)
     if not hypotheses:
         return search
@@ -228,11 +228,11 @@ def _clusters(
 
 
 def _hypotheses(
-    clusters: Sequence[FailureCluster], told: Sequence[Described], class_names: Sequence[str]
+    clusters: Sequence[FailureCluster], outcomes: Sequence[Described], class_names: Sequence[str]
 ) -> list[BugHypothesis]:
     """Each class and description once, of the cluster that comes first."""
     found: dict[tuple[int, Description], BugHypothesis] = {}
-    for cluster, described in zip(clusters, told, strict=True):
+    for cluster, described in zip(clusters, outcomes, strict=True):
         if described.description is None or (cluster.label, described.description) in found:
             continue
         name = name_of(class_names[cluster.label], described.description, [one.name for one in found.values()])
@@ -244,12 +244,12 @@ def _hypotheses(
 
 
 def _undescribed(
-    clusters: Sequence[FailureCluster], told: Sequence[Described], hypotheses: Sequence[BugHypothesis]
+    clusters: Sequence[FailureCluster], outcomes: Sequence[Described], hypotheses: Sequence[BugHypothesis]
 ) -> list[tuple[FailureCluster, str]]:
     """Clusters that made no hypothesis of their own, and why."""
     by_words = {(one.label, one.description): one for one in hypotheses}
     found = []
-    for cluster, each in zip(clusters, told, strict=True):
+    for cluster, each in zip(clusters, outcomes, strict=True):
         same = None if each.description is None else by_words[cluster.label, each.description]
         if each.reason is not None:
             found.append((cluster, each.reason))

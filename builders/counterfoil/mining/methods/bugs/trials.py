@@ -34,7 +34,7 @@ class BugHypothesis:
     """A class and a description of which is asked whether it makes the target fail more often than the base.
 
     name: a shift's. origin: whether a cluster was described so, that was shortened (from `parent`), or a person wrote
-    it. evidence: keys of the failures that were described. about: what is told of it, as JSON takes it.
+    it. evidence: keys of the failures that were described. about: what is reported of it, as JSON takes it.
     """
 
     name: str
@@ -217,7 +217,7 @@ def nothing_drawn(asked: RoundAsked, seed: int) -> DrawnRound:
     return DrawnRound(asked, seed, names, none, none, none, none.astype(bool), none, (), images)
 
 
-def spoken_base(base: str, cls: RecipeClass) -> str:
+def filled_base(base: str, cls: RecipeClass) -> str:
     """The base prompt of one class with everything but its name filled in, as captions are compared with it."""
     return cls.text(base, "{class}")
 

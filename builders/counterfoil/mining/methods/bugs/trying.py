@@ -48,8 +48,8 @@ from counterfoil.mining.methods.bugs.trials import (
     Trials,
     base_prompt,
     carry_to_test,
+    filled_base,
     refuse_small_budget,
-    spoken_base,
 )
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
 from counterfoil.models.clip import ClipModel
@@ -142,7 +142,7 @@ def _on_rows(
 
 def _said(one: BugHypothesis, recipe: Recipe, settings: BugsSettings) -> str:
     cls = recipe.classes[one.label]
-    return one.description.prompt(spoken_base(base_prompt(recipe, settings), cls), cls.name)
+    return one.description.prompt(filled_base(base_prompt(recipe, settings), cls), cls.name)
 
 
 AGAIN = "again"
@@ -310,7 +310,7 @@ def class_called(recipe: Recipe, name: str) -> RecipeClass:
 
 
 def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings: BugsSettings) -> list[Description]:
-    base = spoken_base(base_prompt(recipe, settings), cls)
+    base = filled_base(base_prompt(recipe, settings), cls)
     before, _, after = base.partition(CLASS)
     found: dict[Description, str] = {}
     wrong = []
@@ -344,7 +344,7 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
                 f"{other.name} has no class '{one.class_names[0]}' ({one.classes[0]}), of which {one.name} was found"
             )
             continue
-        pieces = pieces_of(one.caption, spoken_base(base, own[cls.id]), one.class_names[0])
+        pieces = pieces_of(one.caption, filled_base(base, own[cls.id]), one.class_names[0])
         found.append(BugHypothesis(one.name, cls.label, Description(pieces or ()), one.origin or "found"))
     if wrong:
         raise UserError(wrong, "Name a recipe of the same classes.")

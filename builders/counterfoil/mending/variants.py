@@ -1,11 +1,11 @@
-"""The arms of a run: images to mend with, and beside them the controls that nobody has to ask for, of equal numbers.
+"""The variants of a run: images to mend with, and beside them controls of equal numbers, which nobody has to ask for.
 
 Images are a group of a built dataset with what its shifts say in words. What is drawn of a class depends on the seed,
 the class and its own rows alone.
 
-The head at λ = 0 is always an arm; images of class names and of random contexts are where the dataset has them, cut
+The head at λ = 0 is always a variant; images of class names and of random contexts are where the dataset has them, cut
 to equal numbers a class together with what they control. A control's λ is chosen by the contexts of what it controls,
-and it is compared at that arm's λ too: where its own is 0 it is the retrained head again. What is not shown to gain
+and it is compared at that variant's λ too: where its own is 0 it is the retrained head again. What is not shown to gain
 more than a control at both λ, and than the retrained head, does not help in part either; what loses on all confirm
 rows does not simply help. Where retraining alone loses more than the bound, λ is chosen against λ = 0, and the
 document says so. A bound, and what learned from the rows that choose, is never `best`.
@@ -41,7 +41,7 @@ CONTEXTS, HARD = "contexts", "hard"
 CLASS_NAME, RANDOM = "class_name", "random_contexts"
 # A control of class names by what a dataset may have: images drawn for it, those beside a mined finding, or its base.
 _CLASS_NAMES = (CLASS_NAME, "reference", BASE)
-ArmRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
+VariantRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
 # Those whose head may be left: a bound knows what nobody knows.
 SAVED_ROLES = ("mended", "upweighted", "rival")
@@ -63,14 +63,14 @@ def train_rows(labels: NDArray[np.int64], most_per_class: int = _FEWEST_PER_CLAS
     return rows_of_cells(labels, dict.fromkeys(np.unique(labels).tolist(), most_per_class), seed)
 
 
-def equal_numbers(arms: Mapping[str, NDArray[np.int64]], seed: int = 0) -> dict[str, NDArray[np.int64]]:
-    """For arms by name, each with its images' labels (n_arm,), rows of each arm that leave all arms alike.
+def equal_numbers(variants: Mapping[str, NDArray[np.int64]], seed: int = 0) -> dict[str, NDArray[np.int64]]:
+    """For variants by name, each with its images' labels (n_arm,), rows of each variant that leave all variants alike.
 
-    Of each class every arm keeps as many as the arm that has the fewest; of a class that one arm lacks, none.
+    Of each class every variant keeps as many as the variant that has the fewest; of a class that one lacks, none.
     """
-    classes = sorted({label for labels in arms.values() for label in np.unique(labels).tolist()})
-    fewest = {label: min(int((labels == label).sum()) for labels in arms.values()) for label in classes}
-    return {name: rows_of_cells(labels, fewest, seed) for name, labels in arms.items()}
+    classes = sorted({label for labels in variants.values() for label in np.unique(labels).tolist()})
+    fewest = {label: min(int((labels == label).sum()) for labels in variants.values()) for label in classes}
+    return {name: rows_of_cells(labels, fewest, seed) for name, labels in variants.items()}
 
 
 def rows_of_cells(cells: NDArray[np.int64], most: Mapping[int, int], seed: int) -> NDArray[np.int64]:
@@ -328,8 +328,8 @@ def _contexts(
     every = opened.recipe.all_shifts()
     for place in shifts:
         spec = opened.recipe.prompts.shifts.get(every[place].name)
-        told = (spec.mined_from if spec is not None else None) or {}
-        rank = told.get("rank")
+        origin = (spec.mined_from if spec is not None else None) or {}
+        rank = origin.get("rank")
         for label in every[place].class_labels:
             own = label_of[label]
             if own < 0:
@@ -339,7 +339,7 @@ def _contexts(
             if caption is None or caption == cls.text(recipe.screen.object_caption) or place == 0:
                 continue
             places[place, label] = len(found)
-            words = told.get("words")
+            words = origin.get("words")
             found.append(
                 Context(
                     name=every[place].name if len(every[place].class_labels) == 1 else f"{every[place].name}_{cls.id}",
@@ -375,16 +375,16 @@ def rows_within(
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One way to a new head. `of` is the arm whose control it is, `what` the control's kind; both None for others.
+class Variant:
+    """One way to a new head. `of` is the variant whose control it is, `what` the control's kind; both None for others.
 
     debug: its images. weights: (train rows,), by λ more than 1. groups: (audited rows,), -1 for a row without one.
-    offered: how many images there were before all arms of a comparison got equal numbers. lacking: by control, labels
-    of images here of which it has none, so that none of these is learned from. mined: what weights came from.
+    offered: how many images there were before all variants of a comparison got equal numbers. lacking: by control,
+    labels of images here of which it has none, so that none of these is learned from. mined: what weights came from.
     """
 
     name: str
-    role: ArmRole
+    role: VariantRole
     of: str | None = None
     what: str | None = None
     debug: DebugImages | None = None
@@ -400,7 +400,7 @@ class Arm:
         return self.role in ("mended", "control", "upweighted")
 
 
-def image_arms(images: DebugImages, controls: Mapping[str, DebugImages], seed: int) -> list[Arm]:
+def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], seed: int) -> list[Variant]:
     """A set of images with its controls after it, all of equal numbers a class. UserError where that leaves none."""
     every = {images.name: images} | dict(controls)
     rows = equal_numbers({name: one.labels for name, one in every.items()}, seed)
@@ -412,14 +412,16 @@ def image_arms(images: DebugImages, controls: Mapping[str, DebugImages], seed: i
     own = np.unique(images.labels)
     missing = {what: tuple(own[~np.isin(own, one.labels)].tolist()) for what, one in controls.items()}
     lacking = {what: labels for what, labels in missing.items() if labels}
-    arms = [Arm(images.name, "mended", debug=images.only(rows[images.name]), offered=len(images), lacking=lacking)]
+    variants = [
+        Variant(images.name, "mended", debug=images.only(rows[images.name]), offered=len(images), lacking=lacking)
+    ]
     for what, one in controls.items():
         name = f"{one.group} beside {images.name}"
-        arms.append(Arm(name, "control", images.name, what, debug=one.only(rows[what]), offered=len(one)))
-    return arms
+        variants.append(Variant(name, "control", images.name, what, debug=one.only(rows[what]), offered=len(one)))
+    return variants
 
 
-def role_of(given: Given) -> ArmRole:
+def role_of(given: Given) -> VariantRole:
     """What becomes of what a person names."""
     if given.kind == BALANCED:
         return "rival" if given.source == BY_CLIP else "bound"

@@ -1,11 +1,11 @@
-"""Rows are drawn alike whatever the others are, and arms have equal numbers."""
+"""Rows are drawn alike whatever the others are, and variants have equal numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from counterfoil.mending.arms import equal_numbers, rows_within, train_rows
+from counterfoil.mending.variants import equal_numbers, rows_within, train_rows
 
 LABELS = np.random.default_rng(1).choice([0, 1, 2, 7], size=300, p=[0.5, 0.4, 0.08, 0.02]).astype(np.int64)
 
@@ -33,13 +33,13 @@ def test_another_seed_draws_others_and_fewer_are_a_part_of_more() -> None:
 
 
 def test_arms_are_cut_to_equal_numbers_of_each_class() -> None:
-    arms = {"contexts": LABELS, "class_name": LABELS[:90], "random_contexts": np.repeat([0, 1, 2], 11)}
-    cut = equal_numbers(arms, seed=5)
-    found = [counts(labels[cut[name]]) for name, labels in arms.items()]
+    variants = {"contexts": LABELS, "class_name": LABELS[:90], "random_contexts": np.repeat([0, 1, 2], 11)}
+    cut = equal_numbers(variants, seed=5)
+    found = [counts(labels[cut[name]]) for name, labels in variants.items()]
     assert found[0] == found[1] == found[2]
     for label in (0, 1, 2):
-        assert found[0][label] == min(int((labels == label).sum()) for labels in arms.values())
-    assert 7 not in found[0]  # one arm has none
+        assert found[0][label] == min(int((labels == label).sum()) for labels in variants.values())
+    assert 7 not in found[0]  # one variant has none
 
 
 def test_an_arm_without_images_leaves_none_to_any() -> None:
