@@ -152,8 +152,8 @@ def fixed_power(pairs: int, shares: tuple[float, float], level: float) -> float:
     disagree = failing + rescued
     if disagree <= 0:
         return 0.0
-    spread = 9 * np.sqrt(pairs * disagree * (1 - disagree)) + 9
-    counts = np.arange(max(0, int(pairs * disagree - spread)), min(pairs, int(pairs * disagree + spread)) + 1)
+    around = 9 * np.sqrt(pairs * disagree * (1 - disagree)) + 9
+    counts = np.arange(max(0, int(pairs * disagree - around)), min(pairs, int(pairs * disagree + around)) + 1)
     # More failing pairs than these have a p-value of `level` at most.
     most = stats.binom.isf(level, counts, 0.5)
     of_counts = stats.binom.sf(most, counts, failing / disagree)

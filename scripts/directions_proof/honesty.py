@@ -56,7 +56,7 @@ def mined_rows(
     """What mining carries to the test of some rows, and what became of each."""
     halves = deal_halves(rows.labels, seed, [str(unit) for unit in rows.units.tolist()])
     discover, other = rows.of(halves.discover), rows.of(halves.confirm)
-    centre, spread = whitening
+    centre, deviation = whitening
     half = DiscoverHalf(
         features=discover.features,
         labels=discover.labels,
@@ -64,7 +64,7 @@ def mined_rows(
         answers=discover.answers,
         units=discover.units,
         centre=centre,
-        spread=spread,
+        deviation=deviation,
         captions=captions,
         class_names=class_names,
         categories=(None,) * len(class_names),

@@ -13,7 +13,7 @@ from scipy import stats
 
 from counterfoil.stats import clustered_interval
 
-# Of fewer worlds no interval is told: at four Student's t is already half as wide again as the spread known.
+# Of fewer worlds no interval is told: at four Student's t is already half as wide again as the deviation known.
 FEWEST = 5
 Range = tuple[float, float]
 SHARE, DIFFERENCE, POSITIVE, ANY = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
@@ -60,10 +60,10 @@ def mean_of(values: Sequence[float], possible: Range = DIFFERENCE) -> Estimate:
     value = float(found.mean())
     if possible == SHARE and value in SHARE:
         return share_of([(one, 1.0) for one in found.tolist()])
-    spread = float(found.std(ddof=1)) if len(found) >= FEWEST else 0.0
-    if not spread > 0:
+    deviation = float(found.std(ddof=1)) if len(found) >= FEWEST else 0.0
+    if not deviation > 0:
         return _without(value, len(found))
-    half = float(stats.t.ppf(0.975, len(found) - 1)) * spread / np.sqrt(len(found))
+    half = float(stats.t.ppf(0.975, len(found) - 1)) * deviation / np.sqrt(len(found))
     return Estimate(value, max(possible[0], value - half), min(possible[1], value + half), len(found))
 
 

@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mending.document import HELDOUT, LEVEL
-from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
-from counterfoil.mending.judging import (
+from counterfoil.mending.evaluating import (
     GRID,
-    JudgedRows,
-    JudgingRows,
+    EvaluationRows,
+    HeadEvaluation,
     answers_of,
     compared_with,
     missing_controls,
     verdict_of,
 )
+from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
 from counterfoil.mending.one_model import ContextRows, _controls, _fit
 from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Context, Variant
 from counterfoil.models.classifiers.head import LinearHead
@@ -70,7 +70,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
     head = fit_head(_nothing(), Lesson(learned[0], learned[1]), None, 0.0).head
     own = np.concatenate([np.flatnonzero(learned[1] == label)[:_TRAIN] for label in range(_CLASSES)])
     train = Lesson(learned[0][own], learned[1][own])
-    judges = _judges(rng, head, contexts)
+    evaluation = _evaluation(rng, head, contexts)
     lessons = {CONTEXTS: _drawn(rng, case, case == "planted")} | {
         what: _drawn(rng, case, False) for what in (CLASS_NAME, RANDOM)
     }
@@ -80,7 +80,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         kept = KeptHeads(Path(folder), head, "lbfgs")
         fitted = {
-            variant.name: _fit(variant, lessons.get(variant.name), train, rows, kept, GRID, judges, places)
+            variant.name: _fit(variant, lessons.get(variant.name), train, rows, kept, GRID, evaluation, places)
             for variant in variants
         }
     variant = fitted[CONTEXTS]
@@ -89,7 +89,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for told, kinds in (("with controls", (RETRAINED, CLASS_NAME, RANDOM)), ("alone", (RETRAINED,))):
         beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
-        comparisons = compared_with(variant.chosen, _controls(variant, beside, GRID), judges)
+        comparisons = compared_with(variant.chosen, _controls(variant, beside, GRID), evaluation)
         missing = "" if len(kinds) > 1 else missing_controls(variant.variant, ())
         words = verdict_of(comparisons, variant.result, has_test=True, missing=missing)[1]
         found[told] = next(begins for begins in SAID if words.startswith(begins))
@@ -125,7 +125,7 @@ def _drawn(rng: np.random.Generator, case: str, in_contexts: bool) -> Lesson:
     return Lesson(features[own] + np.float32(0.3), rng.permutation(targets) if case == "noise" else targets)
 
 
-def _judges(rng: np.random.Generator, head: LinearHead, contexts: tuple[Context, ...]) -> JudgingRows:
+def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Context, ...]) -> HeadEvaluation:
     """Audited rows, two a unit, CLIP's view of their contexts, and a test."""
     features, labels, shown = _rows(rng, _AUDITED, True)
     units = np.arange(_AUDITED) // 2
@@ -138,10 +138,10 @@ def _judges(rng: np.random.Generator, head: LinearHead, contexts: tuple[Context,
     vectors = np.eye(len(contexts) + _CLASSES, dtype=np.float32)
     dealt = ContextRows(contexts, seen, labels, vectors, {label: len(contexts) + label for label in range(_CLASSES)})
     test, test_labels, _ = _rows(rng, _TEST, True)
-    audited, tested = JudgedRows(features, labels, units), JudgedRows(test, test_labels, np.arange(_TEST))
+    audited, tested = EvaluationRows(features, labels, units), EvaluationRows(test, test_labels, np.arange(_TEST))
     allowed = np.eye(_CLASSES, dtype=bool)
     before = answers_of(head, audited, tested, allowed)
-    return JudgingRows(
+    return HeadEvaluation(
         audited=audited,
         discover=discover,
         confirm=confirm,

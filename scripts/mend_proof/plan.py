@@ -75,7 +75,7 @@ def kind_of(target: str) -> str:
 
 
 _BENEATH = (
-    "mending/fitting.py", "mending/judging.py", "mending/variants.py",
+    "mending/fitting.py", "mending/evaluating.py", "mending/variants.py",
     "mining/methods/contexts.py", "mining/methods/svm.py", "mining/methods/directions.py", "data/labelled_images.py",
     "lab/planted.py", "lab/scenes.py",
 )  # fmt: skip

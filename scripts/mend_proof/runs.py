@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data.labelled_images import Halves, deal_halves
+from counterfoil.mending.evaluating import choose_lambda
 from counterfoil.mending.fitting import FittedHead, Lesson, fit_head
-from counterfoil.mending.judging import choose_lambda
 from counterfoil.mending.variants import train_rows
 from counterfoil.mining.methods.contexts import (
     ContextCount,

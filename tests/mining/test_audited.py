@@ -18,7 +18,7 @@ from counterfoil.cli.main import app
 from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, load_garments
-from counterfoil.mining.audited import ContentsSeen, ScoredConditions, audit_target, judged_conditions, row_labels
+from counterfoil.mining.audited import ContentsSeen, ScoredConditions, answered_conditions, audit_target, row_labels
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.recipe import Recipe, load_recipe
 
@@ -68,7 +68,7 @@ def test_each_condition_is_a_question_of_two_classes() -> None:
     present, values = rng.random((60, 3)) < 0.4, rng.random((60, 3))
     classifier: Any = None
     scored = ScoredConditions(classifier, classifier, values)
-    judged = judged_conditions(scored, present, dict.fromkeys("abc", 0.5))
+    judged = answered_conditions(scored, present, dict.fromkeys("abc", 0.5))
     assert [one.classes for one in judged] == [(0, 1), (2, 3), (4, 5)]
     for k, one in enumerate(judged):
         has, lacks = one.classes

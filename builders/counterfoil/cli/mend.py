@@ -112,7 +112,7 @@ def mend(
     assert models and on and using and out
     asked = _numbers(lambdas)
     owned = named_values("--own", own or (), "MODEL=DATASET", "lab:resnet10t=built:contexts")
-    from counterfoil.mending.judging import GRID
+    from counterfoil.mending.evaluating import GRID
     from counterfoil.mending.mend_models import mend
 
     note(f"{', '.join(models)} → {out}: loading libraries and opening images")

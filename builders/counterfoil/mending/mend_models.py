@@ -42,9 +42,9 @@ from counterfoil.mending.document import (
     headline_of,
     mend_csv,
 )
+from counterfoil.mending.evaluating import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DECAY
 from counterfoil.mending.given import Given, given_variants, shown_names
-from counterfoil.mending.judging import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.one_model import MendedModel, mend_one, refuse_unmendable
 from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card

@@ -26,11 +26,9 @@ from counterfoil.mending.document import (
     ModelMended,
     VariantResult,
 )
-from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
-from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
-from counterfoil.mending.judging import (
-    JudgedRows,
-    JudgingRows,
+from counterfoil.mending.evaluating import (
+    EvaluationRows,
+    HeadEvaluation,
     RightAnswers,
     answers_of,
     best_variant,
@@ -43,6 +41,8 @@ from counterfoil.mending.judging import (
     shares_of,
     verdict_of,
 )
+from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
+from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
 from counterfoil.mending.prepared import (
     MendSource,
     Prepared,
@@ -81,7 +81,7 @@ class SeenModel:
     embedder: Embedder
     audit: Audited
     clip: ClipModel
-    audited: JudgedRows
+    audited: EvaluationRows
 
     def allowed(self) -> NDArray[np.bool_]:
         """(classes, outputs): which answers are right."""
@@ -131,7 +131,7 @@ def see_model(name: str, source: MendSource, device: str) -> SeenModel:
     embedder = classifier_embedder(classifier, device)
     features = np.concatenate([features_through(part, embedder) for part in audit.parts])[audit.rows]
     refuse_infinite(name, features, ", ".join(part.name for part in audit.parts))
-    seen = SeenModel(classifier, head, embedder, audit, clip, JudgedRows(features, audit.labels, audit.units))
+    seen = SeenModel(classifier, head, embedder, audit, clip, EvaluationRows(features, audit.labels, audit.units))
     _refuse_other_answers(seen)
     return seen
 
@@ -289,11 +289,11 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
         rows, features = _rows(prepared, test, seen)
         names = test.units or tuple(str(one) for one in prepared.pixels[test.content])
         units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
-        tested = JudgedRows(features, test.labels[rows], units)
+        tested = EvaluationRows(features, test.labels[rows], units)
     doubts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts")
     dealt = context_rows(prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts)
     context = dealt.among(range(len(prepared.contexts)))
-    judges = JudgingRows(
+    evaluation = HeadEvaluation(
         audited=seen.audited,
         discover=discover,
         confirm=confirm,
@@ -322,7 +322,7 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
         own = _own_contexts(variant, variants, prepared.contexts)
         beside = next((one for one in variants if one.name == variant.of), variant).debug
         judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
-        fitted.append(_fit(variant, lesson, train, train_rows, kept, settings.grid, judges, own, judged_by))
+        fitted.append(_fit(variant, lesson, train, train_rows, kept, settings.grid, evaluation, own, judged_by))
     by_name = {one.variant.name: one for one in fitted}
     results = []
     for one in fitted:
@@ -330,16 +330,16 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
         if one.variant.role not in ("retrained", "control"):
             beside = controls_of(one.variant, variants)
             controls = _controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
-            comparisons = compared_with(one.chosen, controls, judges, result.judged_by)
+            comparisons = compared_with(one.chosen, controls, evaluation, result.judged_by)
             missing = missing_controls(one.variant, [what for what in beside if what != RETRAINED])
             outcome, text = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
             if result.lam == 0:
                 outcome, text = "learned nothing", LEARNED_NOTHING
             result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
         if settings.effects and one.variant.role == "mended":
-            result = _with_effects(one, result, train, kept, judges, settings.seed)
+            result = _with_effects(one, result, train, kept, evaluation, settings.seed)
         results.append(result)
-    best = _best(fitted, judges)
+    best = _best(fitted, evaluation)
     summary = ModelMended(
         name=name,
         architecture=seen.classifier.architecture,
@@ -426,7 +426,7 @@ def _fit(
     train_rows: NDArray[np.int64],
     kept: KeptHeads,
     grid: tuple[float, ...],
-    judges: JudgingRows,
+    evaluation: HeadEvaluation,
     own: Sequence[int],
     judged_by: str = CONFIRM,
 ) -> _Fitted:
@@ -441,8 +441,8 @@ def _fit(
         heads = [kept.fitted(lesson, None, 0.0)]  # Kirichenko 2023: of balanced rows alone
     else:
         heads = [kept.fitted(train, lesson, value) for value in values]
-    answers = [judges.answers(head.head) for head in heads]
-    chosen = chosen_on_discover(values, answers, judges, own)
+    answers = [evaluation.answers(head.head) for head in heads]
+    chosen = chosen_on_discover(values, answers, evaluation, own)
     result = VariantResult(
         name=variant.name,
         role=variant.role,
@@ -453,8 +453,8 @@ def _fit(
         lam=values[chosen.place] if variant.swept else None,
         within_bound=bool(chosen.allowed[chosen.place]),
         settled=heads[chosen.place].settled,
-        measured=measured_sets(answers[chosen.place], judges, judged_by),
-        curve=curve_of(values, answers, chosen, judges, judged_by) if variant.swept else (),
+        measured=measured_sets(answers[chosen.place], evaluation, judged_by),
+        curve=curve_of(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
         judged_by=judged_by,
     )
     return _Fitted(variant, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
@@ -481,7 +481,7 @@ def _controls(
 
 
 def _with_effects(
-    one: _Fitted, result: VariantResult, train: Lesson, kept: KeptHeads, judges: JudgingRows, seed: int
+    one: _Fitted, result: VariantResult, train: Lesson, kept: KeptHeads, evaluation: HeadEvaluation, seed: int
 ) -> VariantResult:
     """The same variant at its λ with fewer contexts a class, and with fewer images a context."""
     debug, lesson = one.variant.debug, one.lesson
@@ -495,8 +495,8 @@ def _with_effects(
     found: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
     for kind, value, rows in track(asked, f"{one.variant.name}: effects"):
         fewer = Lesson(lesson.features[rows], lesson.targets[rows])
-        answers = judges.answers(kept.fitted(train, fewer, result.lam).head)
-        shares = shares_of(answers, judges.sets(result.judged_by))
+        answers = evaluation.answers(kept.fitted(train, fewer, result.lam).head)
+        shares = shares_of(answers, evaluation.sets(result.judged_by))
         found[kind].append(
             EffectPoint(value, len(rows), shares.get(HELDOUT), shares.get(IN_CONTEXTS), shares.get(TEST))
         )
@@ -514,8 +514,8 @@ def _saved(asked: str | None, best: str | None, results: Sequence[VariantResult]
     return next((one.name for one in results if one.name == asked or one.name.startswith(f"{asked}:")), None)
 
 
-def _best(fitted: Sequence[_Fitted], judges: JudgingRows) -> str | None:
+def _best(fitted: Sequence[_Fitted], evaluation: HeadEvaluation) -> str | None:
     """The best variant of those asked for, each at its λ, by the discover half."""
     # A bound and a rival that learned from the rows that choose would choose themselves.
     able = [one for one in fitted if one.variant.role in ("mended", "upweighted")]
-    return best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)
+    return best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], evaluation)

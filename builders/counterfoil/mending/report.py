@@ -26,7 +26,7 @@ from counterfoil.mending.document import (
     ModelMended,
     VariantResult,
 )
-from counterfoil.mending.judging import COMPARED, control_words
+from counterfoil.mending.evaluating import COMPARED, control_words
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted, in_words, named, number, percent, points
 

@@ -208,7 +208,7 @@ class ScoredConditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class QuestionAnswers:
     """A classifier's answers to one question about all n images, those without an answer too.
 
     classes: labels that the question tells apart: all, or those of one condition, to have it and not to have it.
@@ -265,9 +265,9 @@ def chosen_thresholds(
     return dict(zip(names, found.tolist(), strict=True))
 
 
-def judged_conditions(
+def answered_conditions(
     scored: ScoredConditions, present: NDArray[np.bool_], thresholds: Mapping[str, float]
-) -> list[Judged]:
+) -> list[QuestionAnswers]:
     """Each condition in order; a wrong yes and a wrong no are both failures. present: (n, K)."""
     readable = scored.readable
     failed = np.zeros(present.shape, dtype=bool)
@@ -280,7 +280,9 @@ def judged_conditions(
         answered = (labels ^ wrong).astype(np.int32)
         answers = np.stack([answered, answered ^ 1], axis=1)
         found.append(
-            Judged((2 * k, 2 * k + 1), labels, wrong, replace(form, answers=answers, correct=readable & ~wrong))
+            QuestionAnswers(
+                (2 * k, 2 * k + 1), labels, wrong, replace(form, answers=answers, correct=readable & ~wrong)
+            )
         )
     return found
 
@@ -308,9 +310,9 @@ class Audited:
     """The n images that can be decoded and have an answer, part after part, and one question: of which class each is.
 
     classes: labels that the question tells apart: all, or those of one condition. labels, failed: (n,). features: (n,
-    width), CLIP's unit vectors. units: (n,), equal where rows share one. halves: rows of each. centre, spread: (width,)
-    of the train split, or of the discover half where there is none: whitened_by says which. unreadable: keys that were
-    left out. dealt_by: whether units are the dataset's own, or each image's content.
+    width), CLIP's unit vectors. units: (n,), equal where rows share one. halves: rows of each. centre, deviation:
+    (width,) of the train split, or of the discover half where there is none: whitened_by says which. unreadable: keys
+    that were left out. dealt_by: whether units are the dataset's own, or each image's content.
     """
 
     parts: tuple[LabelledImages, ...]
@@ -323,7 +325,7 @@ class Audited:
     halves: Halves
     target: AuditedTarget
     centre: NDArray[np.float64]
-    spread: NDArray[np.float64]
+    deviation: NDArray[np.float64]
     whitened_by: str
     dealt_by: Literal["unit", "content"]
     unreadable: tuple[str, ...]
@@ -426,7 +428,10 @@ def audit_target(
     train, whitened_by = whitening
     if answers is not None:
         failed = failures(mine.failure, answers.predictions, labels, recipe.classes, answers.class_map)
-        looked_at, judged = answers, [Judged(tuple(range(len(recipe.classes))), labels, failed, answers.predictions)]
+        looked_at, judged = (
+            answers,
+            [QuestionAnswers(tuple(range(len(recipe.classes))), labels, failed, answers.predictions)],
+        )
     else:
         assert has is not None and scored is not None
         thresholds = chosen_thresholds(scored, has.present, rows[halves.discover], has.names)
@@ -438,10 +443,10 @@ def audit_target(
             targets=tuple((label,) for label in range(len(recipe.classes))),
             label_names=None,
         )
-        judged = judged_conditions(scored, has.present, thresholds)
+        judged = answered_conditions(scored, has.present, thresholds)
         looked_at = AuditedTarget(scored.classifier, plain, judged[0].predictions, about)
     chosen, centre = raw[rows], train.mean(axis=0, dtype=np.float64)
-    spread = train.std(axis=0, dtype=np.float64, ddof=1)
+    deviation = train.std(axis=0, dtype=np.float64, ddof=1)
     audits = tuple(
         Audited(
             parts=parts,
@@ -454,7 +459,7 @@ def audit_target(
             halves=halves,
             target=replace(looked_at, predictions=one.predictions),
             centre=centre,
-            spread=spread,
+            deviation=deviation,
             whitened_by=whitened_by,
             dealt_by="content" if any(part.units is None for part in parts) else "unit",
             unreadable=tuple(keys[row] for row in np.flatnonzero(~whole).tolist()),
@@ -484,9 +489,9 @@ def clip_doubts(
     return doubts_of(recipe, known, decides=decides)
 
 
-def features_of(images: LabelledImages, embedder: Embedder, spread: Placement | None = None) -> NDArray[np.floating]:
+def features_of(images: LabelledImages, embedder: Embedder, placement: Placement | None = None) -> NDArray[np.floating]:
     """CLIP's features [n, width] of n images, from the user's cache where they are known; NaN for what is no image."""
-    engine, device = (None, "cpu") if spread is None else (spread.engine, spread.device)
+    engine, device = (None, "cpu") if placement is None else (placement.engine, placement.device)
     with renamed(f"CLIP: {images.name}"):
         return embed(images, embedder, user_cache() / "embeddings", engine=engine, device=device)
 
@@ -512,7 +517,7 @@ def answers_of(
     maps: Mapping[str, ClassMap],
     recipe: Recipe,
     device: str,
-    spread: Placement | None = None,
+    placement: Placement | None = None,
 ) -> dict[str, AuditedTarget]:
     """The answers of several classifiers to all images, part after part, from their cache where they are known."""
     names = list(maps)
@@ -528,7 +533,7 @@ def answers_of(
             device,
             _BATCH,
             lambda name: load_classifier(name, classes=recipe.classes),
-            placement=spread,
+            placement=placement,
         )
         for name in names:
             found[name].append(scored[name].predictions)
@@ -626,7 +631,7 @@ def other_failures(
             scored = conditions_scored(audited.parts, name, class_map, recipe.classes, device)
             own = replace(scored, values=scored.values[audited.rows])
             thresholds = chosen_thresholds(own, present, audited.halves.discover, conditions.names)
-            for place, one in enumerate(judged_conditions(own, present, thresholds)):
+            for place, one in enumerate(answered_conditions(own, present, thresholds)):
                 found[place][name] = one.failed
     elif maps:
         answers = answers_of(audited.parts, maps, recipe, device)

@@ -120,7 +120,7 @@ class DiscoverHalf:
     features: (n, width), CLIP's unit vectors. labels: (n,), positions in the recipe's classes. failed: (n,) bool,
     whether the failure rule calls the target's answer wrong. answers: (n, k), the target's outputs, most probable
     first. pooled: (n,) by name, failures of further classifiers, where a method asks for them. units: (n,), equal where
-    rows share a unit. centre, spread: (width,), mean and standard deviation (ddof 1) of
+    rows share a unit. centre, deviation: (width,), mean and standard deviation (ddof 1) of
     the train split's features. categories: by label, None where the recipe tells none.
     """
 
@@ -130,7 +130,7 @@ class DiscoverHalf:
     answers: NDArray[np.int32]
     units: NDArray[np.int64]
     centre: NDArray[np.float64]
-    spread: NDArray[np.float64]
+    deviation: NDArray[np.float64]
     captions: CandidateCaptions
     class_names: tuple[str, ...]
     categories: tuple[str | None, ...]
@@ -161,7 +161,7 @@ class Hypothesis:
     about: Mapping[str, Any] = field(default_factory=dict)
     easiest: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     easiest_scores: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    rivals: NDArray[np.float32] | None = None
+    alternatives: NDArray[np.float32] | None = None
     outside: tuple[Hypothesis, ...] = ()
 
     def tested_on(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -175,9 +175,9 @@ class Hypothesis:
         """(n,) which rows are in the set: features (n, width), labels (n,)."""
         cosines = self.cosines(features)
         members = cut(cosines, labels, self.labels, self.cutoffs, self.role)
-        if self.rivals is None or not len(self.rivals):
+        if self.alternatives is None or not len(self.alternatives):
             return members
-        return members & (cosines > (np.asarray(features, dtype=np.float32) @ self.rivals.T).max(axis=1))
+        return members & (cosines > (np.asarray(features, dtype=np.float32) @ self.alternatives.T).max(axis=1))
 
     def cosines(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
         """(n,) with the vector."""

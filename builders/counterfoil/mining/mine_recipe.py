@@ -259,7 +259,7 @@ def discover_half(
         answers=audited.target.predictions.answers[audited.rows[rows]],
         units=audited.units[rows],
         centre=audited.centre,
-        spread=audited.spread,
+        deviation=audited.deviation,
         captions=captions,
         class_names=tuple(cls.name for cls in recipe.classes),
         # A row is in every audit of a condition: what such audits have in common is not pooled over them.
@@ -288,7 +288,7 @@ def vectors_file(recipe: Recipe, audited: Audited, found: Found) -> bytes:
     from safetensors.numpy import save
 
     ids = [cls.id for cls in recipe.classes]
-    arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.spread}
+    arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.deviation}
     for name, vector in found.vectors.items():
         label, _, what = name.partition("_")
         arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)

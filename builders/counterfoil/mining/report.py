@@ -325,15 +325,15 @@ def looks_figure(one: Finding, line: float | None) -> Markup:
     looks, ten = one.pairs.looks if one.pairs is not None else (), math.log(10)
     values = [min(_MOST_LOG_E, max(_LEAST_LOG_E, look.log_e)) for look in looks]
     every = [0.0, *values, *(() if line is None else (line,))]
-    low, room = min(every), max(max(every) - min(every), 1.0)
-    step = max(1, math.ceil(room / ten / _MOST_POWERS))
+    low, height = min(every), max(max(every) - min(every), 1.0)
+    step = max(1, math.ceil(height / ten / _MOST_POWERS))
     powers = range(math.ceil(low / ten), math.floor(max(every) / ten) + 1)
-    lines = [((power * ten - low) / room, "grid" if power else "one") for power in powers if power % step == 0]
+    lines = [((power * ten - low) / height, "grid" if power else "one") for power in powers if power % step == 0]
     points = [
-        (look.pairs, (value - low) / room, f"{look.pairs:,} pairs: log10 E {look.log_e / ten:.1f}")
+        (look.pairs, (value - low) / height, f"{look.pairs:,} pairs: log10 E {look.log_e / ten:.1f}")
         for look, value in zip(looks, values, strict=True)
     ]
-    return _line_figure(points, [*lines, *(() if line is None else (((line - low) / room, "counts"),))])
+    return _line_figure(points, [*lines, *(() if line is None else (((line - low) / height, "counts"),))])
 
 
 def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple[float, str]]) -> Markup:

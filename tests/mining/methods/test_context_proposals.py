@@ -26,7 +26,7 @@ from counterfoil.mining.methods.context_proposals import (
     proposed_contexts,
     same_words,
     understood,
-    without_doubles,
+    without_duplicates,
 )
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import Recipe, load_recipe
@@ -154,15 +154,15 @@ def test_other_words_are_others(other: str) -> None:
 
 def test_chains_of_neighbours_do_not_fall_together() -> None:
     # 0 and 10 degrees are one at .98, 10 and 20 too; 20 stays, for 10 does not.
-    assert without_doubles(["a1", "b1", "c1", "d1"], at(0, 10, 20, 90), 0.98) == [0, 2, 3]
+    assert without_duplicates(["a1", "b1", "c1", "d1"], at(0, 10, 20, 90), 0.98) == [0, 2, 3]
 
 
 def test_equal_words_are_one_whatever_their_vectors_and_a_threshold_of_one_drops_nothing_else() -> None:
-    assert without_doubles(["in snow", "at sea", "in the snow"], at(0, 0.5, 90), 1.0) == [0, 1]
+    assert without_duplicates(["in snow", "at sea", "in the snow"], at(0, 0.5, 90), 1.0) == [0, 1]
 
 
 def test_what_repeats_one_that_was_dropped_is_dropped() -> None:
-    assert without_doubles(["at sea", "on the ocean", "on ocean"], at(0, 1, 80), 0.97) == [0]
+    assert without_duplicates(["at sea", "on the ocean", "on ocean"], at(0, 1, 80), 0.97) == [0]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 359)), max_size=12), st.floats(0.5, 1))
@@ -170,7 +170,7 @@ def test_what_stays_is_distinct_and_what_is_dropped_says_what_an_earlier_one_say
     drawn: list[tuple[str, int]], similarity: float
 ) -> None:
     names, vectors = [name for name, _ in drawn], at(*(degree for _, degree in drawn)).reshape(-1, 2)
-    kept = without_doubles(names, vectors, similarity)
+    kept = without_duplicates(names, vectors, similarity)
     for place in set(range(len(names))) - set(kept):
         near = [one for one in kept if one < place and vectors[one].astype(float) @ vectors[place] > similarity - 1e-6]
         assert near or same_words(names[place]) in map(same_words, names[:place])
@@ -182,7 +182,7 @@ def test_what_stays_is_distinct_and_what_is_dropped_says_what_an_earlier_one_say
 @pytest.mark.parametrize("vectors", [at(0), at(0, 1) * 2, at(0, 1) * np.nan, at(0, 1)[0]])
 def test_vectors_that_are_none_are_refused(vectors: np.ndarray) -> None:
     with pytest.raises(ValueError):
-        without_doubles(["a", "b"], vectors, 0.97)
+        without_duplicates(["a", "b"], vectors, 0.97)
 
 
 THREE = ("bag", "sandal", "ankle boot")

@@ -52,7 +52,7 @@ def made(fails_with: str | None, fails_without: str | None, categories: tuple[st
         answers=np.zeros((2 * ROWS, 1), np.int32),
         units=np.arange(2 * ROWS),
         centre=unit(features).mean(axis=0),
-        spread=unit(features).std(axis=0, ddof=1),
+        deviation=unit(features).std(axis=0, ddof=1),
         captions=CandidateCaptions(
             tuple(texts), unit(vectors).astype(np.float32), (0, 0), (np.arange(1, 4), np.arange(1, 4))
         ),
@@ -83,7 +83,7 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
         answers=np.zeros((ROWS, 1), np.int32),
         units=units[:ROWS],
         centre=features.mean(axis=0),
-        spread=features.std(axis=0, ddof=1),
+        deviation=features.std(axis=0, ddof=1),
         captions=CandidateCaptions(texts, vectors, (0,), (np.arange(1, 4),)),
         class_names=("thing",),
         categories=(None,),
@@ -181,10 +181,10 @@ def case(seed: int = 0, captions: int = 7, width: int = 5):
     return plane, vectors[0], vectors[1:], rng.standard_normal(width) / 10, rng.uniform(0.01, 0.1, width)
 
 
-def by_the_paper(plane: Direction, r, candidates, spread) -> list[float]:
-    """(c - r) / |c - r| along weights / spread, which is brought to the length of the weights."""
+def by_the_paper(plane: Direction, r, candidates, deviation) -> list[float]:
+    """(c - r) / |c - r| along weights / deviation, which is brought to the length of the weights."""
     width = range(len(r))
-    mapped = [plane.weights[i] / spread[i] for i in width]
+    mapped = [plane.weights[i] / deviation[i] for i in width]
     scale = math.sqrt(sum(w * w for w in plane.weights)) / math.sqrt(sum(w * w for w in mapped))
     scores = []
     for c in candidates:
@@ -193,12 +193,12 @@ def by_the_paper(plane: Direction, r, candidates, spread) -> list[float]:
     return scores
 
 
-def by_the_public_code(plane: Direction, r, candidates, centre, spread) -> list[float]:
+def by_the_public_code(plane: Direction, r, candidates, centre, deviation) -> list[float]:
     """The difference goes through whatever an image goes through, then gets its decision value."""
     width = range(len(r))
     scores = []
     for c in candidates:
-        whitened = [((c[i] - r[i]) - centre[i]) / spread[i] for i in width]
+        whitened = [((c[i] - r[i]) - centre[i]) / deviation[i] for i in width]
         length = math.sqrt(sum(w * w for w in whitened))
         scores.append(sum(whitened[i] / length * plane.weights[i] for i in width) + plane.intercept)
     return scores
@@ -206,44 +206,44 @@ def by_the_public_code(plane: Direction, r, candidates, centre, spread) -> list[
 
 @pytest.mark.parametrize("seed", range(5))
 def test_both_scores_are_those_of_plain_loops(seed: int) -> None:
-    plane, r, candidates, centre, spread = case(seed)
-    found = caption_scores(plane, r, candidates, centre, spread, "difference")
-    np.testing.assert_allclose(found, by_the_paper(plane, r, candidates, spread), rtol=1e-12)
-    found = caption_scores(plane, r, candidates, centre, spread, "shifted")
-    np.testing.assert_allclose(found, by_the_public_code(plane, r, candidates, centre, spread), rtol=1e-12)
+    plane, r, candidates, centre, deviation = case(seed)
+    found = caption_scores(plane, r, candidates, centre, deviation, "difference")
+    np.testing.assert_allclose(found, by_the_paper(plane, r, candidates, deviation), rtol=1e-12)
+    found = caption_scores(plane, r, candidates, centre, deviation, "shifted")
+    np.testing.assert_allclose(found, by_the_public_code(plane, r, candidates, centre, deviation), rtol=1e-12)
 
 
 def test_the_two_scores_are_not_the_same_and_the_papers_is_the_default() -> None:
-    plane, r, candidates, centre, spread = case()
-    default = caption_scores(plane, r, candidates, centre, spread)
-    np.testing.assert_array_equal(default, caption_scores(plane, r, candidates, centre, spread, "difference"))
-    assert not np.allclose(default, caption_scores(plane, r, candidates, centre, spread, "shifted"))
+    plane, r, candidates, centre, deviation = case()
+    default = caption_scores(plane, r, candidates, centre, deviation)
+    np.testing.assert_array_equal(default, caption_scores(plane, r, candidates, centre, deviation, "difference"))
+    assert not np.allclose(default, caption_scores(plane, r, candidates, centre, deviation, "shifted"))
 
 
 def test_the_caption_that_goes_the_directions_way_is_the_easiest_and_the_other_way_the_hardest() -> None:
-    # In embeddings' own space the direction is weights / spread: along it decision values rise the fastest.
-    plane, r, _, centre, spread = case(3)
-    along = plane.weights / spread
+    # In embeddings' own space the direction is weights / deviation: along it decision values rise the fastest.
+    plane, r, _, centre, deviation = case(3)
+    along = plane.weights / deviation
     along /= np.linalg.norm(along)
     rng = np.random.default_rng(0)
     others = rng.standard_normal((20, len(r)))
     candidates = r + 0.3 * np.stack([*(others / np.linalg.norm(others, axis=1, keepdims=True)), along, -along])
-    scores = caption_scores(plane, r, candidates, centre, spread)
+    scores = caption_scores(plane, r, candidates, centre, deviation)
     hard, easy = extreme_captions(scores, 1)
     assert (hard[0], easy[0]) == (21, 20) == (np.argmin(scores), np.argmax(scores))
     assert scores[20] - plane.intercept == pytest.approx(np.linalg.norm(plane.weights))
 
 
 def test_how_far_a_caption_goes_is_no_matter_to_the_papers_score() -> None:
-    plane, r, candidates, centre, spread = case(4)
+    plane, r, candidates, centre, deviation = case(4)
     nearer = r + (candidates - r) / 10
-    far, near = (caption_scores(plane, r, c, centre, spread) for c in (candidates, nearer))
+    far, near = (caption_scores(plane, r, c, centre, deviation) for c in (candidates, nearer))
     np.testing.assert_allclose(far, near)
 
 
 def test_a_dimension_that_never_varies_says_nothing_and_breaks_nothing() -> None:
-    plane, r, candidates, centre, spread = case(5, width=4)
-    flat = spread.copy()
+    plane, r, candidates, centre, deviation = case(5, width=4)
+    flat = deviation.copy()
     flat[2] = 0.0
     moved = candidates.copy()
     moved[:, 2] += 5.0
@@ -253,29 +253,29 @@ def test_a_dimension_that_never_varies_says_nothing_and_breaks_nothing() -> None
 
 
 def test_a_caption_that_says_nothing_more_scores_the_intercept() -> None:
-    plane, r, _, centre, spread = case(6)
-    assert caption_scores(plane, r, r[None], centre, spread) == pytest.approx([plane.intercept])
-    assert np.isfinite(caption_scores(plane, r, r[None], centre, spread, "shifted")).all()
+    plane, r, _, centre, deviation = case(6)
+    assert caption_scores(plane, r, r[None], centre, deviation) == pytest.approx([plane.intercept])
+    assert np.isfinite(caption_scores(plane, r, r[None], centre, deviation, "shifted")).all()
 
 
 def test_single_precision_gives_the_same_order() -> None:
-    plane, r, candidates, centre, spread = case(7, captions=50)
-    whole = caption_scores(plane, r, candidates, centre, spread)
-    single = caption_scores(plane, r.astype(np.float32), candidates.astype(np.float32), centre, spread)
+    plane, r, candidates, centre, deviation = case(7, captions=50)
+    whole = caption_scores(plane, r, candidates, centre, deviation)
+    single = caption_scores(plane, r.astype(np.float32), candidates.astype(np.float32), centre, deviation)
     assert single.dtype == np.float64
     np.testing.assert_array_equal(extreme_captions(whole, 5)[0], extreme_captions(single, 5)[0])
 
 
 def test_what_cannot_be_scored_is_refused() -> None:
-    plane, r, candidates, centre, spread = case()
+    plane, r, candidates, centre, deviation = case()
     with pytest.raises(ValueError, match="do not fit"):
-        caption_scores(plane, r, candidates[:, :-1], centre, spread)
+        caption_scores(plane, r, candidates[:, :-1], centre, deviation)
     with pytest.raises(ValueError, match="do not fit"):
-        caption_scores(plane, r, candidates, centre[:-1], spread)
+        caption_scores(plane, r, candidates, centre[:-1], deviation)
     with pytest.raises(ValueError, match="not finite"):
-        caption_scores(plane, np.full_like(r, np.nan), candidates, centre, spread)
+        caption_scores(plane, np.full_like(r, np.nan), candidates, centre, deviation)
     with pytest.raises(ValueError, match="expected 'difference' or 'shifted'"):
-        caption_scores(plane, r, candidates, centre, spread, "cosine")  # pyrefly: ignore[bad-argument-type]
+        caption_scores(plane, r, candidates, centre, deviation, "cosine")  # pyrefly: ignore[bad-argument-type]
 
 
 def test_extremes_stand_in_order_and_the_earlier_of_equals_comes_first() -> None:
@@ -318,9 +318,9 @@ def test_a_normal_of_whitened_space_orders_raw_points_as_there() -> None:
 
 
 def test_a_dimension_without_spread_says_nothing() -> None:
-    spread = SPREAD.copy()
-    spread[[3, 9]] = 0
-    found = direction_in_raw_space(WEIGHTS, spread)
+    deviation = SPREAD.copy()
+    deviation[[3, 9]] = 0
+    found = direction_in_raw_space(WEIGHTS, deviation)
     assert found[3] == found[9] == 0
     assert np.isfinite(found).all() and np.linalg.norm(found) == pytest.approx(1)
 

@@ -204,24 +204,24 @@ def test_points_that_are_all_alike_have_a_direction_of_no_strength() -> None:
 def test_whitening_is_by_the_given_numbers_and_to_unit_length() -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(3, [1, 5, 0.1, 2], size=(50, 4)).astype(np.float32)
-    centre, spread = rng.normal(size=4), rng.uniform(0.5, 2, 4)
-    points = whiten(features, centre, spread)
-    expected = (features.astype(np.float64) - centre) / spread
+    centre, deviation = rng.normal(size=4), rng.uniform(0.5, 2, 4)
+    points = whiten(features, centre, deviation)
+    expected = (features.astype(np.float64) - centre) / deviation
     np.testing.assert_allclose(points, expected / np.linalg.norm(expected, axis=1)[:, None], rtol=1e-12)
-    spread[1] = 0
-    points = whiten(features, centre, spread)
+    deviation[1] = 0
+    points = whiten(features, centre, deviation)
     assert (points[:, 1] == 0).all()
     np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1)
-    assert (whiten(centre[None], centre, spread) == 0).all()
+    assert (whiten(centre[None], centre, deviation) == 0).all()
 
 
 def test_what_cannot_be_whitened_is_refused() -> None:
-    features, centre, spread = np.ones((5, 3)), np.zeros(3), np.ones(3)
+    features, centre, deviation = np.ones((5, 3)), np.zeros(3), np.ones(3)
     features[3, 1] = np.nan
     with pytest.raises(ValueError, match="1 of 5 rows hold numbers that are not finite: 3"):
-        whiten(features, centre, spread)
+        whiten(features, centre, deviation)
     with pytest.raises(ValueError, match=r"expected \(n, width\), \(width,\) and \(width,\)"):
-        whiten(np.ones((5, 3)), np.zeros(1), spread)
+        whiten(np.ones((5, 3)), np.zeros(1), deviation)
     for wrong in (np.array([1, -1, 1]), np.array([1, np.inf, 1])):
         with pytest.raises(ValueError, match="no spread below 0"):
             whiten(np.ones((5, 3)), centre, wrong)

@@ -107,7 +107,7 @@ def without_same_words(contexts: Sequence[str]) -> list[int]:
     return list(first.values())
 
 
-def without_doubles(contexts: Sequence[str], vectors: NDArray[np.floating], similarity: float) -> list[int]:
+def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], similarity: float) -> list[int]:
     """Places of the contexts without those that say what an earlier one says; the first one stays.
 
     vectors: (n, d), CLIP's unit vectors of the contexts' captions. A context is dropped where an earlier one has its

@@ -29,7 +29,7 @@ from counterfoil.mining.findings import ClassContext, Finding, Findings
 from counterfoil.mining.findings_layer import derived_seed, mined_from, mined_shift, origin_of, shifts_layer, slugs
 from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis, MiningRun
 from counterfoil.mining.method import Method
-from counterfoil.mining.methods.context_proposals import proposed_contexts, without_doubles
+from counterfoil.mining.methods.context_proposals import proposed_contexts, without_duplicates
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.names import derived_name
@@ -180,7 +180,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(counts))
         order = draw.permutation(len(others))[: len(own)].tolist()
         # Fewer are left than were chosen: as many images all the same, or mending could not compare this class.
-        numbers = counts if len(order) == len(own) else _spread(sum(counts), len(order))
+        numbers = counts if len(order) == len(own) else _evenly(sum(counts), len(order))
         names = slugs([f"{stem} random {others[at].words}" for at in order])
         for place, name, count in zip(order, names, numbers, strict=True):
             origin = {"role": "random_context", "caption": others[place].caption, **origin_of(findings)}
@@ -209,7 +209,7 @@ def _failed_images(context: ClassContext) -> int:
     return context.failures if context.failed_images is None else context.failed_images
 
 
-def _spread(images: int, contexts: int) -> list[int]:
+def _evenly(images: int, contexts: int) -> list[int]:
     """So many images over so many contexts, as evenly as they go."""
     return [images // contexts + (place < images % contexts) for place in range(contexts)]
 
@@ -297,7 +297,7 @@ def _of_class(
         return ClassNote(reason="no failure on the discover half"), []
     candidates = half.captions.candidates[label]
     words = [words_alone(settings, name, half.captions.texts[row]) for row in candidates.tolist()]
-    kept = without_doubles(words, half.captions.vectors[candidates], settings.similarity)
+    kept = without_duplicates(words, half.captions.vectors[candidates], settings.similarity)
     candidates, words = candidates[kept], [words[place] for place in kept]
     if len(candidates) < 2:
         return ClassNote(reason="fewer than two contexts are proposed: an image is in one of them, or in another"), []
@@ -332,7 +332,7 @@ def _of_class(
                 evidence=own[inside[order]],
                 scores=cosines[order].astype(np.float64),
                 about={"rank": rank} | {name: getattr(counts[place], name) for name in _ABOUT},
-                rivals=np.delete(vectors, place, axis=0),
+                alternatives=np.delete(vectors, place, axis=0),
             )
         )
     return ClassNote(contexts=contexts), hypotheses

@@ -13,7 +13,7 @@ says more than the reference r is c - r, and there are two ways to ask about it,
 a finding records which was used:
 
 * `difference`, the paper's (2.2): (c - r) / |c - r| along the direction. The paper writes the direction in the
-  embeddings' own space; one that was found among whitened points maps back as weights / spread, here scaled to the
+  embeddings' own space; one that was found among whitened points maps back as weights / deviation, here scaled to the
   length that the weights have, since whitened points, too, meet them as unit vectors.
 * `shifted`, the public implementation's: (c - r) is whitened and normalised as if it were an image, and gets its
   decision value. There c and r are the encoder's raw output; here they are unit vectors, as the images are.
@@ -53,7 +53,7 @@ from counterfoil.recipe.schema_mine import MOST_ALPHA, DirectionsSettings, Mine
 
 CaptionScore = Literal["difference", "shifted"]
 # Against the largest deviation: a dimension that is constant but for rounding tells nothing, and divides by nothing.
-_LEAST_SPREAD = 1e-9
+_LEAST_DEVIATION = 1e-9
 
 
 def caption_scores(
@@ -61,26 +61,26 @@ def caption_scores(
     reference: NDArray[np.floating],
     candidates: NDArray[np.floating],
     centre: NDArray[np.floating],
-    spread: NDArray[np.floating],
+    deviation: NDArray[np.floating],
     how: CaptionScore = "difference",
 ) -> NDArray[np.float64]:
     """(m,) score of each candidate caption.
 
-    reference: (width,) and candidates: (m, width), unit vectors of CLIP's text encoder. centre, spread: (width,), by
+    reference: (width,) and candidates: (m, width), unit vectors of CLIP's text encoder. centre, deviation: (width,), by
     which images are whitened. By `difference` a candidate equal to the reference scores the intercept. ValueError for
     other shapes, for numbers that are not finite and for another `how`.
     """
-    weights, r, c, mu, spread = (
-        np.asarray(array, dtype=np.float64) for array in (direction.weights, reference, candidates, centre, spread)
+    weights, r, c, mu, deviation = (
+        np.asarray(array, dtype=np.float64) for array in (direction.weights, reference, candidates, centre, deviation)
     )
-    if c.ndim != 2 or not (weights.shape == r.shape == mu.shape == spread.shape == c.shape[1:]):
-        shapes = ", ".join(str(array.shape) for array in (weights, r, c, mu, spread))
+    if c.ndim != 2 or not (weights.shape == r.shape == mu.shape == deviation.shape == c.shape[1:]):
+        shapes = ", ".join(str(array.shape) for array in (weights, r, c, mu, deviation))
         raise ValueError(f"shapes of weights, reference, candidates, centre and spread do not fit: {shapes}")
-    if not all(np.isfinite(array).all() for array in (weights, r, c, mu, spread)):
+    if not all(np.isfinite(array).all() for array in (weights, r, c, mu, deviation)):
         raise ValueError("found numbers that are not finite among weights, captions, centre and spread")
     differences = c - r
-    tells = spread > _LEAST_SPREAD * spread.max(initial=0.0)
-    inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=tells)
+    tells = deviation > _LEAST_DEVIATION * deviation.max(initial=0.0)
+    inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=tells)
     match how:
         case "difference":
             mapped = weights * inverse
@@ -133,15 +133,16 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]
     return _unit((1 - share) * first + share * last)
 
 
-def direction_in_raw_space(weights: ArrayLike, spread: ArrayLike | None = None) -> NDArray[np.float64]:
+def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike | None = None) -> NDArray[np.float64]:
     """A hyperplane's unit normal (width,) in the encoder's own space.
 
-    weights: (width,), found there, or in the space whitened by `spread` (width,), which maps back as w/σ: the decision
-    w·(x − μ)/σ is (w/σ)·x but for a constant. A dimension of no spread tells nothing and gets 0. ValueError as `slerp`.
+    weights: (width,), found there, or in the space whitened by `deviation` (width,), which maps back as w/σ: the
+    decision w·(x − μ)/σ is (w/σ)·x but for a constant. A dimension of no deviation says nothing and gets 0. ValueError
+    as `slerp`.
     """
     normal = np.asarray(weights, np.float64)
-    if spread is not None:
-        own = np.asarray(spread, np.float64)
+    if deviation is not None:
+        own = np.asarray(deviation, np.float64)
         if own.shape != normal.shape or not (own >= 0).all():
             raise ValueError(f"spread {own.shape}, expected {normal.shape} finite numbers of at least 0")
         normal = np.divide(normal, own, out=np.zeros_like(normal), where=own > 0)
@@ -149,11 +150,11 @@ def direction_in_raw_space(weights: ArrayLike, spread: ArrayLike | None = None) 
 
 
 def decoded_vectors(
-    reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, spread: ArrayLike | None = None
+    reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, deviation: ArrayLike | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """What to draw for the hard and for the easy side of a direction: two vectors (width,) of length `norm`.
 
-    reference: (width,), the reference caption's embedding. weights and spread as `direction_in_raw_space` takes them;
+    reference: (width,), the reference caption's embedding. weights, deviation: as `direction_in_raw_space` takes;
     positive decisions are easy, so the hard one lies towards −w. alpha: how far, 0 to 0.3 of the angle. norm: the usual
     length of the encoder's vectors. ValueError for another alpha or norm, and as `slerp`.
     """
@@ -161,7 +162,7 @@ def decoded_vectors(
         raise ValueError(f"alpha is {alpha}, expected 0 to {MOST_ALPHA}")
     if not (np.isfinite(norm) and norm > 0):
         raise ValueError(f"norm is {norm}, expected a length above 0")
-    easy = direction_in_raw_space(weights, spread)
+    easy = direction_in_raw_space(weights, deviation)
     hard_vector, easy_vector = (norm * slerp(reference, side, alpha) for side in (-easy, easy))
     return hard_vector.astype(np.float32), easy_vector.astype(np.float32)
 
@@ -184,7 +185,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
 
     Carried are those whose set fails more than `mine.margin` above the rest on the discover half.
     """
-    points = whiten(half.features, half.centre, half.spread)
+    points = whiten(half.features, half.centre, half.deviation)
     fitted = fit_directions(
         points,
         ~half.failed,
@@ -209,10 +210,12 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
         named = _Named.of(direction, half, label, settings.score)
         notes.append(ClassNote(direction=noted(direction), hard=named.shown(named.hard), easy=named.shown(named.easy)))
         vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
-        decide[label] = partial(_decision, direction, half.centre, half.spread)
+        decide[label] = partial(_decision, direction, half.centre, half.deviation)
         reference = half.captions.vectors[half.captions.references[label]]
         if direction.weights.any():
-            decoded = decoded_vectors(reference, direction.weights, settings.alpha, settings.vector_norm, half.spread)
+            decoded = decoded_vectors(
+                reference, direction.weights, settings.alpha, settings.vector_norm, half.deviation
+            )
             vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
         named_sets.append(
             partial(_carried, half, (label,), half.class_names[label], stems[label], named, direction, points, mine)
@@ -261,9 +264,9 @@ DIRECTIONS = Method(DirectionsSettings, find_directions, captions=grammar_captio
 
 
 def _decision(
-    direction: Direction, centre: NDArray[np.float64], spread: NDArray[np.float64], features: NDArray[np.floating]
+    direction: Direction, centre: NDArray[np.float64], deviation: NDArray[np.float64], features: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    return direction.decision(whiten(features, centre, spread))
+    return direction.decision(whiten(features, centre, deviation))
 
 
 class _Named:
@@ -279,7 +282,7 @@ class _Named:
         captions = half.captions
         reference, candidates = captions.references[label], captions.candidates[label]
         scores = caption_scores(
-            direction, captions.vectors[reference], captions.vectors[candidates], half.centre, half.spread, how
+            direction, captions.vectors[reference], captions.vectors[candidates], half.centre, half.deviation, how
         )
         return cls(reference, candidates, scores, half)
 

@@ -265,10 +265,10 @@ def _small_c(
     """From the decisions of C 1 with every dual at its bound; `least`: what another intercept may score."""
     lowest, highest = min(trained.min(), tested.min()), max(trained.max(), tested.max())
     # With the threshold at zero no decision may reach 1 itself.
-    spread = max(highest - lowest, abs(highest), abs(lowest))
-    near = _NEAR * spread
+    span = max(highest - lowest, abs(highest), abs(lowest))
+    near = _NEAR * span
     hits = (tested[right] > threshold - near).mean() + (tested[~right] <= threshold + near).mean()
-    return SmallC(_SMALL / spread if spread > 0 else 0.0, max(least, float(hits) / 2))
+    return SmallC(_SMALL / span if span > 0 else 0.0, max(least, float(hits) / 2))
 
 
 # Scores are means of shares: what differs by less is equal.
@@ -368,26 +368,26 @@ class Direction:
 
 
 def whiten(
-    features: NDArray[np.floating], centre: NDArray[np.floating], spread: NDArray[np.floating]
+    features: NDArray[np.floating], centre: NDArray[np.floating], deviation: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """(x - centre) / spread, then of unit length: (n, width) from (n, width), (width,) and (width,).
+    """(x - centre) / deviation, then of unit length: (n, width) from (n, width), (width,) and (width,).
 
-    centre, spread: mean and standard deviation of the train split (ddof 1). A column without spread says nothing of
-    the train split and is left out (0); a row that is the centre itself stays 0. ValueError for other shapes, for
-    numbers that are not finite, and for a negative spread.
+    centre, deviation: mean and standard deviation of the train split (ddof 1). A column without any says nothing
+    of the train split and is left out (0); a row that is the centre itself stays 0. ValueError for other shapes, for
+    numbers that are not finite, and for a negative deviation.
     """
-    features, centre, spread = (np.asarray(array, np.float64) for array in (features, centre, spread))
-    if features.ndim != 2 or {centre.shape, spread.shape} != {features.shape[1:]}:
+    features, centre, deviation = (np.asarray(array, np.float64) for array in (features, centre, deviation))
+    if features.ndim != 2 or {centre.shape, deviation.shape} != {features.shape[1:]}:
         raise ValueError(
-            f"features {features.shape}, centre {centre.shape} and spread {spread.shape} do not fit:"
+            f"features {features.shape}, centre {centre.shape} and spread {deviation.shape} do not fit:"
             " expected (n, width), (width,) and (width,)"
         )
     _finite(features)
-    if not (np.isfinite(centre).all() and np.isfinite(spread).all() and (spread >= 0).all()):
+    if not (np.isfinite(centre).all() and np.isfinite(deviation).all() and (deviation >= 0).all()):
         raise ValueError("centre and spread: expected finite numbers, and no spread below 0")
     # Of a constant column rounding leaves about 1e-16 of its value.
-    varied = spread > 1e-12 * np.maximum(1.0, np.abs(centre))
-    points = np.where(varied, (features - centre) / np.where(varied, spread, 1.0), 0.0)
+    varied = deviation > 1e-12 * np.maximum(1.0, np.abs(centre))
+    points = np.where(varied, (features - centre) / np.where(varied, deviation, 1.0), 0.0)
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     return points / np.where(lengths > 0, lengths, 1.0)
 

@@ -29,9 +29,9 @@ from counterfoil.mining.methods.bugs.document import (
     described_cell,
     estimate_rates,
     finding_of,
-    judged_together,
     pairs_of,
     pairs_to_draw,
+    tested_together,
     with_more,
 )
 from counterfoil.mining.methods.bugs.search import BugSearch, search_bugs
@@ -235,7 +235,7 @@ def searched(world: Drawn) -> Findings:
         tested=len(found),
         smallest_difference=None,
         classes=(),
-        findings=judged_together(found, MINE.fdr, MINE.margin),
+        findings=tested_together(found, MINE.fdr, MINE.margin),
         seed=0,
     )
 
@@ -353,7 +353,7 @@ def test_words_that_shorter_ones_stand_for_have_no_rates(one_run: tuple[Drawn, F
     world, before, _ = one_run
     long, short, other = before.standing
     told = [replace(long, about={SHORTENED_TO: short.name}), *(one for one in before.findings if one is not long)]
-    findings = replace(before, findings=judged_together(told, before.fdr, before.margin))
+    findings = replace(before, findings=tested_together(told, before.fdr, before.margin))
     drawn = Drawn(world.more, np.random.default_rng(4))
     after = estimated(drawn, findings)
     assert {name for asked in drawn.asked for name in asked.cells} == {short.name, other.name}
@@ -393,7 +393,7 @@ def test_the_test_stands_where_fresh_pairs_show_little_and_that_is_said(
     assert one.pairs is not None and not any(each.perhaps_under(after.margin) for each in after.findings)
     for fresh in ((400, 20, 40, 12), (400, 20, 10, 30)):
         small = replace(one, pairs=replace(one.pairs, fresh=FreshPairs(*fresh, 400, "rounds/09")))
-        judged = judged_together([small if each is one else each for each in after.findings], after.fdr, after.margin)
+        judged = tested_together([small if each is one else each for each in after.findings], after.fdr, after.margin)
         told = next(each for each in judged if each.name == one.name)
         assert told.confirmed and told.q == one.q and told.perhaps_under(after.margin)
         assert told.difference.value == pytest.approx((fresh[2] - fresh[3]) / 400)

@@ -98,10 +98,10 @@ def _cluster(rows: NDArray[np.int64], features: _Floats, answers: NDArray[np.int
 def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
     """Places of each part; all in one where no number of parts is good."""
     whole = np.arange(len(features), dtype=np.int64)
-    points, spread = _principal(features)
+    points, deviations = _principal(features)
     rng = np.random.default_rng(seed)
     # Rows that differ by rounding alone have no parts.
-    if len(whole) < 2 * least or len(whole) < 3 or not spread.size:
+    if len(whole) < 2 * least or len(whole) < 3 or not deviations.size:
         return [whole]
     sampled = points[np.sort(rng.permutation(len(points))[:MOST_ROWS])]
     fewest = max(1, least * len(sampled) // len(points))
@@ -109,7 +109,7 @@ def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
     best, parts = LEAST_ABOVE, 1
     # A silhouette needs fewer parts than rows.
     for number in range(2, min(MOST_PARTS, len(whole) // least, distinct, len(sampled) - 1) + 1):
-        clouds = [rng.standard_normal(sampled.shape) * spread for _ in range(REFERENCES)]
+        clouds = [rng.standard_normal(sampled.shape) * deviations for _ in range(REFERENCES)]
         reference = float(np.mean([_silhouette(cloud, number, fewest, seed) for cloud in clouds]))
         above = _silhouette(sampled, number, fewest, seed) - reference
         if above >= best:

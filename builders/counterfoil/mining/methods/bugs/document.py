@@ -101,7 +101,7 @@ def document_of(
         tested=len(findings),
         smallest_difference=smallest_of(search, mine),
         classes=tuple(class_audits(search.baseline, recipe)),
-        findings=judged_together(findings, mine.fdr, mine.margin),
+        findings=tested_together(findings, mine.fdr, mine.margin),
         not_tested=tuple(
             NotTested(
                 f"{recipe.classes[cluster.label].id}_cluster_{place}",
@@ -133,7 +133,7 @@ def finding_of(
     shortened_from: str | None = None,
     background: BackgroundCounts | None = None,
 ) -> Finding:
-    """A hypothesis with its pairs, as if it were alone: `judged_together` says what it is worth among others.
+    """A hypothesis with its pairs, as if it were alone: `tested_together` says what it is worth among others.
 
     shortened_to: the name of the finding whose shorter words stand for it. shortened_from: the words that it is of.
     background: what its background alone does, and all but its background.
@@ -286,7 +286,7 @@ def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
     return Target(mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
 
 
-def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
+def tested_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
     """Findings tested in pairs, with q-values, confirmations and intervals over all of them, in the document's order.
 
     Confirmed are those that e-BH rejects, that were not given up as futile, and that fail by the margin or more above
@@ -308,7 +308,7 @@ def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> t
     standing = {name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed}
     level = simultaneous_level(len(standing))
     judged = [
-        _judged(one, value, one.name in confirmed, level if one.name in standing else None)
+        _with_outcome(one, value, one.name in confirmed, level if one.name in standing else None)
         for one, value in zip(findings, q, strict=True)
     ]
     return tuple(
@@ -332,7 +332,7 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
             name, place = f"{one.name}_{place}", place + 1
         taken.add(name)
         apart.append(replace(one, name=name))
-    judged = judged_together([*findings.findings, *apart], findings.fdr, findings.margin)
+    judged = tested_together([*findings.findings, *apart], findings.fdr, findings.margin)
     seen = findings.smallest_difference
     if seen is not None:
         least = smallest_paired_difference(seen.set_rows, seen.rest_rate, len(judged), findings.fdr)
@@ -378,7 +378,7 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
     return described, base, Difference(count.difference, tango_interval(count), reported)
 
 
-def _judged(one: Finding, q: float, confirmed: bool, level: float | None) -> Finding:
+def _with_outcome(one: Finding, q: float, confirmed: bool, level: float | None) -> Finding:
     """level: of the interval that holds beside those of all others that stand; None for what does not stand."""
     pairs = pairs_of(one)
     state = "confirmed" if confirmed else "futile" if pairs.state == "futile" else "out_of_budget"
@@ -439,7 +439,7 @@ def estimate_rates(
         )
         rounds.append(round_drawn(drawn))
         report("rates of findings", len(estimated), len(wanted))
-    judged = judged_together([estimated.get(one.name, one) for one in findings.findings], findings.fdr, findings.margin)
+    judged = tested_together([estimated.get(one.name, one) for one in findings.findings], findings.fdr, findings.margin)
     return replace(findings, findings=judged, rounds=with_rounds(findings, rounds))
 
 

@@ -27,9 +27,9 @@ from counterfoil.mining.methods.bugs.document import (
     answer_names,
     estimate_rates,
     finding_of,
-    judged_together,
     round_drawn,
     target_of,
+    tested_together,
     with_more,
 )
 from counterfoil.mining.methods.bugs.mine_bugs import (
@@ -245,7 +245,7 @@ def mine_again(
             before,
             recipe=replace(before.recipe, name=other.name, sha256=other.recipe_hash),
             target=target_of(other, mine, class_map),
-            findings=judged_together(again, mine.fdr, mine.margin),
+            findings=tested_together(again, mine.fdr, mine.margin),
             tested=len(again),
             smallest_difference=None,
             classes=(),

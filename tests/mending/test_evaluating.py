@@ -26,14 +26,13 @@ from counterfoil.mending.document import (
     SetMeasured,
     VariantResult,
 )
-from counterfoil.mending.fitting import KeptHeads, Lesson
-from counterfoil.mending.judging import (
+from counterfoil.mending.evaluating import (
     BY_TEST,
     FEWEST_ROWS,
     GRID,
     MOST_LOSS,
-    JudgedRows,
-    JudgingRows,
+    EvaluationRows,
+    HeadEvaluation,
     RightAnswers,
     answers_of,
     best_variant,
@@ -47,6 +46,7 @@ from counterfoil.mending.judging import (
     verdict,
     verdict_of,
 )
+from counterfoil.mending.fitting import KeptHeads, Lesson
 from counterfoil.mending.one_model import ContextRows, _best, _fit, _Fitted
 from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, Context, DebugImages, Variant
 from counterfoil.models.classifiers.head import LinearHead
@@ -391,20 +391,27 @@ class World:
         test, test_labels, _ = rows_of(rng, 80)
         halves = rng.permutation(ROWS)
         self.kept = KeptHeads(folder, self.head, "lbfgs")
-        audited = JudgedRows(features, labels, np.arange(ROWS))
-        tested = JudgedRows(test, test_labels, np.arange(80))
+        audited = EvaluationRows(features, labels, np.arange(ROWS))
+        tested = EvaluationRows(test, test_labels, np.arange(80))
         allowed = np.eye(CLASSES, dtype=bool)
         before = answers_of(self.head, audited, tested, allowed)
-        self.judges = JudgingRows(
+        self.evaluation = HeadEvaluation(
             audited, np.sort(halves[::2]), np.sort(halves[1::2]), ~before.audited,
             self.dealt.among(range(len(CONTEXTS))), self.dealt.among, CONTEXTS, list("xyz"), tested, allowed, before, 0,
         )  # fmt: skip
 
-    def fitted(self, judges: JudgingRows, names: Sequence[str] = tuple(ARMS)) -> list[_Fitted]:
+    def fitted(self, evaluation: HeadEvaluation, names: Sequence[str] = tuple(ARMS)) -> list[_Fitted]:
         nothing = np.zeros(60, dtype=np.int64)
         return [
             _fit(
-                Variant(name, "mended"), self.lessons[name], self.train, nothing, self.kept, LAMBDAS, judges, ARMS[name]
+                Variant(name, "mended"),
+                self.lessons[name],
+                self.train,
+                nothing,
+                self.kept,
+                LAMBDAS,
+                evaluation,
+                ARMS[name],
             )
             for name in names
         ]
@@ -417,7 +424,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 def accuracy(world: World, one: _Fitted, place: int, rows: Sequence[int]) -> float:
     """By plain loops over rows."""
-    head, audited = one.heads[place].head, world.judges.audited
+    head, audited = one.heads[place].head, world.evaluation.audited
     answers = [int(np.argmax(head.weight @ audited.features[row] + head.bias)) for row in rows]
     return float(np.mean([answer == audited.labels[row] for answer, row in zip(answers, rows, strict=True)]))
 
@@ -431,7 +438,7 @@ def context_of(world: World, row: int, places: Sequence[int]) -> int:
 
 
 def by_context(world: World, one: _Fitted, place: int, contexts: Sequence[int]) -> list[float]:
-    discover = world.judges.discover.tolist()
+    discover = world.evaluation.discover.tolist()
     rows = {c: [row for row in discover if context_of(world, row, contexts) == c] for c in contexts}
     return [accuracy(world, one, place, own) for own in rows.values() if len(own) >= FEWEST_ROWS]
 
@@ -441,11 +448,11 @@ def worst(world: World, one: _Fitted, place: int, contexts: Sequence[int]) -> fl
 
 
 def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world: World) -> None:
-    judges, discover = world.judges, world.judges.discover.tolist()
-    fitted = world.fitted(judges)
+    evaluation, discover = world.evaluation, world.evaluation.discover.tolist()
+    fitted = world.fitted(evaluation)
     for one in fitted:
         overall = [accuracy(world, one, place, discover) for place in range(len(LAMBDAS))]
-        before = float(np.mean(judges.before.audited[judges.discover]))
+        before = float(np.mean(evaluation.before.audited[evaluation.discover]))
         floor = max(before, overall[0]) - MOST_LOSS - 1e-9
         if not any(value >= floor for value in overall):
             floor = overall[0] - MOST_LOSS - 1e-9  # then against λ = 0 alone
@@ -460,31 +467,31 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
     every = sorted(place for places in ARMS.values() for place in places)
     shares = {one.variant.name: (one.result.within_bound, worst(world, one, one.place, every)) for one in fitted}
     best = max(shares.values())
-    assert shares[_best(fitted, judges) or ""] == pytest.approx(best)
+    assert shares[_best(fitted, evaluation) or ""] == pytest.approx(best)
 
 
 def test_what_is_judged_chooses_nothing(world: World) -> None:
     """Other labels of all confirm rows and of test, so that every answer there is another."""
-    judges = world.judges
-    assert judges.test is not None
-    labels, test_labels = judges.audited.labels.copy(), (judges.test.labels + 1) % CLASSES
-    labels[judges.confirm] = (labels[judges.confirm] + 1) % CLASSES
-    audited, test = replace(judges.audited, labels=labels), replace(judges.test, labels=test_labels)
-    before = answers_of(world.head, audited, test, judges.allowed)
-    flipped = replace(judges, audited=audited, test=test, before=before, failed=~before.audited)
-    here, there = world.fitted(judges), world.fitted(flipped)
+    evaluation = world.evaluation
+    assert evaluation.test is not None
+    labels, test_labels = evaluation.audited.labels.copy(), (evaluation.test.labels + 1) % CLASSES
+    labels[evaluation.confirm] = (labels[evaluation.confirm] + 1) % CLASSES
+    audited, test = replace(evaluation.audited, labels=labels), replace(evaluation.test, labels=test_labels)
+    before = answers_of(world.head, audited, test, evaluation.allowed)
+    flipped = replace(evaluation, audited=audited, test=test, before=before, failed=~before.audited)
+    here, there = world.fitted(evaluation), world.fitted(flipped)
     assert [one.result.measured for one in here] != [one.result.measured for one in there]
     assert [one.result.lam for one in here] == [one.result.lam for one in there]
     assert [point.worst_context for one in here for point in one.result.curve] == [
         point.worst_context for one in there for point in one.result.curve
     ]
-    assert _best(here, judges) == _best(there, flipped)
+    assert _best(here, evaluation) == _best(there, flipped)
 
 
 def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:
     """Contexts of another variant take rows from the tables of this one's, and none from its choice."""
-    alone = replace(world.judges, context=world.dealt.among(ARMS["first"]), contexts=CONTEXTS[:2])
-    both = world.judges
+    alone = replace(world.evaluation, context=world.dealt.among(ARMS["first"]), contexts=CONTEXTS[:2])
+    both = world.evaluation
     assert ((alone.context >= 0) & (both.context >= 2)).any()
     (by_itself,), (beside, _) = world.fitted(alone, ["first"]), world.fitted(both)
     told = [[(point.worst_context, point.allowed) for point in one.result.curve] for one in (by_itself, beside)]
@@ -493,18 +500,18 @@ def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World
 
 def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
     """One serves its own easy context perfectly and the other's not at all; the other serves both by half."""
-    context = world.judges.among([0, 2])
+    context = world.evaluation.among([0, 2])
     half = np.arange(ROWS) % 2 == 0
     easy = RightAnswers(context != 2, None)
     hard = RightAnswers((context == -1) | half, None)
     candidates = [("easy", True, easy, [0]), ("hard", True, hard, [2])]
-    assert best_variant(candidates, world.judges) == "hard"
+    assert best_variant(candidates, world.evaluation) == "hard"
     # Beside itself alone each would be told 1 and about a half.
     for (_, _, answers, own), score in zip(candidates, (1.0, 0.5), strict=True):
-        found = chosen_on_discover((0.0,), [answers], world.judges, own)
+        found = chosen_on_discover((0.0,), [answers], world.evaluation, own)
         assert found.worst[0] == pytest.approx(score, abs=0.2)
     outside = [candidates[0], ("hard", False, hard, [2])]
-    assert best_variant(outside, world.judges) == "easy" and best_variant([], world.judges) is None
+    assert best_variant(outside, world.evaluation) == "easy" and best_variant([], world.evaluation) is None
 
 
 def images_of(group: str) -> Variant:

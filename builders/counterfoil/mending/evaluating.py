@@ -1,4 +1,4 @@
-"""Heads judged: λ chosen on the discover half, variants beside controls on the confirm half and on test, a verdict.
+"""Heads evaluated: λ chosen on the discover half, variants beside controls on the confirm half and on test, a verdict.
 
 Accuracies before and after are of the same rows, their differences paired; rows of one unit (a garment, a patient) are
 drawn together. All but the rows themselves are pure functions on arrays.
@@ -104,8 +104,8 @@ def choose_lambda(
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
         raise ValueError("a grid with 0, and accuracies for each of its values")
     worst = worst_accuracy(context_accuracy, overall, context_rows, fewest)
-    floor = max(before, float(overall[grid.index(0.0)])) - most_loss
-    allowed = overall >= floor - _ROUNDING
+    minimum = max(before, float(overall[grid.index(0.0)])) - most_loss
+    allowed = overall >= minimum - _ROUNDING
     compared = np.where(allowed, worst, -np.inf) if allowed.any() else overall
     best = np.flatnonzero(compared >= compared.max() - _ROUNDING)
     many = context_rows >= fewest
@@ -295,8 +295,8 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class JudgedRows:
-    """n rows to judge heads on. features: (n, d) float32. labels: (n,). units: (n,), equal where rows share one."""
+class EvaluationRows:
+    """n rows to evaluate heads on. features: (n, d) float32. labels: (n,). units: (n,), equal where rows share one."""
 
     features: NDArray[np.float32]
     labels: NDArray[np.int64]
@@ -304,15 +304,16 @@ class JudgedRows:
 
 
 @dataclass(frozen=True)
-class JudgingRows:
-    """The rows that judge heads of one model. audited (n,), with `discover` and `confirm` rows, which `failed` and in
-    which `context` each is (-1: in none); test (m,), None where the confirm half has to do. right answers: `allowed`.
+class HeadEvaluation:
+    """The rows that heads of one model are evaluated on. audited (n,), with `discover` and `confirm` rows, which
+    `failed` and in which `context` each is (-1: in none); test (m,), None where the confirm half has to do. right
+    answers: `allowed`.
 
     context: dealt among the contexts of all variants, so that tables are of the same rows. among: dealt among those of
     some places alone, by which a variant's λ is chosen, whatever other variants there are.
     """
 
-    audited: JudgedRows
+    audited: EvaluationRows
     discover: NDArray[np.int64]
     confirm: NDArray[np.int64]
     failed: NDArray[np.bool_]
@@ -320,7 +321,7 @@ class JudgingRows:
     among: Callable[[Sequence[int]], NDArray[np.int64]]
     contexts: Sequence[Context]
     class_ids: Sequence[str]
-    test: JudgedRows | None
+    test: EvaluationRows | None
     allowed: NDArray[np.bool_]
     before: RightAnswers
     seed: int
@@ -367,27 +368,27 @@ class RightAnswers:
 
 
 def answers_of(
-    head: LinearHead, audited: JudgedRows, test: JudgedRows | None, allowed: NDArray[np.bool_]
+    head: LinearHead, audited: EvaluationRows, test: EvaluationRows | None, allowed: NDArray[np.bool_]
 ) -> RightAnswers:
     """What a head gets right; allowed: (classes, outputs)."""
 
-    def right(rows: JudgedRows) -> NDArray[np.bool_]:
+    def right(rows: EvaluationRows) -> NDArray[np.bool_]:
         return allowed[rows.labels, head.logits(rows.features).argmax(axis=1)]
 
     return RightAnswers(right(audited), None if test is None else right(test))
 
 
 def chosen_on_discover(
-    grid: tuple[float, ...], answers: Sequence[RightAnswers], judges: JudgingRows, own: Sequence[int]
+    grid: tuple[float, ...], answers: Sequence[RightAnswers], evaluation: HeadEvaluation, own: Sequence[int]
 ) -> ChosenLambda:
     """The λ of a variant; answers: one each of the grid. own: places of the contexts that it is chosen by.
 
     Where retraining alone loses more than the bound, that loss is not λ's: it is chosen against λ = 0 alone, and none
     is said to be within the bound.
     """
-    rows = judges.discover
-    accuracy, overall, counts = _by_context(answers, judges, own)
-    before = float(judges.before.audited[rows].mean())
+    rows = evaluation.discover
+    accuracy, overall, counts = _by_context(answers, evaluation, own)
+    before = float(evaluation.before.audited[rows].mean())
     chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before)
     if chosen.allowed.any():
         return chosen
@@ -396,11 +397,11 @@ def chosen_on_discover(
 
 
 def _by_context(
-    answers: Sequence[RightAnswers], judges: JudgingRows, own: Sequence[int]
+    answers: Sequence[RightAnswers], evaluation: HeadEvaluation, own: Sequence[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """On the discover half, of each of g heads: accuracy in each of c contexts (g, c) and overall (g,); rows (c,)."""
-    rows = judges.discover
-    context = judges.among(own)[rows]
+    rows = evaluation.discover
+    context = evaluation.among(own)[rows]
     places = [rows[context == place] for place in own]
     accuracy = np.zeros((len(answers), len(places)))
     for at, one in enumerate(answers):
@@ -410,7 +411,7 @@ def _by_context(
 
 
 def best_variant(
-    candidates: Sequence[tuple[str, bool, RightAnswers, Sequence[int]]], judges: JudgingRows
+    candidates: Sequence[tuple[str, bool, RightAnswers, Sequence[int]]], evaluation: HeadEvaluation
 ) -> str | None:
     """The variant of the best worst context on the discover half, those within the bound first; of equals the first.
 
@@ -420,7 +421,7 @@ def best_variant(
     if not candidates:
         return None
     union = sorted({place for *_, own in candidates for place in own})
-    accuracy, overall, counts = _by_context([answers for _, _, answers, _ in candidates], judges, union)
+    accuracy, overall, counts = _by_context([answers for _, _, answers, _ in candidates], evaluation, union)
     worst = worst_accuracy(accuracy, overall, counts)
     scores = [(within, round(float(value), 9)) for (_, within, *_), value in zip(candidates, worst, strict=True)]
     return candidates[scores.index(max(scores))][0]
@@ -435,37 +436,37 @@ def curve_of(
     grid: tuple[float, ...],
     answers: Sequence[RightAnswers],
     chosen: ChosenLambda,
-    judges: JudgingRows,
+    evaluation: HeadEvaluation,
     judged_by: str = CONFIRM,
 ) -> tuple[LambdaPoint, ...]:
     """Each λ with what it does, on the half that chooses and on those that do not."""
     names = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
-    sets = [one for one in judges.sets(judged_by) if one[0] in names]
+    sets = [one for one in evaluation.sets(judged_by) if one[0] in names]
     points = []
     for at, (value, one) in enumerate(zip(grid, answers, strict=True)):
         shares = shares_of(one, sets)
         heldout, in_contexts, confirm, test = (shares.get(name) for name in names)
-        worst, discover = float(chosen.worst[at]), float(one.audited[judges.discover].mean())
+        worst, discover = float(chosen.worst[at]), float(one.audited[evaluation.discover].mean())
         allowed = bool(chosen.allowed[at])
         points.append(LambdaPoint(value, worst, discover, heldout, in_contexts, confirm, test, allowed))
     return tuple(points)
 
 
-def measured_sets(after: RightAnswers, judges: JudgingRows, judged_by: str = CONFIRM) -> tuple[SetMeasured, ...]:
+def measured_sets(after: RightAnswers, evaluation: HeadEvaluation, judged_by: str = CONFIRM) -> tuple[SetMeasured, ...]:
     """Every set of rows, before and after; of one that is empty there are counts alone."""
     return tuple(
         measure(
-            name, judges.before.of(on_test, rows), after.of(on_test, rows), judges.units(on_test)[rows],
-            seed=judges.seed,
+            name, evaluation.before.of(on_test, rows), after.of(on_test, rows), evaluation.units(on_test)[rows],
+            seed=evaluation.seed,
         )
-        for name, on_test, rows in judges.sets(judged_by)
+        for name, on_test, rows in evaluation.sets(judged_by)
     )  # fmt: skip
 
 
 def compared_with(
     after: RightAnswers,
     controls: Mapping[str, tuple[float | None, RightAnswers]],
-    judges: JudgingRows,
+    evaluation: HeadEvaluation,
     judged_by: str = CONFIRM,
 ) -> tuple[GainDifference, ...]:
     """How much more a head gains than each control, on the same rows: by control, then set.
@@ -474,11 +475,11 @@ def compared_with(
     """
     return tuple(
         compare_heads(
-            against, name, after.of(on_test, rows), answers.of(on_test, rows), judges.units(on_test)[rows],
-            seed=judges.seed, lam=lam,
+            against, name, after.of(on_test, rows), answers.of(on_test, rows), evaluation.units(on_test)[rows],
+            seed=evaluation.seed, lam=lam,
         )
         for against, (lam, answers) in controls.items()
-        for name, on_test, rows in judges.sets(judged_by)
+        for name, on_test, rows in evaluation.sets(judged_by)
         if name in COMPARED and len(rows)
     )  # fmt: skip
 
