@@ -494,8 +494,8 @@ def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World
     both = world.evaluation
     assert ((alone.context >= 0) & (both.context >= 2)).any()
     (by_itself,), (beside, _) = world.fitted(alone, ["first"]), world.fitted(both)
-    told = [[(point.worst_context, point.allowed) for point in one.result.curve] for one in (by_itself, beside)]
-    assert told[0] == told[1] and by_itself.result.lam == beside.result.lam
+    found = [[(point.worst_context, point.allowed) for point in one.result.curve] for one in (by_itself, beside)]
+    assert found[0] == found[1] and by_itself.result.lam == beside.result.lam
 
 
 def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
@@ -563,13 +563,13 @@ def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
 
 
 def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
-    told = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.0)]
+    found = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.0)]
     same = f"{CLASS_NAME}{SAME_LAMBDA}"
-    words = verdict_of([*told, difference(same, 1, lam=0.5)], ARM, has_test=True)[1]
+    words = verdict_of([*found, difference(same, 1, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It helps: ") and "class names at λ = 0" not in words
     assert "λ = 0 was chosen for as many images of class names" in words
     # At the variant's own λ that control gains as much: then it is not shown to help at all.
-    words = verdict_of([*told, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
+    words = verdict_of([*found, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It is not shown to help: ")
     assert "No difference is shown to as many images of class names at the same λ" in words
     own = [difference(CLASS_NAME, 1, lam=2.0), difference(same, 1, lam=0.5)]
@@ -592,26 +592,26 @@ def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
 def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
     own: int, same: int, other: int, retrained: int, begins: str
 ) -> None:
-    told = [
+    found = [
         difference(RETRAINED, retrained),
         difference(CLASS_NAME, own, lam=0.1),
         difference(f"{CLASS_NAME}{SAME_LAMBDA}", same, lam=0.5),
         difference(RANDOM, other, lam=0.5),  # the λ that was chosen for it is the variant's
     ]
-    outcome, words = verdict_of(told, ARM, has_test=True)
+    outcome, words = verdict_of(found, ARM, has_test=True)
     assert words.startswith(begins) and begins.lower().startswith(f"it {outcome}".replace("it not", "it is not"))
     shown = bool(retrained) and begins.startswith("It is not")
     assert ("but not more than as many other images at the same λ" in words) == shown
 
 
 def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
-    told = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
+    found = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
     variant = replace(ARM, judged_by=TEST)
-    on_test = [replace(one, set=TEST_FAILED) for one in told]
+    on_test = [replace(one, set=TEST_FAILED) for one in found]
     words = verdict_of(on_test, variant, has_test=True)[1]
     assert words.startswith("It helps: on failures of the test it gains more than") and "held out" not in words
-    assert BY_TEST in words and BY_TEST not in verdict_of(told, ARM, has_test=True)[1]
-    assert verdict_of(told, variant, has_test=True)[1].startswith("The model fails on no row of the test")
+    assert BY_TEST in words and BY_TEST not in verdict_of(found, ARM, has_test=True)[1]
+    assert verdict_of(found, variant, has_test=True)[1].startswith("The model fails on no row of the test")
     loses = difference(RETRAINED, -1, on=TEST)
     words = verdict_of([*on_test, loses], variant, has_test=True)[1]
     assert "It helps on failures of the test and loses elsewhere" in words and "Of all rows of the test it" in words
@@ -620,12 +620,12 @@ def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
 @pytest.mark.parametrize(("side", "loses"), [(1, False), (0, False), (-1, True)])
 @pytest.mark.parametrize("helps", [1, 0])
 def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(side: int, loses: bool, helps: int) -> None:
-    told = [
+    found = [
         difference(RETRAINED, helps),
         difference(CLASS_NAME, helps, lam=0.5),
         difference(RETRAINED, side, on=CONFIRM),
     ]
-    outcome, words = verdict_of(told, ARM, has_test=True)
+    outcome, words = verdict_of(found, ARM, has_test=True)
     assert words.startswith("It helps") == bool(helps) and (outcome == HELPS) == (bool(helps) and not loses)
     assert ("keep your model" in HEADLINES[outcome]) == (outcome != HELPS)
     if helps:

@@ -48,9 +48,9 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", ODD)
 def test_what_is_no_such_table_is_told(tmp_path: Path, case: str) -> None:
     columns, says = ODD[case]
-    with pytest.raises(UserError, match=says) as told:
+    with pytest.raises(UserError, match=says) as error:
         read_key_table(parquet(tmp_path / "w.parquet", **columns), "--with w", COLUMNS, "Write them.")
-    assert str(told.value).startswith("--with w: ") and told.value.hint == "Write them."
+    assert str(error.value).startswith("--with w: ") and error.value.hint == "Write them."
 
 
 def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:

@@ -62,11 +62,11 @@ def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
     # CLIP reads the first words alone, so that every class has one caption, and no image is nearest to its own.
     long = f"prompts.base.object_caption='{'a photo of a thing ' * 40}{{class}}'"
     kept = {"lambdas": (0.0,), "save": "none", "device": "cpu"}
-    told = mend(MODEL, world.recipe, "dfr:place", tmp_path / "out", overrides=[long], **kept)
-    first, *others = told.mended.notes
+    found = mend(MODEL, world.recipe, "dfr:place", tmp_path / "out", overrides=[long], **kept)
+    first, *others = found.mended.notes
     assert first.startswith("Warning: CLIP does not know these classes: it names 0.0 %")
     assert any("may be in another context than it says" in note for note in others)
-    assert "<bdi>Warning: CLIP does not know these classes" in told.files["report"].read_text()
+    assert "<bdi>Warning: CLIP does not know these classes" in found.files["report"].read_text()
 
 
 def name_of(world: World, group: str = "contexts") -> str:
@@ -145,9 +145,9 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
     world: World, mended: MendResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As `hard` of a recipe of findings is: the half that confirmed it would find it good."""
-    told = mended.mended.audited
-    on = [{"name": "validation", "content": told.on[0].content}]
-    record = {"on": on, "discover_sha256": told.discover.sha256, "finding": "sandal", "role": "hard"}
+    result = mended.mended.audited
+    on = [{"name": "validation", "content": result.on[0].content}]
+    record = {"on": on, "discover_sha256": result.discover.sha256, "finding": "sandal", "role": "hard"}
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(record))
     found = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu")
     model = found.mended.models[0]
@@ -312,8 +312,8 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
     origin = {"train_content": whole.content, "mined": {"on": [{"name": "others", "content": "0" * 64}]}}
     rows = np.arange(len(whole))
 
-    def write(keys: Any = whole.keys, **told: Any) -> None:
-        table = weights_parquet(keys, weights, origin | told if told.get("mined", 1) else None)
+    def write(keys: Any = whole.keys, **result: Any) -> None:
+        table = weights_parquet(keys, weights, origin | result if result.get("mined", 1) else None)
         (tmp_path / "w.parquet").write_bytes(table)
 
     for wrong, says in (
@@ -463,8 +463,8 @@ def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
     assert page.index("This does not help: keep your model.") < page.index("λ = 0 was chosen")
     assert "lab:resnet10t</bdi>, mended" not in page and "left as a model" not in page
     _print(found)
-    told = capsys.readouterr()
-    assert told.out.startswith("This does not help: keep your model.") and "--save best" in told.err
+    shown = capsys.readouterr()
+    assert shown.out.startswith("This does not help: keep your model.") and "--save best" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ def refused(world: World, tmp_path: Path, *using: str, models: Any = MODEL, **mo
 def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Path) -> None:
     """A dataset that was mined on this validation split, but with other halves: with the same ones it is taken."""
     audited = mend(MODEL, world.recipe, str(world.built), tmp_path / "first", lambdas=[0.0], save="none", device="cpu")
-    told = audited.mended.audited
-    for seed, half, wanted in ((1, "0" * 64, False), (0, told.discover.sha256, True)):
-        on = [{"name": "validation", "content": told.on[0].content}]
+    found = audited.mended.audited
+    for seed, half, wanted in ((1, "0" * 64, False), (0, found.discover.sha256, True)):
+        on = [{"name": "validation", "content": found.on[0].content}]
         record = {"on": on, "discover_sha256": half, "seed": seed}
         built = build_scenes(tmp_path / f"built{seed}", world.recipe, mined_layer(record, ["contexts"]))
         if wanted:
@@ -264,10 +264,10 @@ def test_it_is_measured_on_other_rows_alone(model: str, drawn: Path, recipe: Pat
         picture = rows[place]["image"]
         assert isinstance(picture, Image.Image)
         picture.save(tmp_path / name / f"{place}.png")
-    told = edited_rows(drawn)
-    with pytest.raises(UserError, match=f"fitted to {len(told)} of the {SPARE} images of .*, or to edits of them"):
+    found = edited_rows(drawn)
+    with pytest.raises(UserError, match=f"fitted to {len(found)} of the {SPARE} images of .*, or to edits of them"):
         evaluate(tmp_path, [model], recipe=recipe, out=tmp_path / "report", device="cpu")
-    for place in told:
+    for place in found:
         (tmp_path / f"{rows[place]['label']:02}" / f"{place}.png").unlink()
     assert evaluate(tmp_path, [model], recipe=recipe, out=tmp_path / "report", device="cpu").scores
 

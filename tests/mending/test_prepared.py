@@ -81,23 +81,23 @@ BUILT = "/home/somebody/built:contexts"
 def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compared_is_told() -> None:
     ours, theirs = "a" * 64, "b" * 64
 
-    def judged(told: dict) -> tuple[str, ...]:
-        return refuse_mined_on_judges([(BUILT, (told,))], {ours: "validation"}, "1" * 64, {theirs: "test"})
+    def judged(found: dict) -> tuple[str, ...]:
+        return refuse_mined_on_judges([(BUILT, (found,))], {ours: "validation"}, "1" * 64, {theirs: "test"})
 
     on = {"on": [{"name": "photos", "content": ours}]}
     assert judged(on | {"discover_sha256": "1" * 64}) == ()
-    for told, says in (
+    for found, says in (
         (on | {"discover_sha256": "2" * 64}, "than the discover half here"),
         (on, "does not tell on which half"),
         ({"on": [{"name": "photos", "content": theirs}], "discover_sha256": "1" * 64}, "which is the test here"),
     ):
         with pytest.raises(UserError, match=says):
-            judged(told)
-    for told, says in (
+            judged(found)
+    for found, says in (
         ({}, "./built:contexts does not tell which rows it was mined on"),
         ({"on": [{"name": "photos", "content": "c" * 64}]}, "mined on photos, and nothing that is judged here"),
     ):
-        (note,) = judged(told)
+        (note,) = judged(found)
         assert says in note
 
 
@@ -106,7 +106,7 @@ def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> Non
     ours, theirs = "a" * 64, "b" * 64
     on = {"on": [{"name": "photos", "content": ours}], "discover_sha256": "1" * 64}
     confirmed = on | {"finding": "striped_shirt", "role": "hard", "q": 0.01}
-    for told, chose in (
+    for found, chose in (
         (confirmed, True),
         (on | {"finding": "striped_shirt", "role": "easy"}, True),
         (confirmed | {"tested_on": "both"}, True),
@@ -116,10 +116,10 @@ def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> Non
         (confirmed | {"on": [{"name": "photos", "content": "c" * 64}]}, False),
         (on | {"pool": "unlabelled"}, False),
     ):
-        assert confirm_chose((told,), {ours: "validation"}) == chose, told
+        assert confirm_chose((found,), {ours: "validation"}) == chose, found
         if chose:
             with pytest.raises(UserError, match="has what the confirm half of validation confirmed, and there is no"):
-                refuse_mined_on_judges([(BUILT, (told,))], {ours: "validation"}, "1" * 64, {})
+                refuse_mined_on_judges([(BUILT, (found,))], {ours: "validation"}, "1" * 64, {})
         assert refuse_mined_on_judges([(BUILT, (confirmed,))], {ours: "validation"}, "1" * 64, {theirs: "test"}) == ()
 
 
@@ -188,15 +188,15 @@ def test_a_base_near_chance_is_judged_as_evaluate_judges_it() -> None:
     labels = np.repeat([0, 1, 2], [20, 20, 3])
     chances, names = np.full(3, 1 / 3), ["a", "b", "c"]
 
-    def told(*shares: float) -> tuple[str, ...]:
+    def found(*shares: float) -> tuple[str, ...]:
         counts = zip(shares, (20, 20, 3), strict=True)
         right = np.concatenate([np.arange(count) < round(share * count) for share, count in counts])
         return refuse_near_chance("m", "d", right, labels, chances, names, 5)
 
-    assert told(1, 1, 0) == ()
-    (note,) = told(1, 0.3, 1)
+    assert found(1, 1, 0) == ()
+    (note,) = found(1, 0.3, 1)
     assert note.startswith("m is near chance on the base of d for 1 of 2 classes (b)")
     with pytest.raises(UserError, match=r"m is near chance on the base of d: 35\.0 % of 40 images right"):
-        told(0.4, 0.3, 1)
+        found(0.4, 0.3, 1)
     few = np.zeros(3, dtype=np.int64)
     assert refuse_near_chance("m", "d", few > 0, few, chances, names, 5) == ()

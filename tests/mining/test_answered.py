@@ -31,13 +31,13 @@ ROWS = AnsweredRows(
 
 
 def test_classes_and_pairs_are_counted_with_their_intervals() -> None:
-    told = answered(ROWS, RECIPE)
-    worst, best = told.classes
-    assert (told.rows, told.failures) == (100, 12) and (worst.id, best.id) == ("00", "01")
+    answers = answered(ROWS, RECIPE)
+    worst, best = answers.classes
+    assert (answers.rows, answers.failures) == (100, 12) and (worst.id, best.id) == ("00", "01")
     assert (worst.rows, worst.failures, worst.rate) == (40, 10, 0.25) and worst.interval == wilson_interval(10, 40)
     assert worst.others_rate == 2 / 60 and best.others_rate == 10 / 40
     assert worst.more and not best.more
-    (pair,) = told.taken_for  # two are fewer than FEWEST_TAKEN
+    (pair,) = answers.taken_for  # two are fewer than FEWEST_TAKEN
     assert FEWEST_TAKEN > 2 and (pair.id, pair.other_id, pair.count, pair.rows) == ("00", "01", 10, 40)
     assert pair.interval == wilson_interval(10, 40)
 
@@ -49,10 +49,10 @@ def test_rows_of_one_unit_widen_the_interval() -> None:
 
 
 def test_labels_to_look_at_are_those_that_are_answered_as_surely_as_right_ones() -> None:
-    told = answered(ROWS, RECIPE)
-    assert told.labels_in_all == len(told.labels) == 10
-    assert {one.key for one in told.labels} == set(ROWS.keys[:10])
-    assert {(one.label, one.answered) for one in told.labels} == {("t-shirt", "trouser")}
+    answers = answered(ROWS, RECIPE)
+    assert answers.labels_in_all == len(answers.labels) == 10
+    assert {one.key for one in answers.labels} == set(ROWS.keys[:10])
+    assert {(one.label, one.answered) for one in answers.labels} == {("t-shirt", "trouser")}
     # Where an answer has no confidence of its own nothing tells a sure one.
     assert not answered(replace(ROWS, confidence=np.ones(100)), RECIPE).labels
     # A class that nothing is ever answered rightly has no usual confidence to reach.
@@ -65,8 +65,8 @@ def test_an_answer_of_no_class_here_is_taken_for_none() -> None:
     # An image that cannot be decoded has the answer -1; output 7 is of no class.
     assert found[np.array([4, 4, -1, 5, 9, 7], dtype=np.int32)].tolist() == [0, 0, -1, 0, 2, -1]
     strange = replace(ROWS, taken_for=np.where(ROWS.failed, -1, LABELS))
-    told = answered(strange, RECIPE)
-    assert told.failures == 12 and not told.taken_for and not told.labels
+    answers = answered(strange, RECIPE)
+    assert answers.failures == 12 and not answers.taken_for and not answers.labels
 
 
 def test_every_failing_row_is_listed_with_its_findings() -> None:
@@ -84,8 +84,8 @@ def test_every_failing_row_is_listed_with_its_findings() -> None:
 def test_what_does_not_decode_is_told_by_its_path() -> None:
     assert unreadable_note((), {}) == ()
     assert unreadable_note(("a",), {"a": "mug/x\n.jpg"}) == ("1 image cannot be decoded and is left out: mug/x\\n.jpg",)
-    (told,) = unreadable_note([*"abcdefg"], {"b": "mug/b.jpg"})
-    assert told == "7 images cannot be decoded and are left out: a, mug/b.jpg, c, d, e and 2 more"
+    (found,) = unreadable_note([*"abcdefg"], {"b": "mug/b.jpg"})
+    assert found == "7 images cannot be decoded and are left out: a, mug/b.jpg, c, d, e and 2 more"
 
 
 RNG = np.random.default_rng(7)

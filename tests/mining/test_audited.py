@@ -211,9 +211,9 @@ def test_thresholds_are_of_the_discover_half_alone_and_are_told(world: Path, res
     again = recipe_of(world, f"mine.target=predictions:{world.parent / 'other.csv'}")
     assert again.mine is not None
     others, _, _ = audit_target(again, again.mine, "cpu")
-    told = result.findings.target.about["thresholds"]
-    assert told == audits[0].target.about["thresholds"] == others[0].target.about["thresholds"]
-    assert list(told) == list(CONDITIONS)
+    found = result.findings.target.about["thresholds"]
+    assert found == audits[0].target.about["thresholds"] == others[0].target.about["thresholds"]
+    assert list(found) == list(CONDITIONS)
     assert not np.array_equal(audits[1].failed, others[1].failed)
     assert "best F1 on the discover half" in result.files["report"].read_text()
 
@@ -263,6 +263,6 @@ def test_what_ranks_answers_is_no_rule_for_a_condition(world: Path, tmp_path: Pa
 def test_the_command_prints_findings_of_conditions(world: Path, tmp_path: Path) -> None:
     options = [part for one in sets(world) for part in ("--set", one)]
     command = ["mine", "wardrobe-mini", "--out", str(tmp_path), *options, "--device", "cpu", "--workers", "1", "--json"]
-    told = CliRunner().invoke(app, command)
-    assert told.exit_code == 0, told.output
-    assert json.loads(told.stdout)["classes"][0]["name"] == "striped"
+    outcome = CliRunner().invoke(app, command)
+    assert outcome.exit_code == 0, outcome.output
+    assert json.loads(outcome.stdout)["classes"][0]["name"] == "striped"

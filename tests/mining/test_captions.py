@@ -278,14 +278,14 @@ def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(imagenet
 def test_any_classes_have_captions_where_a_recipe_names_none(imagenet: tuple[RecipeClass, ...]) -> None:
     """Classes of a folder, whatever it calls them; and a thousand have few enough to encode."""
     odd = classes_called("IMG {x}", "Ärztin", "n01440764", "a")
-    gathered, (told,) = grammar_captions(MiningRun(replace_classes(odd), Mine(), DirectionsSettings(), "", (), Path()))
+    gathered, (found,) = grammar_captions(MiningRun(replace_classes(odd), Mine(), DirectionsSettings(), "", (), Path()))
     texts, references, candidates = gathered
     assert [texts[row] for row in references] == [f"a photo of a {one.name}" for one in odd]
     own = [{texts[row] for row in rows} for rows in candidates]
     assert len({len(one) for one in own}) == 1 and len(own[0]) > 60
     wanted = ("in the snow", "at night", "in the fog", "from above", "in a drawing")
     assert {f"a photo of a Ärztin {words}" for words in wanted} | {"a photo of a red Ärztin"} <= own[1]
-    assert "grammar 'any'" in told and all(name in told for name in ("cifar", "imagenet", "wardrobe"))
+    assert "grammar 'any'" in found and all(name in found for name in ("cifar", "imagenet", "wardrobe"))
     assert len(gather(load_captions("any"), imagenet, "class")[0]) < 80_000
 
 

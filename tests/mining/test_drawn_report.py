@@ -93,7 +93,7 @@ def test_it_opens_with_its_message_and_what_was_drawn(text: str) -> None:
 def test_nothing_is_said_of_halves_that_were_never_dealt(findings: Findings) -> None:
     text = Page(report_html(findings, {})).text
     assert not [words for words in OF_HALVES if re.search(rf"\b{words}\b", text)]
-    told = text[text.index("How to read this") :]
+    found = text[text.index("How to read this") :]
     for words in (
         "from the same noise, without the words",
         "fixed before any of the images that tested it were drawn",
@@ -103,22 +103,24 @@ def test_nothing_is_said_of_halves_that_were_never_dealt(findings: Findings) -> 
         "False means no worse than the base",
         "Each finding’s rates and wrong answers are of fresh pairs",
     ):
-        assert words in told
+        assert words in found
 
 
 def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
-    told = Page(section_of(page, "Sandal in the snow")).text
-    assert "On fresh pairs, drawn once after the test" in told
-    assert "48 % wrong (144 of 300; 42 % to 54 %)" in told
-    assert "9 % wrong (27 of 300; 6 % to 13 %)" in told
-    assert "39 points more, 33 to 45 (32 to 46 so that the intervals of all 3 findings hold at once); 5.3 times" in told
-    assert "q < .001, against “no worse than without the words”." in told
+    shown = Page(section_of(page, "Sandal in the snow")).text
+    assert "On fresh pairs, drawn once after the test" in shown
+    assert "48 % wrong (144 of 300; 42 % to 54 %)" in shown
+    assert "9 % wrong (27 of 300; 6 % to 13 %)" in shown
+    assert (
+        "39 points more, 33 to 45 (32 to 46 so that the intervals of all 3 findings hold at once); 5.3 times" in shown
+    )
+    assert "q < .001, against “no worse than without the words”." in shown
     counted = r"wrong only as described\s*35\s*both wrong\s*4\s*wrong only on the base\s*2\s*both right\s*23\s"
-    assert re.search(rf"The test: 64 pairs of the same noise\s*{counted}", told)
-    assert "16 pairs: E = 190" in told and "64 pairs: E = 1.5 × 10⁷" in told
-    assert "from the dashed one on, E = 27, it counts" in told  # 8 / (.1 × 3)
-    assert "Failure 20 as described came at image 34: an estimate of 58 % wrong (39 % to 74 %)" in told
-    assert "Found: a group of failures of the base was described so." in told
+    assert re.search(rf"The test: 64 pairs of the same noise\s*{counted}", shown)
+    assert "16 pairs: E = 190" in shown and "64 pairs: E = 1.5 × 10⁷" in shown
+    assert "from the dashed one on, E = 27, it counts" in shown  # 8 / (.1 × 3)
+    assert "Failure 20 as described came at image 34: an estimate of 58 % wrong (39 % to 74 %)" in shown
+    assert "Found: a group of failures of the base was described so." in shown
     shortened = Page(section_of(page, "Pullover at night")).text
     assert "Shortened from “striped pullover against a wall at night”" in shortened and "estimate" not in shortened
     assert "10 points more, 5 to 15 (4 to 16 so" in shortened and "; perhaps under 5 points." in shortened
@@ -126,8 +128,8 @@ def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
 
 
 def test_a_rule_of_one_answer_names_the_class() -> None:
-    told = Page(report_html(replace(drawn_example(), failure="answered:08"), {})).text
-    assert "Wrong means: the answer is bag." in told
+    shown = Page(report_html(replace(drawn_example(), failure="answered:08"), {})).text
+    assert "Wrong means: the answer is bag." in shown
     assert (
         "Wrong means: the answer is 77." in Page(report_html(replace(drawn_example(), failure="answered:77"), {})).text
     )
@@ -139,8 +141,8 @@ def test_failures_that_did_not_come_are_told_as_what_they_are() -> None:
     assert first.pairs is not None
     estimate = StoppedEstimate(20, 500, False, 0.014, (0.006, 0.029))
     capped = replace(first, pairs=replace(first.pairs, estimate=estimate))
-    told = Page(report_html(replace(findings, findings=(capped,), tested=1), {})).text
-    assert "20 failures did not come in 500 images as described: 1 % wrong (0.6 % to 3 %)" in told
+    shown = Page(report_html(replace(findings, findings=(capped,), tested=1), {})).text
+    assert "20 failures did not come in 500 images as described: 1 % wrong (0.6 % to 3 %)" in shown
 
 
 def test_a_pair_is_shown_where_only_the_description_fails(page: str, pictures: dict[str, bytes]) -> None:
@@ -173,8 +175,8 @@ def test_typical_images_are_of_the_description_and_not_shown_twice(page: str) ->
 
 def test_wrong_answers_stand_before_and_after_on_one_scale(page: str) -> None:
     section = section_of(page, "Sandal in the snow")
-    told = between(Page(section).text, "What it answered instead", "Other images")
-    base, described = told.split("As described 48 % wrong")
+    shown = between(Page(section).text, "What it answered instead", "Other images")
+    base, described = shown.split("As described 48 % wrong")
     assert re.search(r"Without the words 9 % wrong\s*sneaker\s*6 %\s*ankle boot\s*3 %", base)
     assert re.search(r"sneaker\s*26 %\s*ankle boot\s*16 %\s*bag\s*6 %", described)
     widths = [float(one) for one in re.findall(r'<i class="bar \w+" style="width:([\d.]+)%"', section)]
@@ -249,7 +251,7 @@ def hostile() -> Findings:
     """The example with hostile text wherever a captioner, a recipe or a person may put some."""
     findings = drawn_example()
 
-    def told(one: Finding) -> Finding:
+    def found(one: Finding) -> Finding:
         assert one.answers is not None
         after = tuple(replace(each, answer=HOSTILE, examples=(HOSTILE,)) for each in one.answers.after)
         pieces = tuple(
@@ -265,7 +267,7 @@ def hostile() -> Findings:
         findings,
         classes=tuple(replace(one, id=HOSTILE, name=HOSTILE, reason=HOSTILE) for one in findings.classes),
         rounds=tuple(RoundDrawn(HOSTILE, "try", 1, 2, 1) for _ in findings.rounds),
-        findings=tuple(map(told, findings.findings)),
+        findings=tuple(map(found, findings.findings)),
     )
 
 
@@ -328,20 +330,20 @@ def test_the_page_says_which_words_are_the_background_and_what_it_does_as_a_whol
     findings = drawn_example()
     one = findings.findings[0]
 
-    def page(told: dict[str, Any]) -> str:
-        changed = replace(one, about=dict(one.about) | {"background": told})
+    def page(found: dict[str, Any]) -> str:
+        changed = replace(one, about=dict(one.about) | {"background": found})
         text = report_html(replace(findings, findings=(changed, *findings.findings[1:])), {})
         return re.sub(r"\s+", " ", markup.unescape(re.sub(r"</?bdi>", "", text)))
 
     count = {"pairs": 40, "base_rate": 0.1}
-    told = {"words": ["in the snow", "on a <b>road</b>"], "all": False}
-    assert "Of these words the background: “in the snow”, “on a <b>road</b>”." in page(told)
+    found = {"words": ["in the snow", "on a <b>road</b>"], "all": False}
+    assert "Of these words the background: “in the snow”, “on a <b>road</b>”." in page(found)
     counts = {"whole": count | {"rate": 0.6}, "alone": count | {"rate": 0.5}, "rest": count | {"rate": 0.2}}
-    whole = page(told | counts | {"explains": "background"})
+    whole = page(found | counts | {"explains": "background"})
     assert "(no estimates): the background as a whole is 50 % wrong (40 pairs, 10 % without words)" in whole
     assert "everything but the background 20 % (40 pairs), both together 60 % (40 pairs)." in whole
     assert "The background alone explains the failure." in whole
-    assert "the rate is that of the background" in page(told | {"all": True})
+    assert "the rate is that of the background" in page(found | {"all": True})
 
 
 def test_every_purpose_of_a_round_has_words() -> None:
@@ -426,31 +428,31 @@ def printed(findings: Findings, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_the_command_prints_pairs_with_their_e_values_and_images_drawn(capsys: pytest.CaptureFixture[str]) -> None:
-    told = printed(drawn_example(), capsys)
-    rows = [line.split() for line in told.splitlines()]
+    shown = printed(drawn_example(), capsys)
+    rows = [line.split() for line in shown.splitlines()]
     assert ["finding", "wrong", "(%)", "without", "it", "(%)", "more", "(points)", "pairs", "E", "q"] in rows
     # Rates, difference and interval are of fresh pairs; pairs, E and q are of the test.
     sandal = "sandal in the snow 48 (42 to 54) 9 (6 to 13) 39 (32 to 46) 64 1.5 × 10⁷ 5.4e-07"
     pullover = "pullover at night (perhaps under 5 points) 25 (21 to 29) 15 (12 to 19) 10 (4 to 16) 128 350 0.0075"
     assert sandal.split() in rows and pullover.split() in rows
-    assert "3 of 8 hypotheses confirmed in pairs, 7,428 images drawn; of those confirmed, 10% may be false" in told
-    assert "no worse than without the words. Rates are of fresh pairs, drawn once for each after its test" in told
-    assert "the rest" not in told
+    assert "3 of 8 hypotheses confirmed in pairs, 7,428 images drawn; of those confirmed, 10% may be false" in shown
+    assert "no worse than without the words. Rates are of fresh pairs, drawn once for each after its test" in shown
+    assert "the rest" not in shown
 
 
 def test_the_command_tells_rows_as_before(capsys: pytest.CaptureFixture[str]) -> None:
-    told = printed(example(), capsys)
+    shown = printed(example(), capsys)
     assert ["finding", "wrong", "(%)", "the", "rest", "(%)", "more", "(points)", "p", "q"] in [
-        line.split() for line in told.splitlines()
+        line.split() for line in shown.splitlines()
     ]
-    assert "3 of 5 hypotheses confirmed on 12,000 images; of those confirmed" in told
+    assert "3 of 5 hypotheses confirmed on 12,000 images; of those confirmed" in shown
 
 
 def test_the_command_says_what_no_finding_means(capsys: pytest.CaptureFixture[str]) -> None:
     none = drawn_nothing_confirmed()
-    told = printed(none, capsys)
-    assert "no failure found at this size. How large a difference may have stayed unseen" in told
-    assert "0 of 8 hypotheses confirmed in pairs, 7,428 images drawn." in told
+    shown = printed(none, capsys)
+    assert "no failure found at this size. How large a difference may have stayed unseen" in shown
+    assert "0 of 8 hypotheses confirmed in pairs, 7,428 images drawn." in shown
     known = replace(none, smallest_difference=SmallestDifference(0.2, 0.8, 64, 64, 0.09))
     assert "A description that fails 20 points more often than its base would have been seen" in printed(known, capsys)
 

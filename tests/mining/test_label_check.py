@@ -152,15 +152,15 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int
         labels, units = np.asarray(split.labels), np.asarray(split.units)
         rows = np.concatenate([np.flatnonzero(labels == label)[:count] for label in (SANDAL, SNEAKER)])
         images = dict(split.images(frozenset(split.keys[row] for row in rows)))
-        told = labels[rows].copy()
+        found = labels[rows].copy()
         if name == "validation":
-            told[:count:FLIPPED] = SNEAKER
+            found[:count:FLIPPED] = SNEAKER
         (folder / name).mkdir()
         listed = []
         for place, row in enumerate(rows):
             file = f"{PERSON}-{place:03d}.png"
             (folder / name / file).write_bytes(images[split.keys[row]] or b"")
-            listed.append({"file_name": file, "label": int(told[place]), "garment": f"garment {units[row]}"})
+            listed.append({"file_name": file, "label": int(found[place]), "garment": f"garment {units[row]}"})
             truth |= {f"{name}/{file}": int(labels[row])}
         if name == "validation":
             (folder / name / CUT).write_bytes(b"no image")
@@ -215,11 +215,13 @@ def test_a_recipe_carries_the_mark(mined: MineResult, suspected: list[Finding]) 
 
 def test_the_command_tells_it(mined: MineResult, suspected: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
     print_result(mined)
-    told = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
     count = len(mined.findings.standing)
-    assert f"{len(suspected)} of {count} may be wrong labels and no failures: look at the images of relabel.csv" in told
-    assert "relabel.csv" in told.split("relabel:")[1]
-    assert f"1 image cannot be decoded and is left out: validation/{CUT}." in told
+    assert (
+        f"{len(suspected)} of {count} may be wrong labels and no failures: look at the images of relabel.csv" in shown
+    )
+    assert "relabel.csv" in shown.split("relabel:")[1]
+    assert f"1 image cannot be decoded and is left out: validation/{CUT}." in shown
 
 
 def test_files_are_named_where_rows_are_told_and_in_no_recipe(

@@ -95,7 +95,7 @@ def test_halves_share_no_garment(findings: Findings) -> None:
 
 
 def test_the_same_inputs_give_the_same_bytes_and_a_killed_run_goes_on(mined: Path, tmp_path: Path) -> None:
-    with given_up(lambda told: True):  # at the first stage
+    with given_up(lambda found: True):  # at the first stage
         mine("wardrobe-star", tmp_path, overrides=OVERRIDES, target=WORLD, on=["validation"], device="cpu", workers=1)
     assert not FILES & {path.name for path in tmp_path.iterdir()}
     mine_sneakers(tmp_path)
@@ -182,10 +182,10 @@ def test_easiest_images_are_of_the_classes_and_seldom_wrong(findings: Findings) 
 def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path, findings: Findings) -> None:
     document = json.loads((mined / "findings.json").read_text())
     assert findings.halves is not None
-    for one, told in zip(findings.findings, document["findings"], strict=True):
+    for one, found in zip(findings.findings, document["findings"], strict=True):
         assert one.set.rows + one.rest.rows <= findings.halves.confirm.rows
-        assert [point["k"] for point in told["nearest_curve"]] == sorted(
-            {point["k"] for point in told["nearest_curve"]}
+        assert [point["k"] for point in found["nearest_curve"]] == sorted(
+            {point["k"] for point in found["nearest_curve"]}
         )
         assert one.others and {other.model for other in one.others} == {"lab:resnet10t"}
 
@@ -220,11 +220,11 @@ def test_without_a_clip_classes_pairs_and_labels_are_told_and_no_words(
     """The CLIP of the recipe is one of the Hub, which is not here."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     found = mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai")
-    told, there = found.findings, findings.answered
-    assert told.tested == 0 and told.answered is not None and there is not None
-    assert replace(told.answered, without_words=None) == there  # CLIP has no part in it
-    assert told.halves == findings.halves
-    assert [(one.rows, one.errors) for one in told.classes] == [(one.rows, one.errors) for one in findings.classes]
+    result, there = found.findings, findings.answered
+    assert result.tested == 0 and result.answered is not None and there is not None
+    assert replace(result.answered, without_words=None) == there  # CLIP has no part in it
+    assert result.halves == findings.halves
+    assert [(one.rows, one.errors) for one in result.classes] == [(one.rows, one.errors) for one in findings.classes]
     assert set(found.files) == {"findings", "table", "report", "rows"}
     with found.files["rows"].open() as file:
         assert sum(1 for _ in file) == 1 + there.failures
@@ -271,10 +271,10 @@ def test_a_function_and_a_recipe_value_are_mined_too(layer: Recipe, tmp_path: Pa
 
     given = {"on": ["validation"], "device": "cpu", "workers": 1}
     found = mine(recipe, tmp_path / "function", target={"mine": always_sandal}, transform=small, **given)
-    told = found.findings
-    assert (told.target.name, told.target.sha256) == ("python:mine", None) and shapes == {(4, 4, 3)}
-    assert told.answered is not None and [one.rate for one in told.answered.classes] == [1.0, 0.0]
-    assert [(one.name, one.other_name, one.share) for one in told.answered.taken_for] == [("sneaker", "sandal", 1.0)]
+    result = found.findings
+    assert (result.target.name, result.target.sha256) == ("python:mine", None) and shapes == {(4, 4, 3)}
+    assert result.answered is not None and [one.rate for one in result.answered.classes] == [1.0, 0.0]
+    assert [(one.name, one.other_name, one.share) for one in result.answered.taken_for] == [("sneaker", "sandal", 1.0)]
     assert repr(found).endswith("0 of 0 hypotheses confirmed>>") and "sneaker" in found._repr_html_()
     # What a recipe's value gives is what its name and overrides give.
     found = mine(recipe, tmp_path / "value", target=WORLD, **given)

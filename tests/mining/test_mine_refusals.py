@@ -100,7 +100,7 @@ def test_classes_that_clip_knows_are_told_of_without_a_warning(result: MineResul
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda lines: lines[:-2], r"no answer to 2 of 80 images: validation_00000078, validation_00000079"),
         (lambda lines: [*lines, lines[30]], r"more than one answer to validation_00000029"),
@@ -115,12 +115,12 @@ def test_classes_that_clip_knows_are_told_of_without_a_warning(result: MineResul
     ids=["missing", "double", "unknown", "beyond", "labels", "scores"],
 )
 def test_a_file_of_predictions_that_is_not_of_these_images_is_refused(
-    world: Path, change: Callable[[list[str]], list[str]], told: str, tmp_path: Path
+    world: Path, change: Callable[[list[str]], list[str]], message: str, tmp_path: Path
 ) -> None:
     target = answer(tmp_path / "answers.csv", AUDITED, of_sandals(on_the_beach))
     lines = (tmp_path / "answers.csv").read_text().splitlines()
     (tmp_path / "answers.csv").write_text("\n".join(change(lines)) + "\n")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         mined(world, tmp_path / "out", target)
     assert not (tmp_path / "out" / "findings.json").exists()
 
@@ -162,11 +162,11 @@ def test_captions_of_an_unknown_class_are_refused(world: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("split", "told"),
+    ("split", "message"),
     [("train", "is the split that classifiers learn from"), ("test", 'Unknown split "test"')],
 )
-def test_a_split_that_cannot_be_audited_is_refused(world: Path, split: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_split_that_cannot_be_audited_is_refused(world: Path, split: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
         mined(world, tmp_path / "out", "lab:resnet10t", on=[split])
 
 

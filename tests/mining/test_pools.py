@@ -187,15 +187,18 @@ def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have
     texts = ["Effusion"] * 4 + ["No Finding"] * 6
     recipe = chest(pool(tmp_path / "chest", found=texts))
     origin = PoolOrigin(Reference(recipe.source.dataset, "train", label_column="found"), "found")
-    for rows, told in [({0: [1], 1: [5, 9]}, None), ({0: [5], 1: [9]}, r"row 5 of .* has the label of another class")]:
+    for rows, message in [
+        ({0: [1], 1: [5, 9]}, None),
+        ({0: [5], 1: [9]}, r"row 5 of .* has the label of another class"),
+    ]:
         chosen = {label: np.array(own) for label, own in rows.items()}
         decisions = {label: np.zeros(len(own)) for label, own in rows.items()}
-        folder = tmp_path / f"mined{told is None}"
+        folder = tmp_path / f"mined{message is None}"
         path = laid(pool_files(Hardest(chosen, decisions), origin, recipe, recipe, "../chest.yaml"), folder)
-        if told is None:
+        if message is None:
             assert set(built(path, folder / "out")) == {("effusion", 1), ("no_effusion", 5), ("no_effusion", 9)}
         else:
-            with pytest.raises(UserError, match=told):
+            with pytest.raises(UserError, match=message):
                 build(path, folder / "out", device="cpu", workers=1)
 
 
@@ -332,18 +335,18 @@ def test_the_rows_of_the_pool_are_those_that_the_failure_is_of(result: MineResul
 
 def test_the_pools_recipe_builds_to_these_rows(result: MineResult, tmp_path: Path) -> None:
     recipe = load_recipe(result.files["pool"])
-    told = recipe.prompts.shifts["hard"].mined_from
-    assert told is not None
-    assert (told["method"], told["shared"], told["labels"], told["split"]) == ("directions", 1, "label", "test")
+    found = recipe.prompts.shifts["hard"].mined_from
+    assert found is not None
+    assert (found["method"], found["shared"], found["labels"], found["split"]) == ("directions", 1, "label", "test")
     build(result.files["pool"], tmp_path / "built", device="cpu", workers=1)
     assert verify(tmp_path / "built").problems == ()
 
 
 def test_training_rows_weigh_twice_where_they_are_hard(result: MineResult) -> None:
-    told = json.loads(pq.read_schema(result.files["weights"]).metadata[b"counterfoil"])
+    found = json.loads(pq.read_schema(result.files["weights"]).metadata[b"counterfoil"])
     document = json.loads(result.files["findings"].read_text())
-    assert told["mined"]["discover_sha256"] == document["halves"]["discover"]["sha256"]
-    assert told["mined"]["on"][0]["content"] == document["on"][0]["content"] and len(told["train_content"]) == 64
+    assert found["mined"]["discover_sha256"] == document["halves"]["discover"]["sha256"]
+    assert found["mined"]["on"][0]["content"] == document["on"][0]["content"] and len(found["train_content"]) == 64
     table = pq.read_table(result.files["weights"]).to_pylist()
     assert [row["key"] for row in table] == [f"train_{row:08d}" for row in range(len(TRAIN))]
     assert [row["row"] for row in table] == list(range(len(TRAIN)))
@@ -366,10 +369,10 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tm
     sets = [part for one in recipe_sets(world) for part in ("--set", one)]
     target = ["--target", f"predictions:{world.parent / 'answers.csv'}", "--device", "cpu", "--workers", "1"]
     command = ["mine", "wardrobe-mini", "--out", str(tmp_path / "out"), *sets, *target, "--pool", "test"]
-    told = CliRunner().invoke(app, [*command, "--pool-rows", "3"])
-    assert told.exit_code == 0, told.output
-    assert "Of the pool 3 rows of 1 classes were chosen" in told.output
-    assert "1 left out: among the audited images; 1 left out: no image; without a direction: t-shirt" in told.output
+    outcome = CliRunner().invoke(app, [*command, "--pool-rows", "3"])
+    assert outcome.exit_code == 0, outcome.output
+    assert "Of the pool 3 rows of 1 classes were chosen" in outcome.output
+    assert "1 left out: among the audited images; 1 left out: no image; without a direction: t-shirt" in outcome.output
     asked = CliRunner().invoke(app, [*command, "--pool-rows", "3", "--json"])
     document = json.loads(asked.stdout)
     assert (document["pool"]["rows"], document["pool"]["without_direction"]) == (3, ["t-shirt"])
@@ -377,7 +380,7 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"pool": "validation"}, "the pool validation is what the target is audited on"),
         ({"pool": "test", "pool_labels": "predicted"}, "it cannot answer images that it has not seen"),
@@ -388,9 +391,9 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tm
     ],
 )
 def test_a_pool_that_is_none_is_refused_before_anything_is_looked_at(
-    world: Path, more: dict[str, Any], told: str, tmp_path: Path
+    world: Path, more: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         mined(world, tmp_path / "out", **more)
     assert not list((tmp_path / "out").glob("*.json"))
 

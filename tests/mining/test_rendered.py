@@ -55,7 +55,7 @@ def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any
     return Hypothesis(name, labels, role, name, WRONG, vector, cutoffs, rows, np.zeros(len(rows)))
 
 
-def told(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
+def given_hypotheses(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
     """The same hypotheses whatever the rows: a class and a category that are bags, and a class far from a bag."""
     report("told", 1, 1)
     hypotheses = (
@@ -111,7 +111,7 @@ def mined(folder: Path, out: Path, *more: str, confirm: str = "rendered") -> Min
 def methods() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHOD_SETTINGS, "told", DirectionsSettings)
-        patch.setitem(METHODS, "told", Method(DirectionsSettings, told, captions=grammar_captions))
+        patch.setitem(METHODS, "told", Method(DirectionsSettings, given_hypotheses, captions=grammar_captions))
         yield
 
 
@@ -163,8 +163,8 @@ def test_a_round_is_a_dataset_that_no_classifier_picked(rendered: MineResult) ->
         for index in range(1000)
     }
     assert not others & {row["seed"] for row in rows}
-    told_of = layer.prompts.shifts["top_hard"].mined_from or {}
-    assert told_of["tested_on"] == "rendered" and told_of["rendered"]["set"]["rows"] == SIZE
+    origin = layer.prompts.shifts["top_hard"].mined_from or {}
+    assert origin["tested_on"] == "rendered" and origin["rendered"]["set"]["rows"] == SIZE
 
 
 def test_a_round_and_the_layer_of_findings_keep_what_the_pairs_of_a_recipe_share(
@@ -323,8 +323,8 @@ def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> No
 
     plain, priced = checked(), checked("--set", "mine.confirm=rendered")
     assert checked("--set", "mine.confirm=rows") == plain and "mine" not in plain.replace("mined", "")
-    told = [line for line in priced.splitlines() if line not in plain.splitlines()]
-    assert "1,000" in told[0] and "10 hypotheses" in told[0] and "100 images a hypothesis" in told[1]
+    more = [line for line in priced.splitlines() if line not in plain.splitlines()]
+    assert "1,000" in more[0] and "10 hypotheses" in more[0] and "100 images a hypothesis" in more[1]
     bugs = CliRunner().invoke(app, ["check", "wardrobe-bugs"]).stdout
     assert "1,024" in bugs and "images more at most for each that is confirmed, to tell its rates" in bugs
     assert '"mine": {' in checked("--set", "mine.confirm=rendered", "--json") and '"mine"' not in checked("--json")

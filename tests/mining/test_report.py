@@ -109,8 +109,8 @@ def test_the_page_opens_with_its_message_and_a_card_for_each_confirmed_finding(p
     opening = text[: text.index("Checked pullover")]
     assert "lab:resnet10t 3 of 5 named failures hold" in opening
     assert "The surest: checked pullover, wrong 43 points more often than the rest of its class (26 to 60)." in opening
-    told = "12,000 images of lab:wardrobe, audit; 5 hypotheses tested, 3 confirmed; 10 % of those may be false"
-    assert told in opening
+    found = "12,000 images of lab:wardrobe, audit; 5 hypotheses tested, 3 confirmed; 10 % of those may be false"
+    assert found in opening
     assert re.findall("<h2><bdi>(.*?)</bdi>", page)[:3] == [
         "Checked pullover", "Sandal not on a beach", "Red coat in the snow",
     ]  # by q  # fmt: skip
@@ -128,8 +128,8 @@ def test_a_set_that_is_tested_outside_of_others_says_so_by_their_words(pictures:
     outside = {"sandal_far_from": ("pullover_hard", "gone_hard")}
     findings = replace(plain, findings=tuple(replace(one, outside=outside.get(one.name, ())) for one in plain.findings))
     shown = report_html(findings, pictures)
-    told = Page(section_of(shown, "Sandal not on a beach")).text
-    assert "Set and rest are what lies outside of “checked pullover”, “gone_hard”" in told
+    output = Page(section_of(shown, "Sandal not on a beach")).text
+    assert "Set and rest are what lies outside of “checked pullover”, “gone_hard”" in output
     assert Page(shown).text.count("Set and rest are what lies outside") == 1
 
 
@@ -149,9 +149,9 @@ def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
     rows = {row["name"]: row["words_untrusted"] for row in csv.DictReader(io.StringIO(findings_csv(findings)))}
     assert [name for name, untrusted in rows.items() if untrusted == "true"] == ["sandal_far_from"]
     _print(MineResult(Path("mined"), findings, {}))
-    told = capsys.readouterr().out
-    assert "sandal not on a beach (words untrusted)" in told and told.count("(words untrusted)") == 1
-    assert "A q is of a set of images, not of the words for it." in told
+    shown = capsys.readouterr().out
+    assert "sandal not on a beach (words untrusted)" in shown and shown.count("(words untrusted)") == 1
+    assert "A q is of a set of images, not of the words for it." in shown
 
 
 def test_what_did_not_survive_is_told_with_its_numbers(page: str) -> None:

@@ -102,10 +102,10 @@ def test_a_plain_list_is_of_all_classes(tmp_path: Path, name: str, text: str) ->
 
 def test_what_is_wrong_with_a_list_is_told_together_with_its_lines(tmp_path: Path) -> None:
     text = "contexts:\n  - in fog\n  - ''\n  - 3\n  - 'in {class}'\n  - '!!!'\nby_name: {cat: []}\nmore: 1\n"
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         load_contexts(written(tmp_path, text))
-    lines = [problem.rpartition("contexts.yaml:")[2].partition(")")[0] for problem in told.value.problems]
-    assert lines == ["3", "4", "5", "6", "7", "8"], told.value.problems
+    lines = [problem.rpartition("contexts.yaml:")[2].partition(")")[0] for problem in error.value.problems]
+    assert lines == ["3", "4", "5", "6", "7", "8"], error.value.problems
 
 
 @pytest.mark.parametrize("text", [
@@ -121,10 +121,10 @@ def test_hostile_and_odd_files_are_refused_in_words(tmp_path: Path, text: str) -
 
 def test_a_name_of_no_class_another_axis_and_an_uncovered_class_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "axis: light\nby_name: {bags: [in fog]}\n")
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         proposed("wardrobe-mini", contexts=str(path))
-    assert "--set mine.settings.axis=light" in told.value.problems[0]
-    assert "did you mean 'bag'?" in told.value.problems[1]
+    assert "--set mine.settings.axis=light" in error.value.problems[0]
+    assert "did you mean 'bag'?" in error.value.problems[1]
     some = written(tmp_path, "by_name: {bag: [in fog]}\n")
     with pytest.raises(UserError, match=r"the list has none of 't-shirt', 'trouser'.* and 4 more"):
         proposed("wardrobe-mini", contexts=str(some))
@@ -215,9 +215,9 @@ def asked_contexts(
 
 
 def failure(recipe: Recipe, settings: ContextsSettings, folder: Path) -> CounterfoilError:
-    with pytest.raises(CounterfoilError) as told:
+    with pytest.raises(CounterfoilError) as error:
         asked_contexts(recipe, settings, folder)
-    return told.value
+    return error.value
 
 
 def class_in(body: dict[str, Any]) -> str:
@@ -304,9 +304,9 @@ def test_no_more_than_the_tries_and_other_classes_are_asked_all_the_same(recipe:
         return said("I'm sorry, no.") if class_in(body) == "bag" else by_class(body)
 
     with chat_server(reply) as server:
-        told = failure(recipe, asked(server.address, tries=2), tmp_path)
-        assert isinstance(told, RunFailure) and len(told.problems) == 1
-        assert "class 'bag' can be used after 2 tries: it is not JSON; it said 'I'm sorry, no.'" in str(told)
+        error = failure(recipe, asked(server.address, tries=2), tmp_path)
+        assert isinstance(error, RunFailure) and len(error.problems) == 1
+        assert "class 'bag' can be used after 2 tries: it is not JSON; it said 'I'm sorry, no.'" in str(error)
         assert [class_in(body) for body in server.requests] == ["bag", "bag", "sandal", "ankle boot"]
         # Run again, only what failed is asked, and from its beginning.
         server.requests.clear()
@@ -320,9 +320,9 @@ def test_no_more_than_the_tries_and_other_classes_are_asked_all_the_same(recipe:
 
 def test_a_model_that_talks_nonsense_is_not_asked_about_all_classes(tmp_path: Path) -> None:
     with chat_server(lambda _: said("\x1b[2J blub")) as server:
-        told = failure(load_recipe("wardrobe-mini"), asked(server.address, tries=1), tmp_path)
-    assert "blub" in str(told) and "\x1b" not in str(told)
-    assert len(told.problems) == len(server.requests) == 5
+        error = failure(load_recipe("wardrobe-mini"), asked(server.address, tries=1), tmp_path)
+    assert "blub" in str(error) and "\x1b" not in str(error)
+    assert len(error.problems) == len(server.requests) == 5
 
 
 def test_what_is_recorded_is_replayed_without_the_model_and_with_the_same_bytes(recipe: Recipe, tmp_path: Path) -> None:
@@ -356,8 +356,8 @@ def test_without_a_model_what_is_not_recorded_is_refused(recipe: Recipe, tmp_pat
     with chat_server(by_class) as server:
         asked_contexts(recipe, asked(server.address), tmp_path)
     settings = asked(None, model=None, answers=str(tmp_path / ANSWERS), seed=4)
-    told = failure(recipe, settings, tmp_path / "other")
-    assert isinstance(told, UserError) and "has no answer that can be used to the question 'What are" in str(told)
+    error = failure(recipe, settings, tmp_path / "other")
+    assert isinstance(error, UserError) and "has no answer that can be used to the question 'What are" in str(error)
 
 
 def test_no_key_stands_in_any_file(recipe: Recipe, tmp_path: Path) -> None:
@@ -444,8 +444,8 @@ def test_the_same_contexts_for_all_classes_are_noted(recipe: Recipe, tmp_path: P
 ])  # fmt: skip
 def test_files_that_are_no_recorded_answers_are_refused(recipe: Recipe, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "odd.json").write_bytes(content)
-    told = failure(recipe, asked(None, answers=str(tmp_path / "odd.json")), tmp_path / "out")
-    assert isinstance(told, UserError) and "odd.json" in str(told) and len(str(told)) < 500
+    error = failure(recipe, asked(None, answers=str(tmp_path / "odd.json")), tmp_path / "out")
+    assert isinstance(error, UserError) and "odd.json" in str(error) and len(str(error)) < 500
 
 
 def test_answers_of_another_machine_of_nobody_and_of_several_are_refused(recipe: Recipe, tmp_path: Path) -> None:
@@ -470,8 +470,8 @@ def test_hostile_text_is_bounded_kept_and_replayed(recipe: Recipe, tmp_path: Pat
 
 def test_a_model_in_this_process_is_asked_and_known_by_its_folders_name(recipe: Recipe, tmp_path: Path) -> None:
     folder = llama(tmp_path / "tiny")
-    told = failure(recipe, asked(None, model=str(folder), tries=2, most_tokens=16), tmp_path / "out")
-    assert len(told.problems) == 3 and "it is not JSON" in str(told)  # its weights are random
+    error = failure(recipe, asked(None, model=str(folder), tries=2, most_tokens=16), tmp_path / "out")
+    assert len(error.problems) == 3 and "it is not JSON" in str(error)  # its weights are random
     answers = recorded(tmp_path / "out")
     assert {one["model"] for one in answers} == {"./tiny"} and len(answers) == 6
     assert str(tmp_path) not in (tmp_path / "out" / ANSWERS).read_text()

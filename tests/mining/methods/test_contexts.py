@@ -160,20 +160,20 @@ def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() ->
     settings = ContextsSettings(contexts="wardrobe", k=2, similarity=0.995)
     both = find_contexts(replace(half, pooled={"other": at_beach}), Mine(), settings, 1)
     assert [one.words for one in both.hypotheses] == ["thing on the beach", "thing in the snow"]
-    told = {one.words: one for one in both.notes[0].contexts}
-    assert told["on the beach"].failures == at_beach.sum() and told["on the beach"].right >= at_beach.sum()
+    found = {one.words: one for one in both.notes[0].contexts}
+    assert found["on the beach"].failures == at_beach.sum() and found["on the beach"].right >= at_beach.sum()
     # An image that both fail on is drawn for once, whoever counts.
     more = find_contexts(replace(half, pooled={"same": half.failed}), Mine(), settings, 1).notes[0].contexts
     assert [one.failures for one in more] == [2 * (one.failed_images or 0) for one in more] and more[0].failures > 0
     assert {one.failed_images for one in alone.notes[0].contexts} == {None}
-    assert told["in the snow"].failures == alone.notes[0].contexts[0].failures
+    assert found["in the snow"].failures == alone.notes[0].contexts[0].failures
 
 
 def test_a_pooled_classifier_that_there_is_not_is_told_of_the_setting_that_names_it(tmp_path: Path) -> None:
     sets = ["mine.settings.pooled=[lab:resnet99]"]
-    with pytest.raises(UserError, match="lab:resnet99") as told:
+    with pytest.raises(UserError, match="lab:resnet99") as error:
         mine("wardrobe-contexts", tmp_path, overrides=sets, target="lab:resnet10t", device="cpu")
-    assert "mine.settings.pooled" in str(told.value.hint) and "mine.others" not in str(told.value.hint)
+    assert "mine.settings.pooled" in str(error.value.hint) and "mine.others" not in str(error.value.hint)
 
 
 def test_a_double_is_dropped_before_anything_is_counted() -> None:
@@ -274,8 +274,8 @@ def test_a_context_is_screened_by_its_own_words_and_tells_what_it_came_from(tmp_
     shifts = layered(found((8, 3, 1, 1, 0), 1), tmp_path).prompts.shifts
     (one,) = [shift for shift in shifts.values() if shift.group == CHOSEN_CONTEXTS]
     assert one.caption == "a photo in the snow"
-    told = one.mined_from
-    assert told["rank"] == 0 and told["counts"]["failures"] == 8 and told["method"] == "contexts"
+    result = one.mined_from
+    assert result["rank"] == 0 and result["counts"]["failures"] == 8 and result["method"] == "contexts"
 
 
 def test_an_image_that_several_classifiers_fail_on_is_drawn_for_once(tmp_path: Path) -> None:

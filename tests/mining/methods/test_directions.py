@@ -91,18 +91,18 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
     found = find_directions(half, Mine(), DirectionsSettings(permutations=0), 1).hypotheses
     rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:])
     tested = confirm([count_hypothesis(one, rows) for one in found], 0.05, 0.1)
-    return [(one.role, one.caption) for one, told in zip(found, tested, strict=True) if told.confirmed]
+    return [(one.role, one.caption) for one, result in zip(found, tested, strict=True) if result.confirmed]
 
 
 def test_not_on_the_beach_is_no_finding_where_the_snow_is_the_cause() -> None:
-    told = [confirmed_words("in the snow", False, seed) for seed in range(12)]
-    assert sum(any(role == "hard" for role, _ in one) for one in told) >= 10
-    assert sum(any(role == "far_from" for role, _ in one) for one in told) <= 1
+    found = [confirmed_words("in the snow", False, seed) for seed in range(12)]
+    assert sum(any(role == "hard" for role, _ in one) for one in found) >= 10
+    assert sum(any(role == "far_from" for role, _ in one) for one in found) <= 1
 
 
 def test_not_on_the_beach_is_found_where_the_beach_is_what_was_learned() -> None:
-    told = [confirmed_words("on the beach", True, seed) for seed in range(12)]
-    assert sum(("far_from", "a photo of a thing on the beach") in one for one in told) >= 9
+    found = [confirmed_words("on the beach", True, seed) for seed in range(12)]
+    assert sum(("far_from", "a photo of a thing on the beach") in one for one in found) >= 9
 
 
 def test_what_is_far_from_a_caption_is_tested_outside_of_every_hard_set_of_its_classes() -> None:
@@ -337,7 +337,7 @@ def test_hard_lies_against_the_direction_and_easy_along_it_at_the_encoders_lengt
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda: slerp(REFERENCE, -REFERENCE, 0.5), "opposite"),
         (lambda: slerp(REFERENCE, np.zeros(64), 0.5), "not all 0"),
@@ -350,6 +350,6 @@ def test_hard_lies_against_the_direction_and_easy_along_it_at_the_encoders_lengt
         (lambda: direction_in_raw_space(WEIGHTS, -SPREAD), "spread"),
     ],
 )
-def test_what_has_no_direction_is_refused(call, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_has_no_direction_is_refused(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         call()

@@ -258,10 +258,10 @@ def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
     labels, units = np.repeat(np.arange(5), sizes), np.arange(sum(sizes)) // 2
     order = np.random.default_rng(0).permutation(len(labels))
     arrays = points[order], right[order], labels[order], 5, units[order]
-    told: list[Stage] = []
-    with listening(told.append):
+    stages: list[Stage] = []
+    with listening(stages.append):
         alone = fit_directions(*arrays, seed=1, workers=1, permutations=9)
-    assert [(stage.done, stage.total) for stage in told] == [(done, 5) for done in range(1, 6)]
+    assert [(stage.done, stage.total) for stage in stages] == [(done, 5) for done in range(1, 6)]
     together = fit_directions(*arrays, seed=1, workers=2, permutations=9)
     assert [as_bytes(one) for one in alone] == [as_bytes(one) for one in together]
     assert [one.rows for one in alone if isinstance(one, Direction)] == [60, 90, 75]

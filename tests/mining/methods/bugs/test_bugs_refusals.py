@@ -45,7 +45,7 @@ def left_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("sets", "told"),
+    ("sets", "message"),
     [
         (["captioner=null"], r"mine\.settings\.captioner: missing, expected text"),
         (["captioner=lab:captoner"], r"the lab has no 'captoner'; did you mean 'captioner'"),
@@ -73,14 +73,14 @@ def left_in(folder: Path) -> list[str]:
         ),
     ],
 )
-def test_wrong_settings_are_told_before_anything_is_drawn(sets: Sequence[str], told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=told):
+def test_wrong_settings_are_told_before_anything_is_drawn(sets: Sequence[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
         searched(tmp_path / "out", *(f"mine.settings.{one}" for one in sets))
     assert left_in(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize(
-    ("sets", "told"),
+    ("sets", "message"),
     [
         (["mine.fdr=0.001"], r"8 pairs cannot confirm one of 1 hypotheses: 12 at the least"),
         (["mine.failure=parent"], r"the rule 'parent' needs the parent of every class, and 10 have none"),
@@ -89,14 +89,14 @@ def test_wrong_settings_are_told_before_anything_is_drawn(sets: Sequence[str], t
         (["mine.failure=top2"], r"found 'top2', expected top1, top3, parent"),
     ],
 )
-def test_recipes_that_allow_no_search_are_refused(sets: Sequence[str], told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=told):
+def test_recipes_that_allow_no_search_are_refused(sets: Sequence[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
         searched(tmp_path / "out", *sets)
     assert left_in(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"target": "predictions:answers.csv"}, r"asks the target about new images, and predictions:.* has none"),
         ({"target": "lab:resnet10"}, r"the lab has no 'resnet10'; did you mean 'resnet10t'"),
@@ -105,8 +105,10 @@ def test_recipes_that_allow_no_search_are_refused(sets: Sequence[str], told: str
         ({"confirm": "rendered", "pool_rows": 3}, r"--confirm and --pool-rows: the method 'bugs' draws the images"),
     ],
 )
-def test_options_of_methods_that_audit_images_are_refused(options: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=told):
+def test_options_of_methods_that_audit_images_are_refused(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
         searched(tmp_path / "out", **options)
     assert left_in(tmp_path / "out") == []
 

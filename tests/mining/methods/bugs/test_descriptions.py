@@ -41,7 +41,7 @@ BASES = (
 )
 
 
-def told(caption: str, base: str = LAB, class_name: str = "sandal") -> list[str]:
+def said_by(caption: str, base: str = LAB, class_name: str = "sandal") -> list[str]:
     pieces = pieces_of(caption, base, class_name)
     assert pieces is not None
     return [f"{piece.place}: {piece.words}" for piece in pieces]
@@ -62,13 +62,13 @@ def test_every_caption_of_the_lab_is_the_prompt_of_its_pieces() -> None:
 def test_each_word_of_the_lab_is_a_piece_of_its_own() -> None:
     claims = {"style": "photo", "companion": "person", "colour": "red", "pattern": "striped", "class": "sandal"}
     claims |= {"background": "wood", "weather": "rain", "light": "studio"}
-    assert told(caption_of(claims)) == [
+    assert said_by(caption_of(claims)) == [
         "before: person and a", "before: red", "before: striped",
         "after: on a wooden floor", "after: in the rain", "after: in studio lighting",
     ]  # fmt: skip
     flower = caption_of(claims | {"companion": "flower", "style": "oil"})
-    assert told(flower)[:3] == ["lead: oil painting of", "before: red", "before: striped"]
-    assert told(flower)[3:5] == ["after: and a flower", "after: on a wooden floor"]
+    assert said_by(flower)[:3] == ["lead: oil painting of", "before: red", "before: striped"]
+    assert said_by(flower)[3:5] == ["after: and a flower", "after: on a wooden floor"]
 
 
 @pytest.mark.parametrize("shift", SHIFTS, ids=lambda shift: shift.name)
@@ -87,7 +87,7 @@ def test_several_shifts_are_captioned_in_the_labs_order() -> None:
 
 def test_sentences_behind_a_base_are_whole_pieces() -> None:
     caption = "a realistic photograph of a fly (insect). the background is blurred. it is on a yellow flower."
-    assert told(caption, WILES, "fly") == ["after: the background is blurred.", "after: it is on a yellow flower."]
+    assert said_by(caption, WILES, "fly") == ["after: the background is blurred.", "after: it is on a yellow flower."]
     pieces = pieces_of(caption, WILES, "fly")
     assert pieces is not None
     assert Description(pieces).prompt(WILES, "fly") == caption
@@ -102,7 +102,7 @@ def test_a_phrase_goes_before_the_full_stop_of_a_base_and_sentences_end_one_with
     caption = "a close up of a red fly on a yellow flower. it is night."
     pieces = pieces_of(caption, WILES, "fly")
     assert pieces is not None
-    assert told(caption, WILES, "fly") == [
+    assert said_by(caption, WILES, "fly") == [
         "lead: close up of", "before: red", "after: on a yellow flower", "after: it is night.",
     ]  # fmt: skip
     rest = Description(pieces[1:])
@@ -133,7 +133,7 @@ def test_a_phrase_goes_before_the_full_stop_of_a_base_and_sentences_end_one_with
     ],
 )  # fmt: skip
 def test_the_captions_of_blip_are_cut_where_phrases_open(caption: str, pieces: list[str]) -> None:
-    assert told(caption) == pieces
+    assert said_by(caption) == pieces
 
 
 @pytest.mark.parametrize("caption", ["", "a photo of a t-shirt", "a shirtless man", "a coat on a shirt's sleeve", "{}"])
@@ -143,8 +143,8 @@ def test_a_caption_that_does_not_name_the_class_has_no_pieces(caption: str) -> N
 
 def test_braces_special_tokens_and_words_without_end_are_left_out() -> None:
     caption = "a {red} <s>blue sandal in the {class} snow at night with a " + "x" * 50 + " by a wall"
-    assert told(caption) == ["after: at night", "after: by a wall"]
-    assert told("a photo of a sandal. it is {class}. it is\x00 night.\u200b") == ["after: it is night."]
+    assert said_by(caption) == ["after: at night", "after: by a wall"]
+    assert said_by("a photo of a sandal. it is {class}. it is\x00 night.\u200b") == ["after: it is night."]
 
 
 @pytest.mark.parametrize("words", ["", "in {class}", "in the}", "two\nlines", " in the snow", "a\u200bb", "x" * 401])
@@ -459,9 +459,9 @@ def test_what_explains_a_failure(alone: int | None, rest: int, explains: str | N
     drawn = None if alone is None else counted(40, alone)
     counts = BackgroundCounts(counted(40, 24), drawn, counted(40, rest))
     assert counts.explains == explains
-    told = background_facts(described("a red sandal in the snow"), counts)["background"]
-    assert (told["words"], told["all"], told.get("explains")) == (["in the snow"], False, explains)
-    assert told["rest"] == {"pairs": 40, "rate": rest / 40, "base_rate": 0}
+    found = background_facts(described("a red sandal in the snow"), counts)["background"]
+    assert (found["words"], found["all"], found.get("explains")) == (["in the snow"], False, explains)
+    assert found["rest"] == {"pairs": 40, "rate": rest / 40, "base_rate": 0}
 
 
 def test_words_that_are_no_background_tell_nothing_and_those_that_all_are_say_so() -> None:

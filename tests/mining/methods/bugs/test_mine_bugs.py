@@ -171,8 +171,8 @@ def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of
     hypotheses = [one for one in findings.findings if one.origin == "found"]
     reasons = {one.name: one.reason for one in findings.classes}
     # A class that was looked at has a hypothesis, a cluster that nobody could describe, or a reason.
-    told = {one.class_names[0] for one in hypotheses} | {one.words.partition(":")[0] for one in findings.not_tested}
-    assert all(name in told or reason for name, reason in reasons.items())
+    result = {one.class_names[0] for one in hypotheses} | {one.words.partition(":")[0] for one in findings.not_tested}
+    assert all(name in result or reason for name, reason in reasons.items())
 
 
 def test_findings_read_back_and_fit_the_schema(small_search: Path, findings: Findings) -> None:
@@ -238,8 +238,8 @@ def test_mined_recipes_hold_what_stands(tried: Path) -> None:
     hard = {name: shift for name, shift in recipe.prompts.shifts.items() if shift.group == "hard"}
     assert hard.keys() == {one.name for one in findings.standing} >= {"sandal_at_night"}
     assert {shift.kind for shift in recipe.prompts.shifts.values()} == {"mined"}
-    told = hard["sandal_at_night"].mined_from
-    assert told is not None and told["origin"] == "tried" and told["pairs"]["failing"] == told["pairs"]["pairs"]
+    found = hard["sandal_at_night"].mined_from
+    assert found is not None and found["origin"] == "tried" and found["pairs"]["failing"] == found["pairs"]["pairs"]
     collected = load_recipe(tried / "adversarial.yaml")
     assert collected.prompts.shifts.keys() == hard.keys()
     assert collected.judges == (TARGET,)
@@ -283,7 +283,7 @@ OTHER = "lab:lcnet_035"
 QUOTA: dict[str, Any] = {"accepted": 2, "at_most": 8, "method": "bugs", "seed": 4}
 
 
-def told(role: str, rate: float | None = 0.25, failure: str = "top1") -> dict[str, Any]:
+def origin(role: str, rate: float | None = 0.25, failure: str = "top1") -> dict[str, Any]:
     set_rate = {} if rate is None else {"set": {"rate": rate, "rows": 40}}
     return {
         "failure": failure,
@@ -301,11 +301,11 @@ def write_mined(folder: Path, *, hard: bool = True, failure: str = "top1") -> Pa
     by_id = {cls.id: cls for cls in recipe.classes}
     shirts, bag = [by_id["00"], by_id["05"]], [by_id["08"]]
     shifts: dict[str, dict[str, Any]] = {
-        "red_hard": mined_shift("a photo of a red {class}", None, "hard", shirts, told("hard", failure=failure)),
-        "snow_hard": mined_shift("a photo of a {class} in the snow", None, "hard", bag, told("hard", None))
+        "red_hard": mined_shift("a photo of a red {class}", None, "hard", shirts, origin("hard", failure=failure)),
+        "snow_hard": mined_shift("a photo of a {class} in the snow", None, "hard", bag, origin("hard", None))
         | {"samples": {"candidates": 3}, "keep": ["thresholds"]},
     }
-    easy = {"red_easy": mined_shift("a photo of a {class} at night", None, "easy", shirts, told("easy", None))}
+    easy = {"red_easy": mined_shift("a photo of a {class} at night", None, "easy", shirts, origin("easy", None))}
     changes = {"samples": {"seed": 12}, "name": "wardrobe-mini-mined"}
     folder.mkdir(parents=True, exist_ok=True)
     run = MiningRun(recipe, Mine(), None, "wardrobe-mini", TINY, folder)

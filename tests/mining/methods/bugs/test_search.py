@@ -297,9 +297,9 @@ def test_the_verdict_and_the_evidence_are_the_tests_and_the_rates_are_not(
         assert one.difference.interval == tango_interval(count)
         assert one.difference.reported_interval == tango_interval(count, level)
         assert sum(each.images for each in one.answers.after) == count.both + count.failing
-        told = mined_from(after, one)
-        assert (told["set"]["rate"], told["difference"]) == (count.rate, count.difference)
-        assert told["fresh"]["pairs"] == count.pairs and told["pairs"]["pairs"] == one.pairs.pairs
+        found = mined_from(after, one)
+        assert (found["set"]["rate"], found["difference"]) == (count.rate, count.difference)
+        assert found["fresh"]["pairs"] == count.pairs and found["pairs"]["pairs"] == one.pairs.pairs
         row = next(row for row in csv.DictReader(io.StringIO(findings_csv(after))) if row["name"] == one.name)
         told_fresh = [row[f"fresh_{name}"] for name in ("pairs", "both", "failing", "rescued")]
         assert told_fresh == [str(each) for each in (count.pairs, count.both, count.failing, count.rescued)]
@@ -352,8 +352,8 @@ def test_so_many_pairs_give_that_half_width(failing: int, rescued: int) -> None:
 def test_words_that_shorter_ones_stand_for_have_no_rates(one_run: tuple[Drawn, Findings, Findings]) -> None:
     world, before, _ = one_run
     long, short, other = before.standing
-    told = [replace(long, about={SHORTENED_TO: short.name}), *(one for one in before.findings if one is not long)]
-    findings = replace(before, findings=tested_together(told, before.fdr, before.margin))
+    found = [replace(long, about={SHORTENED_TO: short.name}), *(one for one in before.findings if one is not long)]
+    findings = replace(before, findings=tested_together(found, before.fdr, before.margin))
     drawn = Drawn(world.more, np.random.default_rng(4))
     after = estimated(drawn, findings)
     assert {name for asked in drawn.asked for name in asked.cells} == {short.name, other.name}
@@ -394,9 +394,9 @@ def test_the_test_stands_where_fresh_pairs_show_little_and_that_is_said(
     for fresh in ((400, 20, 40, 12), (400, 20, 10, 30)):
         small = replace(one, pairs=replace(one.pairs, fresh=FreshPairs(*fresh, 400, "rounds/09")))
         judged = tested_together([small if each is one else each for each in after.findings], after.fdr, after.margin)
-        told = next(each for each in judged if each.name == one.name)
-        assert told.confirmed and told.q == one.q and told.perhaps_under(after.margin)
-        assert told.difference.value == pytest.approx((fresh[2] - fresh[3]) / 400)
+        found = next(each for each in judged if each.name == one.name)
+        assert found.confirmed and found.q == one.q and found.perhaps_under(after.margin)
+        assert found.difference.value == pytest.approx((fresh[2] - fresh[3]) / 400)
         assert [each.name for each in judged if each.perhaps_under(after.margin)] == [one.name]
 
 

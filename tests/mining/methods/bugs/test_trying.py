@@ -166,7 +166,7 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried
 
 
 @pytest.mark.parametrize(
-    ("texts", "of", "told"),
+    ("texts", "of", "message"),
     [
         (["in the snow"], "sandle", r"--class: the recipe has no class 'sandle'; did you mean 'sandal'"),
         (["a sandal"], "sandal", r"'a sandal' says nothing more than 'a photo of a sandal'"),
@@ -180,9 +180,9 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried
     ],
     ids=["class", "class alone", "base", "article", "empty", "prepositions", "brackets", "twice", "before"],
 )
-def test_words_that_cannot_be_tried_are_refused(tried: Path, texts: list[str], of: str, told: str) -> None:
+def test_words_that_cannot_be_tried_are_refused(tried: Path, texts: list[str], of: str, message: str) -> None:
     files, rounds = files_of(tried), sorted((tried / "rounds").iterdir())
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         tried_in(tried, *texts, of=of)
     assert files_of(tried) == files and sorted((tried / "rounds").iterdir()) == rounds
 
