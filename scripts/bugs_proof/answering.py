@@ -102,8 +102,8 @@ class Panel:
                 start = 0 if known is None else len(known)
                 more = self._read(name, pictures.pixels[start:])
                 held[key] = more if known is None else np.concatenate([known, more])
-            told: dict[str, Any] = held
-            saved(path, lambda to: np.savez(to, **told))
+            arrays: dict[str, Any] = held
+            saved(path, lambda to: np.savez(to, **arrays))
         return held
 
     def _read(self, name: str, pixels: NDArray[np.uint8]) -> NDArray:

@@ -60,7 +60,7 @@ def _bugs(audit: Audit, captioner: Captioner) -> Run:
     drawer = audit.drawer("bugs")
     describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
     labels = [cls.label for cls in audit.recipe.classes]
-    with told(f"{audit.target} bugs"):
+    with progress_printed(f"{audit.target} bugs"):
         found = search_bugs(labels, audit.class_names, drawer, drawer.look, describer, audit.mine, audit.settings)
     return Run(
         target=audit.target,
@@ -93,7 +93,7 @@ def _other(
         if (label, description) not in {(one.label, one.description) for one in hypotheses}:
             name = name_of(audit.class_names[label], description, [one.name for one in hypotheses])
             hypotheses.append(BugHypothesis(name, label, description))
-    with told(f"{audit.target} {arm}"):
+    with progress_printed(f"{audit.target} {arm}"):
         trials = carry_to_test(hypotheses, drawer, budget, audit.mine, audit.settings, family=max(1, len(hypotheses)))
     rounds += trials.rounds
     confirmed = confirmed_names(trials.tested, audit.mine)
@@ -129,16 +129,16 @@ def _keywords(
         failed = rows[base.failed[rows]]
         start = f"{base.asked.name}/"
         keys = [base.keys[row].removeprefix(start) for row in failed.tolist()]
-        spoken = filled_base(prompt, cls)
+        filled = filled_base(prompt, cls)
         captions: list[str] = []
-        for prefix in (spoken.replace(CLASS, cls.name), spoken.partition(CLASS)[0].strip()):
+        for prefix in (filled.replace(CLASS, cls.name), filled.partition(CLASS)[0].strip()):
             made = caption_images(
                 base.images, captioner, user_cache() / "captions", keys=keys, prefix=prefix,
                 number=audit.settings.captions, seed=audit.mine.seed,
             )  # fmt: skip
             captions += [text for texts in made.values() for text in texts or ()]
         features = drawer.look([base.keys[row] for row in rows.tolist()])
-        pieces = list(pieces_said(captions, spoken, cls))
+        pieces = list(pieces_said(captions, filled, cls))
         texts = [audit.store.embed_text(_A_PHOTO.format(piece.words)) for piece in pieces]
         if texts:
             scores = keyword_scores(features, base.failed[rows], np.stack(texts))
@@ -190,7 +190,7 @@ def _domino(
     for place in range(max((len(one) for one in clusters), default=0)):
         for of_class in clusters:
             if place < len(of_class):
-                with told("domino"):
+                with progress_printed("domino"):
                     (described,) = describer([of_class[place]])
                 if described.description is not None:
                     yield of_class[place].label, described.description
@@ -212,8 +212,8 @@ def _looked_at(audit: Audit, base: DrawnRound) -> Sequence[int]:
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """Tell now and then how far the work within is."""
+def progress_printed(what: str) -> Iterator[None]:
+    """Print now and then how far the work within is."""
     last = [time.monotonic()]
 
     def draw(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Simulation: what is told of a confirmed finding's rates, by the pairs that tested it and by fresh ones.
+"""Simulation: what is reported of a confirmed finding's rates, by the pairs that tested it and by fresh ones.
 
 A run has hypotheses of several differences on one base. Each is tested as `sequential` tests it, e-BH confirms, and a
 confirmed one gets as many fresh pairs as `mine` would draw for it. *By the test* are differences and
@@ -34,8 +34,8 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What is told of confirmed findings. off: mean difference told less the true one, with its standard error;
+class Reported:
+    """What is reported of confirmed findings. off: mean difference reported less the true one, with its standard error;
     covered: share of 95 % intervals of the difference that hold the true one; half_width: their mean."""
 
     off: float
@@ -46,15 +46,15 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedRow:
-    """Hypotheses of one difference in such runs. small: of the confirmed ones, told to be perhaps under the margin."""
+    """Hypotheses of one difference in such runs. small: of the confirmed ones, said to be perhaps under the margin."""
 
     base_rate: float
     alike: float
     difference: float
     confirmed: int
     tested: int
-    test: Told
-    fresh: Told
+    test: Reported
+    fresh: Reported
     pairs: float
     small: float
 
@@ -103,8 +103,8 @@ def _run(
     shares = [pair_shares(base_rate, one, alike) or (0.0, 0.0) for one in true.tolist()]
     counts, log_e, futile = _tested(shares, design, runs, rng)
     failing, rescued, pairs = counts
-    told = (failing - rescued) / pairs
-    confirmed = _e_bh(log_e, design.alpha) & ~futile & (told >= design.margin)
+    difference = (failing - rescued) / pairs
+    confirmed = _e_bh(log_e, design.alpha) & ~futile & (difference >= design.margin)
     needed = np.zeros(confirmed.shape, dtype=np.int64)
     for at in zip(*np.nonzero(confirmed), strict=True):
         count = PairCount(int(pairs[at]), 0, int(failing[at]), int(rescued[at]))
@@ -129,8 +129,8 @@ def _run(
             one,
             int(confirmed[:, own].sum()),
             confirmed[:, own].size,
-            _told(counts[:, :, own], one, confirmed[:, own]),
-            _told(fresh[:, :, own], one, confirmed[:, own]),
+            _reported(counts[:, :, own], one, confirmed[:, own]),
+            _reported(fresh[:, :, own], one, confirmed[:, own]),
             float(needed[:, own][confirmed[:, own]].mean()) if confirmed[:, own].any() else nan,
             float((low[:, own] < design.margin)[confirmed[:, own]].mean()) if confirmed[:, own].any() else nan,
         )
@@ -190,16 +190,16 @@ def _covered(counts: Ints, true: Floats, confirmed: Bools, level: Floats) -> Boo
     return (low <= true) & (true <= high)
 
 
-def _told(counts: Ints, true: float, confirmed: Bools) -> Told:
+def _reported(counts: Ints, true: float, confirmed: Bools) -> Reported:
     if confirmed.sum() < 2:
-        return Told(nan, nan, nan, nan)
+        return Reported(nan, nan, nan, nan)
     failing, rescued, pairs = counts
     level = np.full(confirmed.shape, 1 - MISSING)
     low, high = _bounds(counts, confirmed, level)
     difference = ((failing - rescued)[confirmed]) / pairs[confirmed]
     covered = ((low <= true) & (true <= high))[confirmed]
     error = float(difference.std(ddof=1)) / sqrt(len(difference))
-    return Told(
+    return Reported(
         float(difference.mean()) - true, error, float(covered.mean()), float((high - low)[confirmed].mean() / 2)
     )
 
@@ -235,9 +235,9 @@ def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list
             rng = np.random.default_rng([seed, place])
             share = pair_shares(rate, difference, alike) or (0.0, 0.0)
             counts, log_e, futile = _tested([share], design, runs, rng)
-            told = (counts[0] - counts[1]) / counts[2]
+            shown = (counts[0] - counts[1]) / counts[2]
             # Alone among hypotheses that show nothing.
-            found_so = (log_e >= np.log(len(RUN) / design.alpha)) & ~futile & (told >= design.margin)
+            found_so = (log_e >= np.log(len(RUN) / design.alpha)) & ~futile & (shown >= design.margin)
             confirmed.append(float(found_so.mean()))
         found.append((rate, alike, confirmed))
     return found

@@ -155,10 +155,10 @@ class PictureStore:
 
 def drawing_hash(recipe: Recipe, tokens: ClassTokens | None) -> str:
     """SHA-256 over what a picture depends on beside its prompt and seed: generator, CLIP, tokens and their settings."""
-    told = [
+    decides = [
         folder_sha256(LAB_WEIGHTS / "sd"),
         folder_sha256(LAB_WEIGHTS / "clip"),
         recipe.generator.model_dump(mode="json"),
         None if tokens is None else tokens.hashes(),
     ]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bugs_proof.arms import run_of_arm, told
+from bugs_proof.arms import progress_printed, run_of_arm
 from bugs_proof.audits import Audit
 from bugs_proof.pictures import PictureCell
 from bugs_proof.plan import PANELS, Arm, Asked, Group
@@ -26,7 +26,7 @@ from counterfoil.paired_stats import PairCount, count_pairs
 
 # No search has so many rounds: what is drawn to judge findings is noise that no test saw.
 _FRESH_ROUND = 90
-# Images of which the oracle agrees that they show what is named; of fewer no rate is told.
+# Images of which the oracle agrees that they show what is named; of fewer no rate is reported.
 FEWEST_SEEN = 8
 
 
@@ -89,7 +89,7 @@ class Proof:
         drawer = audit.drawer("fresh")
         cells = {name: BugHypothesis(name, label, description) for (label, description), name in wanted.items()}
         labels = tuple(sorted({label for label, _ in wanted}))
-        with told(f"{self.target} fresh"):
+        with progress_printed(f"{self.target} fresh"):
             drawn = drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels))
         shows = {(one.shift, one.label): one for one in drawer.cells[f"{drawn.asked.name}/"]}
         found: dict[tuple[int, Description], FreshPairs] = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from bugs_proof.plan import SHOWN, WORTH_FINDING
 from bugs_proof.proof import Proof
-from bugs_proof.truth import Claims, shown, single_cells, spoken
+from bugs_proof.truth import Claims, cell_text, shown, single_cells
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.methods.bugs.search import class_baseline
@@ -71,7 +71,7 @@ def measure(proof: Proof) -> dict[str, Any]:
     return {
         "cells": [
             {
-                "words": spoken(cell.label, cell.claims),
+                "words": cell_text(cell.label, cell.claims),
                 "label": cell.label,
                 "claims": [list(claim) for claim in cell.claims],
                 "drop": cell.drop,
@@ -102,16 +102,16 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         reachable = [cell for cell in cells if cell["reachable"]]
         without.update(cell["claims"][0][0] for cell in cells if not cell["reachable"] and not cell["left_out"])
         left_out += sum(cell["left_out"] for cell in cells)
-        told = "; ".join(
+        text = "; ".join(
             f"{cell['words']} ({100 * cell['drop']:.0f}, {100 * cell['shown']:.0f} %)" for cell in reachable[:3]
         )
         planted = sum(cell["planted"] for cell in cells)
-        lines.append(f"| {target} | {len(cells)} | {len(reachable)} | {planted} | {told} |")
+        lines.append(f"| {target} | {len(cells)} | {len(reachable)} | {planted} | {text} |")
     total = sum(without.values())
     if total:
-        told = ", ".join(f"{name} {without[name]}" for name in ATTRIBUTES if without[name])
+        text = ", ".join(f"{name} {without[name]}" for name in ATTRIBUTES if without[name])
         lines += [
             "",
-            f"Of no class that is left out, {total} are not reachable: {told}. {left_out} are of such a class.",
+            f"Of no class that is left out, {total} are not reachable: {text}. {left_out} are of such a class.",
         ]
     return lines

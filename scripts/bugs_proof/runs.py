@@ -71,7 +71,7 @@ class Carried:
 
     @property
     def stands(self) -> bool:
-        """Whether it is told as a finding: confirmed, and no shorter one stands for it."""
+        """Whether it counts as a finding: confirmed, and no shorter one stands for it."""
         return self.confirmed and self.shortened_to is None
 
     @property

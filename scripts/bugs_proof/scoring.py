@@ -50,12 +50,12 @@ def table_search(results: Results) -> list[str]:
     for target, one in results.items():
         failed, images = one["base"]
         for place, (arm, run) in enumerate(one["arms"].items()):
-            told = "; ".join(each["words"] for each in run["findings"][:3])
+            examples = "; ".join(each["words"] for each in run["findings"][:3])
             head = f"{target} | {_percent(failed / max(1, images))}" if place == 0 else " | "
             each = 1000 * len(run["findings"]) / max(1, run["images"])
             lines.append(
                 f"| {head} | {ARMS[arm]} | {run['images']:,} | {run['tested']} | {run['futile']} |"
-                f" {len(run['findings'])} | {each:.1f} | {told} |"
+                f" {len(run['findings'])} | {each:.1f} | {examples} |"
             )
     return lines
 
@@ -71,19 +71,19 @@ def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
         "arms": {},
     }
     for arm in arms:
-        told = [(one.label, one.claims) for one in proof.run(arm).findings]
-        named = [_named(cell, told) for cell in cells]
+        findings = [(one.label, one.claims) for one in proof.run(arm).findings]
+        named = [_named(cell, findings) for cell in cells]
         found["arms"][arm] = {
             "named": sum(named),
-            "alone": sum((cell.label, cell.claims) in told for cell in cells),
+            "alone": sum((cell.label, cell.claims) in findings for cell in cells),
             "planted": sum(yes for yes, cell in zip(named, cells, strict=True) if cell.planted),
-            "every": sum(_named(cell, told) for cell in every),
+            "every": sum(_named(cell, findings) for cell in every),
         }
     return found
 
 
-def _named(cell: WorthCell, told: Sequence[tuple[int, Claims]]) -> bool:
-    return any(label == cell.label and set(cell.claims) <= set(claims) for label, claims in told)
+def _named(cell: WorthCell, findings: Sequence[tuple[int, Claims]]) -> bool:
+    return any(label == cell.label and set(cell.claims) <= set(claims) for label, claims in findings)
 
 
 def table_recall(results: Results) -> list[str]:

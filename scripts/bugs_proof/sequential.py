@@ -4,7 +4,7 @@ Both tests ask for the same error: of m hypotheses, that of one which is confirm
 for the p-value of an exact one-sided McNemar test). Their powers are made equal in two ways:
 
 - *of one hypothesis* (`Row`): the pairs with which McNemar has the sequential test's power at this very difference.
-  Nobody knows that number beforehand, so that it is the hardest rival.
+  Nobody knows that number beforehand, so that it is the hardest baseline.
 - *of a run* (`SimulatedRun`): hypotheses of several differences, some of nothing, and the one number of pairs for each
   of them with which McNemar confirms as many in all. That is what a run with a fixed number would have to draw.
 
@@ -38,7 +38,7 @@ MOST_FIXED = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What both tests are told. first, most: pairs at the first look and at the last; growth: from look to look."""
+    """What both tests are given. first, most: pairs at the first look and at the last; growth: from look to look."""
 
     hypotheses: int = 20
     alpha: float = 0.1

@@ -73,7 +73,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| images | other classifier | pairs | fails too | on the base |",
         "| -- | -- | --: | --: | --: |",
     ]
-    for what, spoken in (("drawn", "generated"), ("rendered", "true renders")):
+    for what, called in (("drawn", "generated"), ("rendered", "true renders")):
         for same, kin in ((True, "same family"), (False, "another family")):
             own = [
                 other[what]
@@ -84,5 +84,5 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
             if own:
                 too = share_of([tuple(one["too"]) for one in own]).text(percent=True)
                 base = share_of([tuple(one["base"]) for one in own]).text(percent=True)
-                lines.append(f"| {spoken} | {kin} | {len(own)} | {too} | {base} |")
+                lines.append(f"| {called} | {kin} | {len(own)} | {too} | {base} |")
     return lines

@@ -82,9 +82,9 @@ class Truth:
         of_class, found = self.mix[label], []
         for place in range(start, self.count if stop is None else stop):
             rng = np.random.default_rng([_PURPOSE, label, place])
-            told = dict(of_class[int(rng.integers(len(of_class)))])
+            attributes = dict(of_class[int(rng.integers(len(of_class)))])
             garment = int(garments[int(rng.integers(len(garments)))])
-            found.append(Scene(GARMENTS, garment, label, seed=int(rng.integers(2**53)), **told))
+            found.append(Scene(GARMENTS, garment, label, seed=int(rng.integers(2**53)), **attributes))
         return found
 
     def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, NDArray[np.bool_]]:
@@ -152,7 +152,7 @@ def shown(of_class: Sequence[Mapping[str, str]], claims: Claims) -> float:
     return sum(set(claims) <= set(one.items()) for one in of_class) / max(1, len(of_class))
 
 
-def spoken(label: int, claims: Claims) -> str:
+def cell_text(label: int, claims: Claims) -> str:
     """`sandal: snow` for people."""
     return f"{CLASSES[label]}: {', '.join(value for _, value in claims) or 'base'}"
 

@@ -38,7 +38,7 @@ _PHOTO = f"a photo of a {CLASS}"
 def named(description: Description) -> Claims:
     """What a description says of the world, sorted; none where it says what the world has no word for.
 
-    Two values of one attribute are both told: no scene has them both.
+    Two values of one attribute are both given: no scene has them both.
     """
     text = _BLACK_AND_WHITE.sub(" ", " ".join(piece.words for piece in description.pieces).lower())
     found = {(attribute, value) for attribute, value, word in _WORDS if re.search(rf"\b(?:{word})\b", text)}
@@ -55,10 +55,10 @@ def contexts(label: int) -> dict[tuple[str, str], Description]:
     name, found = CLASSES[label], {}
     for attribute, values in ATTRIBUTES.items():
         for value in values if attribute != "class" else ():
-            told = {"class": name, "style": "photo"} | {attribute: value}
-            if tellable(_PLAIN | told).get(attribute) != value:
+            attributes = {"class": name, "style": "photo"} | {attribute: value}
+            if tellable(_PLAIN | attributes).get(attribute) != value:
                 continue
-            pieces = pieces_of(caption_of(told), _PHOTO, name)
+            pieces = pieces_of(caption_of(attributes), _PHOTO, name)
             if pieces:
                 found[attribute, value] = Description(pieces)
     return found

@@ -69,11 +69,11 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
             claims = claims_of(audited.world, label, one.hypothesis.caption)
             own = [scenes[row] for row in np.flatnonzero(rows.labels == label).tolist()]
             words = planted[label].difference(own, claims, one.hypothesis.role)
-            tested.append({"run": run, "gap": gap, "cause": cause, "attribute": words, **told(one, audited)})
+            tested.append({"run": run, "gap": gap, "cause": cause, "attribute": words, **outcome_facts(one, audited)})
     return {"tested": tested, "classes": len(audited.classes)}
 
 
-def told(one: Outcome, audited: AuditedWorld) -> dict[str, Any]:
+def outcome_facts(one: Outcome, audited: AuditedWorld) -> dict[str, Any]:
     """A hypothesis and what became of it, before and after."""
     return {
         "class": audited.world.class_names[one.hypothesis.labels[0]],

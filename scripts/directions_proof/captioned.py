@@ -60,16 +60,16 @@ def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str
     """Attribute → value of what a caption claims of a picture of a class; `class` where it tells the subtype."""
     found = {attribute: value for attribute, value, words in _phrases() if says(caption, words)}
     subtypes = world.subtypes[label]
-    told = [name for name in subtypes if says(caption, name)]
-    return found | ({"class": told[0]} if len(subtypes) > 1 and told else {})
+    named = [name for name in subtypes if says(caption, name)]
+    return found | ({"class": named[0]} if len(subtypes) > 1 and named else {})
 
 
 def holding(world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Mapping[str, str]) -> NDArray[np.bool_]:
     """(n,) whether every claim holds of each row's scene."""
 
-    def told() -> Iterator[bool]:
+    def held() -> Iterator[bool]:
         for row in rows.tolist():
             attributes = world.scene(split, row).attributes()
             yield all(attributes[attribute] == value for attribute, value in claims.items())
 
-    return np.fromiter(told(), np.bool_, len(rows))
+    return np.fromiter(held(), np.bool_, len(rows))

@@ -2,7 +2,7 @@
 
 In correlation worlds the easy caption should name the planted context, for what fails is its absence; in rare worlds
 the hard caption should name the subtype; in noisy ones the context whose labels were flipped. A caption is right when
-the planted words stand in it, whatever else it says: how often chance would pick one is told beside it. Both ways to
+the planted words stand in it, whatever else it says: how often chance would pick one stands beside it. Both ways to
 score a caption are measured.
 """
 
@@ -66,8 +66,8 @@ def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
     """Whether a caption names another value of the planted attribute: `in the snow` where the beach is the context."""
     world = audited.world
     assert world.planted is not None
-    told = claims_of(world, world.planted, caption).get(str(world.attribute))
-    return told is not None and told != world.value
+    claimed = claims_of(world, world.planted, caption).get(str(world.attribute))
+    return claimed is not None and claimed != world.value
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:

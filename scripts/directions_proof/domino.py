@@ -29,7 +29,7 @@ class DominoSettings:
     """Defaults are those of the paper and of the released code.
 
     principal: parts of the embedding that are kept. noise: of the start, so that components of one cell part ways.
-    tolerance: of the mean log-likelihood a row, where the fit ends. floor: added to every variance.
+    tolerance: of the mean log-likelihood a row, where the fit ends. minimum: added to every variance.
     """
 
     components: int = 25
@@ -39,7 +39,7 @@ class DominoSettings:
     principal: int = 128
     steps: int = 100
     tolerance: float = 1e-3
-    floor: float = 1e-6
+    minimum: float = 1e-6
     noise: float = 1e-3
 
 
@@ -122,7 +122,7 @@ def _fitted(
     points: _Floats, labels: _Floats, predictions: _Floats, start: _Floats, settings: DominoSettings
 ) -> tuple[Mixture, tuple[float, ...]]:
     """Expectation and maximisation from (n, k) responsibilities until the likelihood stands still."""
-    mixture = _maximised(points, labels, predictions, start, settings.floor)
+    mixture = _maximised(points, labels, predictions, start, settings.minimum)
     likelihoods: list[float] = []
     for _ in range(settings.steps):
         joint = mixture.joint(points, labels, predictions, settings)
@@ -130,18 +130,18 @@ def _fitted(
         likelihoods.append(float(each.mean()))
         if len(likelihoods) > 1 and abs(likelihoods[-1] - likelihoods[-2]) < settings.tolerance:
             break
-        mixture = _maximised(points, labels, predictions, np.exp(joint - each[:, None]), settings.floor)
+        mixture = _maximised(points, labels, predictions, np.exp(joint - each[:, None]), settings.minimum)
     return mixture, tuple(likelihoods)
 
 
-def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsible: _Floats, floor: float) -> Mixture:
+def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsible: _Floats, minimum: float) -> Mixture:
     rows = responsible.sum(axis=0) + 10 * _EPSILON
     means = responsible.T @ points / rows[:, None]
     squares = responsible.T @ points**2 / rows[:, None]
     return Mixture(
         shares=rows / len(points),
         means=means,
-        variances=np.maximum(squares - means**2, 0.0) + floor,
+        variances=np.maximum(squares - means**2, 0.0) + minimum,
         labels=responsible.T @ labels / rows[:, None],
         predictions=responsible.T @ predictions / rows[:, None],
     )

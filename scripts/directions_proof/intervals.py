@@ -13,7 +13,7 @@ from scipy import stats
 
 from counterfoil.stats import clustered_interval
 
-# Of fewer worlds no interval is told: at four Student's t is already half as wide again as the deviation known.
+# Of fewer worlds no interval is given: at four Student's t is already half as wide again as the deviation known.
 FEWEST = 5
 Range = tuple[float, float]
 SHARE, DIFFERENCE, POSITIVE, ANY = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
@@ -52,7 +52,7 @@ def mean_of(values: Sequence[float], possible: Range = DIFFERENCE) -> Estimate:
     """The mean of one value a world, each in what is `possible`, with Student's t interval.
 
     There is none where all worlds have one value, unless that is an end of what is possible: a share that is 1 in
-    all of n worlds is told as n of n are.
+    all of n worlds is shown as n of n are.
     """
     found = np.asarray(values, np.float64)
     if not len(found):

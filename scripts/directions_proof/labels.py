@@ -105,8 +105,8 @@ def _flipped(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], name: str) -
 
 
 def _attributes(audited: AuditedWorld) -> dict[str, NDArray[np.str_]]:
-    told = [audited.world.scene("validation", row).attributes() for row in range(len(audited.validation.labels))]
-    return {name: np.asarray([one[name] for one in told]) for name in ("background", "colour")}
+    scenes = [audited.world.scene("validation", row).attributes() for row in range(len(audited.validation.labels))]
+    return {name: np.asarray([one[name] for one in scenes]) for name in ("background", "colour")}
 
 
 def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.float32]) -> Labels:
@@ -151,11 +151,11 @@ def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
     """(classes,) which of them CLIP knows, by the check that mining makes."""
     ids = [str(label) for label in range(len(captions))]
     images = {one: rows.features[rows.labels == int(one)] for one in ids}
-    told = known_classes("{class}", {one: one for one in ids}, captions, images)
-    if told is None or told.is_near_chance(told.right, told.n):
+    known = known_classes("{class}", {one: one for one in ids}, captions, images)
+    if known is None or known.is_near_chance(known.right, known.n):
         return np.zeros(len(ids), dtype=bool)
-    classes = [told.classes[one] for one in ids]
-    return np.asarray([one.margin >= 0 and not told.is_near_chance(one.right, one.n) for one in classes])
+    classes = [known.classes[one] for one in ids]
+    return np.asarray([one.margin >= 0 and not known.is_near_chance(one.right, one.n) for one in classes])
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -182,8 +182,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _order(row: tuple[tuple[str, str, str], Any]) -> tuple[int, str, str, str]:
     kind, flips, target = row[0]
-    told = [*FLIPS, PLANTED, UNFLIPPED]
-    return told.index(flips), kind, flips, target
+    sources = [*FLIPS, PLANTED, UNFLIPPED]
+    return sources.index(flips), kind, flips, target
 
 
 def _row(key: tuple[str, str, str], findings: Sequence[Mapping[str, Any]]) -> str:

@@ -32,7 +32,7 @@ Results = Mapping[str, Mapping[str, Any]]
 class Part:
     """`file` has `measure`, what a world's JSON holds, and `table`; it is imported when its part is asked for.
 
-    worlds: planted ones, and the lab's classifiers on the wardrobe. looks_at_proof: whether `measure` is told how many
+    worlds: planted ones, and the lab's classifiers on the wardrobe. looks_at_proof: whether `measure` is given how many
     rows of the truth to draw. classified: whether it asks the world's classifier.
     """
 

@@ -29,7 +29,7 @@ GAPS = (0.0, 0.1, 0.2, 0.3, 0.5)
 SHARES = ((0.02, 0.06), (0.06, 0.12), (0.12, 0.2), (0.4, 0.6))
 REAL, PERFECT = "the lab's eight", "right everywhere else"
 _SEED = 300  # of cells, gaps and halves: nothing was chosen on it
-# What no caption of the grammar says: every picture is so unless told otherwise.
+# What no caption of the grammar says: every picture is so unless something says otherwise.
 _UNSAID = {"pattern": "plain", "weather": "clear", "light": "day", "companion": "none", "style": "photo"}
 _PAIRED = ("colour", "background", "wall")
 
@@ -75,7 +75,7 @@ def _run(
         sets = [one for one in reported if label in one.labels]
         of_class = rows.labels == label
         caught = [cell["members"][inside[one.name]].mean() >= CAUGHT * cell["share"] for one in sets]
-        told = [one.role == "hard" and _tells(audited.world, label, one.caption, cell["cell"]) for one in sets]
+        right = [one.role == "hard" and _tells(audited.world, label, one.caption, cell["cell"]) for one in sets]
         gap = failed[cell["members"]].mean() - failed[of_class & ~cell["members"]].mean()
         planted.append(
             {
@@ -84,7 +84,7 @@ def _run(
                 "gap": cell["gap"],
                 "drawn_gap": float(gap),
                 "caught": any(caught),
-                "named": any(told),
+                "named": any(right),
                 "reported": bool(sets),
             }
         )

@@ -1,7 +1,7 @@
 """How well a ranking of rows finds a known slice; the one measure for every method, as dcbench's protocol has it.
 
 A method gives one or several scores of rows, high for what it takes to be in its slice. A true slice is matched with
-the score (or its complement) of the best average precision *on validation*; what is told of it is measured on test.
+the score (or its complement) of the best average precision *on validation*; what is reported of it is measured on test.
 Rows of equal scores are taken in no order: what depends on it is the mean over all orders.
 
 Two rankings are by how unsure classifiers are of rows: the plain baseline, and Learning from Failure's. Confidence

@@ -1,7 +1,7 @@
 """One planted world as an audit sees it, beside its truth: CLIP's features, the classifier's answers, the slice.
 
-Embeddings and predictions go through the rooms of the package and are found again by their content. A split is rendered
-once for both, and its pictures are removed when both are known.
+Embeddings and predictions go through the caches of the package and are found again by their content. A split is
+rendered once for both, and its pictures are removed when both are known.
 """
 
 from __future__ import annotations

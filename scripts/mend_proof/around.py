@@ -57,8 +57,8 @@ def measure(run: Run) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {name: _on_renders(run, model) for name, model in models.items()}
     for group in ("contexts", "class_name"):
         found[group] |= _told_by_mend(work / group / "mend.json")
-    for name, told in _evaluated(star, models, work, seconds).items():
-        found[name] |= told
+    for name, more in _evaluated(star, models, work, seconds).items():
+        found[name] |= more
     return {"heads": found, "seconds": seconds}
 
 
@@ -160,5 +160,5 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         for run in runs:
             for what, seconds in run["seconds"].items():
                 took.setdefault(what, []).append(seconds)
-    told = ", ".join(f"{what} {np.mean(seconds):.0f} s" for what, seconds in took.items())
-    return [*lines, "", f"- on one core: {told}"]
+    text = ", ".join(f"{what} {np.mean(seconds):.0f} s" for what, seconds in took.items())
+    return [*lines, "", f"- on one core: {text}"]

@@ -1,9 +1,9 @@
 """Part *choosing*: do the k contexts that are chosen for the planted class name where it fails?
 
 What that means depends on the kind. In *noisy* worlds the planted context is where labels were flipped: it should be
-among the k. In *rare* worlds the scarce kind fails: one of the k should name it; that all of them do is told beside it.
+among the k. In *rare* worlds the scarce kind fails: one of the k should name it; beside it, whether all do.
 In *correlation* worlds, and of the wardrobe's classes that learned a place, the slice is the class *without* its
-context: none of the k should be the planted one, which chance mostly grants too, so chance is told, and how much more
+context: none of the k should be the planted one, which chance mostly grants too, so chance is shown, and how much more
 of the slice the chosen contexts hold: of their rows of the confirm half, the share truly in the slice over the class's.
 """
 

@@ -1,6 +1,6 @@
 """Parts *mending* and *others*: what of the failures held out, and of the true slice, a mended head gets right.
 
-A heldout of failures starts at zero, so any retraining gains: everything is told beside λ = 0, the same head retrained
+A heldout of failures starts at zero, so any retraining gains: everything stands beside λ = 0, the same head retrained
 on the same training images alone. *gain* is an arm's heldout accuracy less that of λ = 0, of the same run.
 
 Arms with drawn pictures have equal numbers of each class, after CLIP's screen. Where an arm is no whole method of its
@@ -235,8 +235,8 @@ def table_ranks(results: Results) -> list[str]:
     for title, own in _groups(results).items():
         lines += _lines(title, own, (_BEFORE, _NOTHING, _NAMES, MAIN, _LIFT))
     more = {which: _over(results, _LIFT, MAIN, which).points() for which in ("heldout", "slice", "test")}
-    told = "; ".join(f"{which} {points}" for which, points in more.items())
-    return [*lines, "", f"- by lift less by count, in points: {told}"]
+    text = "; ".join(f"{which} {points}" for which, points in more.items())
+    return [*lines, "", f"- by lift less by count, in points: {text}"]
 
 
 def table(results: Results) -> list[str]:
@@ -340,7 +340,7 @@ def _lines(title: str, results: Results, arms: Sequence[str]) -> list[str]:
 
 
 def _aims(title: str, results: Results) -> str:
-    def told(which: str) -> str:
+    def compared(which: str) -> str:
         own, names = (_over(results, arm, _NOTHING, which) for arm in (MAIN, _NAMES))
         ratio = f"{own.value / names.value:.1f} times" if names.value > 0 else "where class names gain nothing"
         more = _over(results, MAIN, _NAMES, which)
@@ -349,7 +349,8 @@ def _aims(title: str, results: Results) -> str:
         return f"{ratio}, {more.points()} points more; less twice that of class names {twice.points()}"
 
     test = _over(results, MAIN, _BEFORE, "test")
-    return f"{title}: gain on heldout {told('heldout')}. On the slice {told('slice')}. Test {test.points()} points."
+    heldout, inside = compared("heldout"), compared("slice")
+    return f"{title}: gain on heldout {heldout}. On the slice {inside}. Test {test.points()} points."
 
 
 def _beyond_twice(run: Mapping[str, Any], which: str) -> float:

@@ -87,13 +87,13 @@ def said(case: str, seed: int) -> dict[str, Any]:
     if variant.result.lam == 0:
         return {"with controls": "λ = 0", "alone": "λ = 0", "some": False, "retrained": False}
     found: dict[str, Any] = {}
-    for told, kinds in (("with controls", (RETRAINED, CLASS_NAME, RANDOM)), ("alone", (RETRAINED,))):
+    for beside_what, kinds in (("with controls", (RETRAINED, CLASS_NAME, RANDOM)), ("alone", (RETRAINED,))):
         beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
         comparisons = compared_with(variant.chosen, _controls(variant, beside, GRID), evaluation)
         missing = "" if len(kinds) > 1 else missing_controls(variant.variant, ())
         words = verdict_of(comparisons, variant.result, has_test=True, missing=missing)[1]
-        found[told] = next(begins for begins in SAID if words.startswith(begins))
-        if told == "with controls":
+        found[beside_what] = next(begins for begins in SAID if words.startswith(begins))
+        if beside_what == "with controls":
             heldout = [one for one in comparisons if one.set == HELDOUT and one.lam != 0]
             beaten = [one.against for one in heldout if one.difference > 0 and (one.low or 0) > 0 and one.p <= LEVEL]
             found |= {"some": bool(beaten), "retrained": RETRAINED in beaten}

@@ -227,7 +227,7 @@ class Run:
         return Lesson(np.concatenate(features), np.concatenate(targets))
 
     def pool_of(self, wanted: Wanted) -> int:
-        """How many pictures of a prompt there are to draw from: room for another run's draw beside this one's."""
+        """How many pictures of a prompt there are to draw from: space for another run's draw beside this one's."""
         return self.settings.pool if wanted.count <= self.settings.most else self.settings.pool_plain
 
     @cached_property

@@ -249,7 +249,7 @@ def balanced_lesson(
 ) -> Lesson:
     """Deep Feature Reweighting (Kirichenko 2023): of n rows of the discover half, equal numbers by class and group.
 
-    Groups by truth are a bound of what mending could reach, groups by CLIP a rival that draws no image.
+    Groups by truth are an oracle of what mending could reach, groups by CLIP a baseline that draws no image.
 
     features (n, d), targets, classes and groups (n,). Cells with fewer than `fewest` rows bring all of theirs; the
     number is that of the smallest of the others. UserError where no cell has so many rows.

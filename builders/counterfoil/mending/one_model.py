@@ -386,7 +386,7 @@ def _rows(prepared: Prepared, images, seen: SeenModel) -> tuple[NDArray[np.int64
 
 
 def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Variant]:
-    """Groups by CLIP, which anybody has, or by what is true, which is a bound."""
+    """Groups by CLIP, which anybody has, or by what is true, which is an oracle."""
     variants = []
     for one in prepared.given:
         if one.kind == BALANCED and one.source != BY_CLIP:
@@ -516,6 +516,6 @@ def _saved(asked: str | None, best: str | None, results: Sequence[VariantResult]
 
 def _best(fitted: Sequence[_Fitted], evaluation: HeadEvaluation) -> str | None:
     """The best variant of those asked for, each at its λ, by the discover half."""
-    # A bound and a rival that learned from the rows that choose would choose themselves.
+    # An oracle and a baseline that learned from the rows that choose would choose themselves.
     able = [one for one in fitted if one.variant.role in ("mended", "upweighted")]
     return best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], evaluation)

@@ -8,7 +8,7 @@ to equal numbers a class together with what they control. A control's λ is chos
 and it is compared at that variant's λ too: where its own is 0 it is the retrained head again. What is not shown to gain
 more than a control at both λ, and than the retrained head, does not help in part either; what loses on all confirm
 rows does not simply help. Where retraining alone loses more than the bound, λ is chosen against λ = 0, and the
-document says so. A bound, and what learned from the rows that choose, is never `best`.
+document says so. An oracle, and what learned from the rows that choose, is never `best`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CLASS_NAME, RANDOM = "class_name", "random_contexts"
 _CLASS_NAMES = (CLASS_NAME, "reference", BASE)
 VariantRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
-# Those whose head may be left: a bound knows what nobody knows.
+# Those whose head may be left: an oracle knows what nobody knows.
 SAVED_ROLES = ("mended", "upweighted", "rival")
 
 

@@ -265,7 +265,7 @@ class ClusterDescriber:
 
         def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
             prompts = [one.prompt(base, cls.name) for one in descriptions]
-            # What the captioner has no room for it has never said: as unlikely as can be.
+            # What does not fit into the captioner it has never said: as unlikely as can be.
             fitting = [place for place, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
             likely = np.full((len(prompts), len(keys)), -np.inf)
             if not fitting:
