@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,25 +170,34 @@ def test_a_split_that_cannot_be_audited_is_refused(world: Path, split: str, mess
         mined(world, tmp_path / "out", "lab:resnet10t", on=[split])
 
 
-def test_a_split_without_labels_is_refused(tmp_path: Path) -> None:
-    save_split(tmp_path / "data", "validation", AUDITED[:4], note=["a", "b", "c", "d"])
-    with pytest.raises(UserError, match="no column 'label'"):
-        mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t")
-    save_split(tmp_path / "other", "validation", AUDITED[:4], label=[-1] * 4)
-    with pytest.raises(UserError, match="no label is that of a class"):
-        mined(tmp_path / "other", tmp_path / "out", "lab:resnet10t")
-
-
-def test_too_few_images_for_two_halves_are_told(tmp_path: Path) -> None:
-    save_split(tmp_path / "data", "validation", AUDITED[:4], label=[-1, -1, -1, 5])
-    with pytest.raises(UserError, match=r"1 images are of a class and can be decoded, and [01] of them came"):
-        mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t")
-
-
-def test_a_split_without_an_image_is_told(tmp_path: Path) -> None:
-    save_split(tmp_path / "data", "validation", AUDITED[:4], range(4), label=[0, 5, 0, 5])
-    with pytest.raises(RunFailure, match="not one image can be decoded"):
-        mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t")
+@pytest.mark.parametrize(
+    ("undecodable", "columns", "more", "kind", "message"),
+    [
+        ((), {"note": [*"abcd"]}, {}, UserError, "no column 'label'"),
+        ((), {"label": [-1] * 4}, {}, UserError, "no label is that of a class"),
+        (
+            (),
+            {"label": [-1, -1, -1, 5]},
+            {},
+            UserError,
+            r"1 images are of a class and can be decoded, and [01] of them came",
+        ),
+        (range(4), {"label": [0, 5, 0, 5]}, {}, RunFailure, "not one image can be decoded"),
+        ((), {}, {"weights": True}, UserError, "has no split 'train', whose rows have weights"),
+    ],
+    ids=["no labels", "other labels", "too few", "no image", "no train split"],
+)
+def test_images_that_cannot_be_audited_are_refused(
+    undecodable: Sequence[int],
+    columns: dict[str, Any],
+    more: dict[str, Any],
+    kind: type[Exception],
+    message: str,
+    tmp_path: Path,
+) -> None:
+    save_split(tmp_path / "data", "validation", AUDITED[:4], undecodable, **columns)
+    with pytest.raises(kind, match=message):
+        mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t", **more)
 
 
 def test_a_folder_that_holds_findings_of_other_images_is_left_as_it_is(result: MineResult, tmp_path: Path) -> None:
@@ -199,9 +208,3 @@ def test_a_folder_that_holds_findings_of_other_images_is_left_as_it_is(result: M
     with pytest.raises(UserError, match="holds findings of another target and images"):
         mined(tmp_path / "data", result.directory, target)
     assert before == {path.name: path.read_bytes() for path in result.directory.iterdir() if path.is_file()}
-
-
-def test_weights_need_a_train_split(tmp_path: Path) -> None:
-    save_split(tmp_path / "data", "validation", AUDITED[:4])
-    with pytest.raises(UserError, match="has no split 'train', whose rows have weights"):
-        mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t", weights=True)

@@ -79,37 +79,36 @@ def test_wrong_settings_are_told_before_anything_is_drawn(sets: Sequence[str], m
     assert left_in(tmp_path / "out") == []
 
 
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        (["mine.fdr=0.001"], r"8 pairs cannot confirm one of 1 hypotheses: 12 at the least"),
-        (["mine.failure=parent"], r"the rule 'parent' needs the parent of every class, and 10 have none"),
-        (["mine.failure=answered:5"], r"no class has the id '5'; did you mean '05'"),
-        ([IN_ROWS, "samples.noise=independent"], r"'bugs' draws images, and generator\.kind is 'rows'"),
-        (["mine.failure=top2"], r"found 'top2', expected top1, top3, parent"),
-    ],
+STRIPES = ", ".join(
+    f"{{id: c{label}, name: {name}, source_label: {label}}}" for label, name in enumerate(("striped", "no stripes"))
 )
-def test_recipes_that_allow_no_search_are_refused(sets: Sequence[str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=message):
-        searched(tmp_path / "out", *sets)
-    assert left_in(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("sets", "options", "message"),
     [
-        ({"target": "predictions:answers.csv"}, r"asks the target about new images, and predictions:.* has none"),
-        ({"target": "lab:resnet10"}, r"the lab has no 'resnet10'; did you mean 'resnet10t'"),
-        ({"pool": "audit", "weights": True}, r"--pool and --weights: the method 'bugs' describes failures"),
-        ({"on": ["audit"]}, r"--on: the method 'bugs' draws the images that it audits"),
-        ({"confirm": "rendered", "pool_rows": 3}, r"--confirm and --pool-rows: the method 'bugs' draws the images"),
+        (["mine.fdr=0.001"], {}, r"8 pairs cannot confirm one of 1 hypotheses: 12 at the least"),
+        (["mine.failure=parent"], {}, r"the rule 'parent' needs the parent of every class, and 10 have none"),
+        (["mine.failure=answered:5"], {}, r"no class has the id '5'; did you mean '05'"),
+        (["mine.failure=top2"], {}, r"found 'top2', expected top1, top3, parent"),
+        ([IN_ROWS, "samples.noise=independent"], {}, r"'bugs' draws images, and generator\.kind is 'rows'"),
+        (
+            [f"source.classes=[{STRIPES}]", "source.conditions={columns: [Striped]}"],
+            {},
+            r"'bugs' draws images of one class each, and rows here have conditions",
+        ),
+        ([], {"target": "predictions:answers.csv"}, r"asks the target about new images, and predictions:.* has none"),
+        ([], {"target": "lab:resnet10"}, r"the lab has no 'resnet10'; did you mean 'resnet10t'"),
+        ([], {"pool": "audit", "weights": True}, r"--pool and --weights: the method 'bugs' describes failures"),
+        ([], {"on": ["audit"]}, r"--on: the method 'bugs' draws the images that it audits"),
+        ([], {"confirm": "rendered", "pool_rows": 3}, r"--confirm and --pool-rows: the method 'bugs' draws the images"),
     ],
 )
-def test_options_of_methods_that_audit_images_are_refused(
-    options: dict[str, Any], message: str, tmp_path: Path
+def test_recipes_and_options_that_allow_no_search_are_refused(
+    sets: Sequence[str], options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
-        searched(tmp_path / "out", **options)
+        searched(tmp_path / "out", *sets, **options)
     assert left_in(tmp_path / "out") == []
 
 
@@ -119,14 +118,6 @@ def test_a_recipe_without_a_target_or_of_another_method_says_what_is_missing(tmp
     with pytest.raises(UserError, match=r"mine\.settings\.captioner: missing"):
         mine("wardrobe-mini", tmp_path, method="bugs", target=TARGET, device="cpu")
     assert left_in(tmp_path) == []
-
-
-def test_images_of_several_conditions_have_no_class_that_could_be_drawn(tmp_path: Path) -> None:
-    names = ("striped", "no stripes")
-    classes = ", ".join(f"{{id: c{label}, name: {name}, source_label: {label}}}" for label, name in enumerate(names))
-    with pytest.raises(UserError, match=r"'bugs' draws images of one class each, and rows here have conditions"):
-        searched(tmp_path / "out", f"source.classes=[{classes}]", "source.conditions={columns: [Striped]}")
-    assert left_in(tmp_path / "out") == []
 
 
 def test_a_captioner_whose_weights_are_cut_short_is_no_traceback(tmp_path: Path) -> None:
