@@ -32,7 +32,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.trained_on import edits_of, refuse_trained_on
 from counterfoil.lab.scenes import unbiased_scene, wardrobe_scene
 from counterfoil.lab.world import render
-from counterfoil.mending.given import given_arms
+from counterfoil.mending.given import given_variants
 from counterfoil.mending.variants import open_debug_images
 from counterfoil.models.clip import load_clip
 from counterfoil.models.mended import EditsOf, MendedModelName, MendedNote, MendedWith
@@ -298,7 +298,7 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
     shutil.copytree(source, moved := tmp_path / "moved")
     for folder in (source, moved):
         recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={folder}", "source.unit_column=terms"])
-        given, _ = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe)
+        given, _ = open_debug_images(given_variants([f"{dataset[0]}:red"])[0], recipe)
         rows = [row["source_row"] for row in rows_of(dataset[0]) if row["shift"] == "red"]
         assert not given.seeds  # a row began it, and no noise
         assert given.edited is not None and set(given.edited.keys) == {row_key("test", row) for row in rows}
@@ -314,7 +314,7 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
         refuse_trained_on(subject, {"m": mended_with(replace(own, rows=own.rows[:1]))})
     other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
-    given, _ = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe)
+    given, _ = open_debug_images(given_variants([f"{dataset[0]}:red"])[0], recipe)
     assert given.edited is None and given.units is None
     assert given.edits is not None and set(given.edits.rows) == set(rows)
 
@@ -334,7 +334,7 @@ def test_a_row_that_is_none_is_told_to_who_mends_with_it(
     sealed(crafted)
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", "source.unit_column=terms"])
     with pytest.raises(UserError, match=r"source_row of .* is no row|of row 1,000,000,000,000 of .* which has 12"):
-        open_debug_images(given_arms([f"{crafted}:red"])[0], recipe)
+        open_debug_images(given_variants([f"{crafted}:red"])[0], recipe)
 
 
 @pytest.mark.whole

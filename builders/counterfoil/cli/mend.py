@@ -15,7 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.report.words import counted, points
 
 if TYPE_CHECKING:
-    from counterfoil.mending.document import ArmResult, Collective, SetMeasured
+    from counterfoil.mending.document import Collective, SetMeasured, VariantResult
     from counterfoil.mending.mend_models import MendResult
 
 app = typer.Typer()
@@ -217,7 +217,7 @@ def _print_collective(collective: Collective) -> None:
         print_rows(console, columns, rows, "gain on debug heldout", left=(0, 1))
 
 
-def _head(arm: ArmResult) -> str:
+def _head(arm: VariantResult) -> str:
     from rich.markup import escape
 
     note = "\n(what any refit gains)" if arm.role == "retrained" else ""
