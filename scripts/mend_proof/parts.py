@@ -1,6 +1,6 @@
 """The parts of the proof by name: what measures a run of a target, what makes the table of all; what is drawn ahead.
 
-Many runs share pictures: they are drawn for so long as there is time, and killed, it goes on where it stood.
+Many runs share pictures: they are drawn for as long as there is time, and an interrupted draw resumes where it stood.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 The objective is strictly convex, so full-batch gradient descent and L-BFGS have one minimum in common. Sums are
 float64; rows pass in blocks, so that no matrix of rows × outputs is ever held. Each head is kept as soon as it is
-fitted, so that a sweep that is killed goes on where it stood.
+fitted, so that an interrupted sweep resumes where it stood.
 """
 
 from __future__ import annotations

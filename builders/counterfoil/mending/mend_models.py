@@ -533,7 +533,7 @@ def mend(
     30,000 in all), `seed` draws them.
     `save` is the variant whose head is left, `best` by the discover half, or `none`; None leaves the best where it is
     shown to help, and no model else. `own` says which dataset is each model's own, for several models; `effects` also
-    fits heads with fewer contexts and images. Run again, it goes on where it stood, to the same bytes. Raises UserError
+    fits heads with fewer contexts and images. Run again, it resumes where it stood, to the same bytes. Raises UserError
     for input that cannot be used, images that are learned from and judged by among it, and a dataset on whose base a
     model is near chance; RunFailure where the run cannot go on.
     """

@@ -1,6 +1,6 @@
 """What is audited: images with labels, the target's answers to them, CLIP's features, and the two halves.
 
-Everything heavy is found again in the user's cache by its content, so a run that was killed goes on where it stood.
+Everything heavy is found again in the user's cache by its content, so an interrupted run resumes where it stood.
 Images that may have several conditions are audited once for each of them, on the same halves: condition k of K is a
 question of two classes, label 2k for rows that have it and 2k + 1 for rows that do not, over one array of features.
 
@@ -132,7 +132,7 @@ def contents_seen(parts: Sequence[LabelledImages]) -> list[ContentsSeen]:
 
 
 class ContentsSeen:
-    """The content of each of some images; whoever reads `images` to look at them leaves it here.
+    """The content of each of some images; who reads `images` to look at them leaves it here.
 
     What a whole pass found is kept in `folder`, named after the content of all, so that a run which finds predictions
     and features in their caches reads no image for this either.
@@ -549,7 +549,7 @@ def answers_of(
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
     """UserError where a file of predictions answers images that are not audited: it is likely of another dataset.
 
-    Rows of the same split that are of no class of the recipe are no strangers.
+    Rows of the same split that are of no class of the recipe are not unknown.
     """
     if not isinstance(classifier, RecordedClassifier):
         return

@@ -20,7 +20,7 @@ class Method:
     captions: candidate captions as `CandidateCaptions` has them (texts, references, candidates), and what is odd about
     them, for people. find: hypotheses of a half, the recipe's section, its settings, and a number of workers: the same
     half, settings and seed give the same hypotheses, in the same order. search: how a method looks that draws images of
-    its own, from nothing to the files in the run's folder; it goes on with what lies there.
+    its own, from nothing to the files in the run's folder; it resumes from what lies there.
     layer: the text of the recipe that it leaves, where that is not as findings usually are; None where there is nothing
     to build. notes: what is odd about that recipe. pooled: classifiers of `settings` whose failures it wants beside the
     target's.

@@ -5,7 +5,7 @@ is negative (Jain et al. 2023, Appendix A.5). They become a layer of `generator.
 and published like any dataset. *Upweight* doubles the weight of training rows with a negative one (A.2, B.1.2).
 
 A pool is images that nothing was named or tested on. What shares an image or a unit with the audited images is left out
-and counted: filtered rows are trained on, and whoever then looks at the findings again would look at what was learned.
+and counted: filtered rows are trained on, and who then looks at the findings again would look at what was learned.
 """
 
 from __future__ import annotations

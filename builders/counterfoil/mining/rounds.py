@@ -162,7 +162,7 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
 def render_round(run: MiningRun, found: Found) -> AnsweredRound | None:
     """Render what `mine.confirm` asks for, and let the target answer it; None where that is nothing.
 
-    A round that is there goes on. Raises as `build` does, and UserError where the folder holds a round of other
+    A round that is there is resumed. Raises as `build` does, and UserError where the folder holds a round of other
     hypotheses or settings.
     """
     prompts = prompts_of(run.recipe, run.mine, found)

@@ -58,7 +58,7 @@ def context_problem(text: str) -> str | None:
 
 
 def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """Every problem of a list of contexts as (path in the file, message); parts of wrong types are borne."""
+    """Every problem of a list of contexts as (path in the file, message); parts of wrong types are passed over."""
     contexts, by_name, covers = (document.get(key) for key in ("contexts", "by_name", "covers"))
     yield from _contexts(("contexts",), contexts)
     names = by_name if isinstance(by_name, Mapping) else {}
@@ -493,9 +493,9 @@ def proposed_contexts(
     """Contexts of every class of the recipe, by label, none without any, a list's before a chat model's; and what is
     odd about them, for people.
 
-    What a chat model is asked and answers is recorded in `folder` (`recorded.ANSWERS`); a run that was killed goes on
-    behind the last answer. Raises UserError for lists that cannot be used and classes without contexts, and as
-    `asking.ask_contexts`.
+    What a chat model is asked and answers is recorded in `folder` (`ANSWERS`); an interrupted run resumes behind
+    the last answer. Raises UserError for lists that cannot be used and classes without contexts, and as
+    `ask_contexts`.
     """
     listed = None
     if settings.contexts is not None:

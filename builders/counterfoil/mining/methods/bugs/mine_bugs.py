@@ -267,7 +267,7 @@ class KeptImages:
 def mine_bugs(run: MiningRun) -> MineResult:
     """Rounds in the run's folder, then findings, their table, page and recipes.
 
-    A run that was killed goes on: its rounds are there, and answers, features and captions are found in the user's
+    An interrupted run is resumed: its rounds are there, and answers, features and captions are found in the user's
     cache. UserError for what cannot be drawn, described or answered, before anything is drawn.
     """
     recipe, mine, settings, device = run.recipe, run.mine, run.settings, run.device

@@ -1,7 +1,7 @@
 """The search for bugs (Wiles 2022, section 3): draw, cluster failures, describe them, test the words, shorten them.
 
-Whoever draws and whoever describes is given: the search itself loads no model and knows no folder. The same answers
-give the same search, so that one that was killed goes on by being run again.
+The functions that draw and describe are arguments: the search itself loads no model and knows no folder. The same
+answers give the same search, so that an interrupted one resumes when it is run again.
 """
 
 from __future__ import annotations
