@@ -59,16 +59,16 @@ def run_of_arm(audit: Audit, arm: Arm, captioner: Captioner, folder: Path) -> Ru
 def _bugs(audit: Audit, captioner: Captioner) -> Run:
     drawer = audit.drawer("bugs")
     describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
-    labels = [cls.label for cls in audit.recipe.classes]
+    classes = audit.recipe.classes
     with progress_printed(f"{audit.target} bugs"):
-        found = search_bugs(labels, audit.class_names, drawer, drawer.look, describer, audit.mine, audit.settings)
+        found = search_bugs(classes, drawer, drawer.look, describer, audit.mine, audit.settings)
     return Run(
         target=audit.target,
         arm="bugs",
         images=sum(one.asked.images for one in found.rounds),
         rounds=tuple((one.asked.purpose, one.asked.images) for one in found.rounds),
         tested=carried_of(found.tested, found.confirmed, found.shortened_to, drawer, audit.class_names),
-        left_out={audit.recipe.classes[one.label].id: one.reason for one in found.baseline if one.reason},
+        left_out={one.id: one.reason for one in found.baseline if one.reason},
         undescribed=len(found.undescribed),
     )
 
@@ -208,7 +208,7 @@ def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> NDArray[np.f
 
 def _looked_at(audit: Audit, base: DrawnRound) -> Sequence[int]:
     """The classes that the method looks at as well."""
-    return [cls.label for cls in audit.recipe.classes if class_baseline(base, cls.label).reason is None]
+    return [cls.label for cls in audit.recipe.classes if class_baseline(base, cls).reason is None]
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def worth_finding(proof: Proof) -> list[WorthCell]:
     found = []
     _, base = proof.audit.baseline()
     for label, of_class in proof.truth.mix.items():
-        left_out = class_baseline(base, label).reason is not None
+        left_out = class_baseline(base, proof.audit.recipe.classes[label]).reason is not None
         for claims in single_cells():
             rate = proof.truth.rate(proof.target, label, claims)
             if rate.drop >= WORTH_FINDING:

@@ -20,11 +20,12 @@ from counterfoil.mining.methods.bugs.trials import DrawnRound, RoundAsked, Round
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.progress import report
-from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.store.layout import INDEX
 
 PLACES = ("in the snow", "on the road", "in the grass", "by a wall")
 COLOURS = ("red", "blue", "white")
+SANDAL_CLASS, COAT_CLASS = (RecipeClass(name, name, label, label, ()) for label, name in enumerate(("sandal", "coat")))
 Rate = Callable[[int, str, str], float]
 
 

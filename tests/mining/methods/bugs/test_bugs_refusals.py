@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from small_search import RECIPE, TARGET, World, searched
+from small_search import RECIPE, SANDAL_CLASS, TARGET, World, searched
 
 from counterfoil import mine
 from counterfoil.errors import RunFailure, UserError
@@ -184,7 +184,7 @@ def test_failures_that_make_no_cluster_are_told() -> None:
     failed = np.asarray([True, False, False, False])
     seeds = FailedImages(tuple(keys), np.zeros(4, dtype=np.int64), failed, np.ones(4, dtype=np.int64))
     settings = BugsSettings(captioner="lab:captioner", seeds=("validation",))
-    found = search_bugs((0,), ("sandal",), world.draw, world.look, world.describe, Mine(method="bugs"), settings, seeds)
+    found = search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, Mine(method="bugs"), settings, seeds)
     assert [one.reason for one in found.baseline] == [
         "1 of its images of mine.settings.seeds fails, and 2 make a cluster (mine.settings.fewest_failures)"
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from small_search import World, colour, place
+from small_search import SANDAL_CLASS, World, colour, place
 
 from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS
@@ -473,7 +473,7 @@ def test_words_that_are_no_background_tell_nothing_and_those_that_all_are_say_so
 
 def found(world: World) -> BugSearch:
     settings = BugsSettings(captioner="lab:captioner")
-    return search_bugs([0], ["sandal"], world.draw, world.look, world.describe, Mine(method="bugs"), settings)
+    return search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, Mine(method="bugs"), settings)
 
 
 def failing_where(places: Mapping[str, float], colours: Mapping[str, float]) -> World:

@@ -41,7 +41,7 @@ from counterfoil.mining.findings import (
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import BackgroundCounts, Description, background_facts, pieces_of
-from counterfoil.mining.methods.bugs.search import BugSearch, ClassBaseline
+from counterfoil.mining.methods.bugs.search import BugSearch
 from counterfoil.mining.methods.bugs.trials import (
     TRIED,
     BugHypothesis,
@@ -89,6 +89,7 @@ def document_of(
         )
         for one in search.tested
     ]
+    looked_at = {one.id: one for one in search.baseline}
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
         method=MethodUsed(mine.method, settings.model_dump(mode="json")),
@@ -100,7 +101,11 @@ def document_of(
         fdr=mine.fdr,
         tested=len(findings),
         smallest_difference=smallest_of(search, mine),
-        classes=tuple(class_audits(search.baseline, recipe)),
+        classes=tuple(
+            looked_at.get(cls.id)
+            or ClassAudit(cls.id, cls.name, 0, 0, None, reason="not looked at (mine.settings.classes)")
+            for cls in recipe.classes
+        ),
         findings=tested_together(findings, mine.fdr, mine.margin),
         not_tested=tuple(
             NotTested(
@@ -177,31 +182,6 @@ def finding_of(
         origin=hypothesis.origin,
         about=about,
     )
-
-
-def class_audits(baseline: Sequence[ClassBaseline], recipe: Recipe) -> list[ClassAudit]:
-    """Every class of the recipe, with its base images where it was looked at."""
-    by_label = {one.label: one for one in baseline}
-    audits = []
-    for cls in recipe.classes:
-        one = by_label.get(cls.label)
-        if one is None:
-            audits.append(ClassAudit(cls.id, cls.name, 0, 0, None, reason="not looked at (mine.settings.classes)"))
-            continue
-        rate = one.failures / one.images if one.images else None
-        audits.append(
-            ClassAudit(
-                cls.id,
-                cls.name,
-                one.images,
-                one.failures,
-                rate,
-                reason=one.reason,
-                interval=one.interval,
-                drawn=one.drawn,
-            )
-        )
-    return audits
 
 
 def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:

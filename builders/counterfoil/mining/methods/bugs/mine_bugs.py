@@ -52,7 +52,7 @@ from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.embedding import Embedder, clip_embedder
 from counterfoil.prediction.failures import failures, refuse_unanswered
-from counterfoil.recipe import Recipe, layer_text
+from counterfoil.recipe import Recipe, RecipeClass, layer_text
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.names import derived_name, did_you_mean, without_folders
 from counterfoil.recipe.schema_mine import BugsSettings, Mine, mined_facts
@@ -272,8 +272,8 @@ def mine_bugs(run: MiningRun) -> MineResult:
     """
     recipe, mine, settings, device = run.recipe, run.mine, run.settings, run.device
     refuse_undrawn(recipe, mine, settings)
-    labels = _labels(recipe, settings)
-    refuse_small_search(len(labels), mine, settings)
+    classes = _looked_at(recipe, settings)
+    refuse_small_search(len(classes), mine, settings)
     examples = opened_examples(settings)
     class_map = class_map_of(recipe, mine.target or "")
     refuse_unanswered(mine.failure, recipe.classes, class_map)
@@ -288,8 +288,7 @@ def mine_bugs(run: MiningRun) -> MineResult:
     kept.images.update({f"seeds/{place}/": part for place, part in enumerate(parts)})
     describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
     found = search_bugs(
-        labels,
-        [cls.name for cls in recipe.classes],
+        classes,
         kept.draw,
         kept.look(recipe, device),
         describer,
@@ -332,10 +331,10 @@ def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
     return tuple(found)
 
 
-def _labels(recipe: Recipe, settings: BugsSettings) -> tuple[int, ...]:
+def _looked_at(recipe: Recipe, settings: BugsSettings) -> Sequence[RecipeClass]:
     if settings.classes is None:
-        return tuple(cls.label for cls in recipe.classes)
-    known = {cls.id: cls.label for cls in recipe.classes}
+        return recipe.classes
+    known = [cls.id for cls in recipe.classes]
     wrong = [one for one in settings.classes if one not in known]
     if wrong:
         # A person who gives a name gets the id.
@@ -346,9 +345,9 @@ def _labels(recipe: Recipe, settings: BugsSettings) -> tuple[int, ...]:
                 f"mine.settings.classes: the recipe has no class of the id '{one}'{meant}"
                 for one, meant in zip(wrong, close, strict=True)
             ],
-            f"There is: {', '.join(list(known)[:20])}.",
+            f"There is: {', '.join(known[:20])}.",
         )
-    return tuple(sorted({known[one] for one in settings.classes}))
+    return [cls for cls in recipe.classes if cls.id in settings.classes]
 
 
 def _seeds(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
+from counterfoil.mining.findings import ClassAudit
 from counterfoil.mining.findings_layer import slugs
 from counterfoil.mining.methods.bugs.describing import Described, FailureCluster, cluster_failures
 from counterfoil.mining.methods.bugs.descriptions import (
@@ -34,6 +35,7 @@ from counterfoil.mining.methods.bugs.trials import (
     refuse_small_budget,
 )
 from counterfoil.paired_stats import PairCount, most_pairs_to_decide
+from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import StoppedRate, clopper_pearson, stopped_rate
 
@@ -62,27 +64,16 @@ Features = Callable[[Sequence[str]], NDArray[np.float32]]
 Describe = Callable[[Sequence[FailureCluster]], Sequence[Described]]
 
 
-@dataclass(frozen=True, slots=True)
-class ClassBaseline:
-    """A class on the base: images drawn and accepted, failures, its rate's exact interval, or why it is left out."""
-
-    label: int
-    drawn: int
-    images: int
-    failures: int
-    interval: tuple[float, float] | None
-    reason: str | None = None
-
-
 @dataclass(frozen=True)
 class BugSearch:
-    """All that a search drew and found. confirmed: by name. shortened_to: name → the shorter one that stands for it.
+    """All that a search drew and found.
 
-    drawn_again: pairs by name that compare it with others and entered no test.
-    backgrounds: by name, what fails of it with its background alone and without it, where it has both parts.
+    baseline: of each class that was looked at. confirmed: by name. shortened_to: name → the shorter one that stands for
+    it. drawn_again: pairs by name that compare it with others and entered no test. backgrounds: by name, what fails of
+    it with its background alone and without it, where it has both parts.
     """
 
-    baseline: tuple[ClassBaseline, ...]
+    baseline: tuple[ClassAudit, ...]
     rounds: tuple[DrawnRound, ...]
     tested: tuple[Trial, ...] = ()
     confirmed: frozenset[str] = frozenset()
@@ -94,8 +85,7 @@ class BugSearch:
 
 
 def search_bugs(
-    labels: Sequence[int],
-    class_names: Sequence[str],
+    classes: Sequence[RecipeClass],
     draw: Draw,
     look: Features,
     describe: Describe,
@@ -105,26 +95,26 @@ def search_bugs(
 ) -> BugSearch:
     """Look for descriptions under which the target fails more often than on the base.
 
-    labels: the classes that are looked at. seeds: images that exist, whose failures are described in place of the
+    classes: those that are looked at. seeds: images that exist, whose failures are described in place of the
     base's. UserError where the budget could confirm nothing.
     """
     budget = Budget(settings.images, 1)
-    asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(labels))
+    asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
     base = draw(asked)
     budget = budget.after(asked)
-    baseline = tuple(class_baseline(base, label, seeded=seeds is not None) for label in labels)
     where = FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
     clusters: list[FailureCluster] = []
-    looked: list[ClassBaseline] = []
-    for one in baseline:
-        own = [] if one.reason is not None else _clusters(where, one.label, look, mine, settings)
+    baseline: list[ClassAudit] = []
+    for cls in classes:
+        one = class_baseline(base, cls, seeded=seeds is not None)
+        own = [] if one.reason is not None else _clusters(where, cls.label, look, mine, settings)
         clusters += own
-        looked.append(one if own or one.reason is not None else _too_few(one, where, settings))
-    baseline = tuple(looked)
+        baseline.append(one if own or one.reason is not None else _too_few(one, cls.label, where, settings))
+    class_names = {cls.label: cls.name for cls in classes}
     outcomes = describe(clusters)
     hypotheses = _hypotheses(clusters, outcomes, class_names)
     undescribed = tuple(_undescribed(clusters, outcomes, hypotheses))
-    search = BugSearch(baseline, (base,), undescribed=undescribed)
+    search = BugSearch(tuple(baseline), (base,), undescribed=undescribed)
     if not hypotheses:
         return search
     family = len(hypotheses) * (1 + (_MOST_SHORTER if settings.shorten else 0))
@@ -165,19 +155,20 @@ def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
     return frozenset(one.hypothesis.name for one, yes in zip(tested, found, strict=True) if yes)
 
 
-def class_baseline(base: DrawnRound, label: int, *, seeded: bool = False) -> ClassBaseline:
+def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
     """A class's failure rate on the base, and why it is left out where it is.
 
     seeded: failures come from elsewhere, so that a base without one is no reason.
     """
-    rows = base.of(label)
+    rows = base.of(cls.label)
     images, failures = len(rows), int(base.failed[rows].sum())
     drawn = base.asked.candidates
+    audit = ClassAudit(cls.id, cls.name, images, failures, failures / images if images else None, drawn=drawn)
     if images < FEWEST_IMAGES:
         reason = (
             f"the screen accepts {images} of {drawn} base images: the generator does not draw this class by its name"
         )
-        return ClassBaseline(label, drawn, images, failures, None, f"{reason}; class tokens (`tokens`) may")
+        return replace(audit, reason=f"{reason}; class tokens (`tokens`) may")
     interval = clopper_pearson(failures, images - failures)
     reason = None
     if failures > MOST_FAILING * images:
@@ -187,7 +178,7 @@ def class_baseline(base: DrawnRound, label: int, *, seeded: bool = False) -> Cla
         )
     elif not failures and not seeded:
         reason = f"no failure in {images} base images: its rate is at most {interval[1]:.1%} (95 %)"
-    return ClassBaseline(label, drawn, images, failures, interval, reason)
+    return replace(audit, reason=reason, interval=interval)
 
 
 def name_of(class_name: str, description: Description, taken: Sequence[str]) -> str:
@@ -200,9 +191,9 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
     return name
 
 
-def _too_few(one: ClassBaseline, where: FailedImages, settings: BugsSettings) -> ClassBaseline:
+def _too_few(one: ClassAudit, label: int, where: FailedImages, settings: BugsSettings) -> ClassAudit:
     """A class whose failures make no cluster, and how many there are."""
-    failures = int(((where.labels == one.label) & where.failed).sum())
+    failures = int(((where.labels == label) & where.failed).sum())
     kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
     fail = "fails" if failures == 1 else "fail"
     needed = f"{settings.fewest_failures} make a cluster (mine.settings.fewest_failures)"
@@ -228,7 +219,7 @@ def _clusters(
 
 
 def _hypotheses(
-    clusters: Sequence[FailureCluster], outcomes: Sequence[Described], class_names: Sequence[str]
+    clusters: Sequence[FailureCluster], outcomes: Sequence[Described], class_names: Mapping[int, str]
 ) -> list[BugHypothesis]:
     """Each class and description once, of the cluster that comes first."""
     found: dict[tuple[int, Description], BugHypothesis] = {}
@@ -259,7 +250,7 @@ def _undescribed(
 
 
 def _shortened(
-    search: BugSearch, class_names: Sequence[str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
+    search: BugSearch, class_names: Mapping[int, str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
 ) -> BugSearch:
     """Shorter words, on noise of their own; of what is confirmed, its background and its rest are among them.
 
