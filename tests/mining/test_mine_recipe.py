@@ -23,7 +23,7 @@ from counterfoil.mining.audited import opened_parts
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import _over, derived_seed, laid_over, mined_from, mined_shifts
 from counterfoil.mining.mine_recipe import mine
-from counterfoil.mining.report import MOST_PICTURE_BYTES, thumbnails
+from counterfoil.mining.report import thumbnails
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, layer_text, load_recipe
 from counterfoil.recipe.schema_mine import method_settings
@@ -211,7 +211,7 @@ def test_photographs_of_any_grain_fit_into_the_page() -> None:
     stream = io.BytesIO()
     Image.fromarray(grain).save(stream, "PNG")
     (small,) = thumbnails({"key": stream.getvalue()}, readable_image).values()
-    assert len(small) <= MOST_PICTURE_BYTES
+    assert len(small) <= 16_384
 
 
 def test_without_a_clip_classes_pairs_and_labels_are_told_and_no_words(

@@ -13,7 +13,6 @@ comparison.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +48,7 @@ from counterfoil.mending.variants import (
     train_rows,
     usual_per_class,
 )
-from counterfoil.mining.audited import opened_parts
+from counterfoil.mining.audited import kept_digests, opened_parts
 from counterfoil.models.mended import MOST_CONTENTS
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
@@ -62,8 +61,7 @@ from counterfoil.store.layout import user_cache
 
 # What a test split is called, in the order in which one is looked for.
 _TESTS = ("test", "validation", "val")
-_DIGEST = hashlib.sha256().digest_size
-_NO_IMAGE = bytes(_DIGEST)
+_NO_IMAGE = "0" * 64
 _BETWEEN_STAGES = 1000
 _MOST_PROBLEMS = 20
 _MOST_NAMES = 8
@@ -179,33 +177,17 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
     A set of rows stores a pool's images anew, so that the bytes of a file tell less than what is seen in it.
     """
     file = user_cache() / "pixels" / f"{images.content[:64]}.pixels"
-    known = _kept(file, len(images))
+    known = kept_digests(file, len(images))
     if known is None:
-        found = []
+        known = []
         for _, encoded in images.images():
-            found.append(_digest(images, encoded))
-            if len(found) % _BETWEEN_STAGES == 0 or len(found) == len(images):
-                report(f"{images.name}: pixels", len(found), len(images))
-        known = b"".join(found)
+            picture = images.decoded(encoded)
+            known.append(_NO_IMAGE if picture is None else pixels_sha256(picture))
+            if len(known) % _BETWEEN_STAGES == 0 or len(known) == len(images):
+                report(f"{images.name}: pixels", len(known), len(images))
         make_folder(file.parent)
-        write_atomically(file, known)
-    digests = (known[start : start + _DIGEST] for start in range(0, len(known), _DIGEST))
-    return tuple(None if digest == _NO_IMAGE else digest.hex() for digest in digests)
-
-
-def _digest(images: LabelledImages, encoded: bytes | None) -> bytes:
-    picture = images.decoded(encoded)
-    if picture is None:
-        return _NO_IMAGE
-    return bytes.fromhex(pixels_sha256(picture))
-
-
-def _kept(file, rows: int) -> bytes | None:
-    try:
-        content = file.read_bytes()
-    except OSError:
-        return None
-    return content if len(content) == _DIGEST * rows else None
+        write_atomically(file, bytes.fromhex("".join(known)))
+    return tuple(None if digest == _NO_IMAGE else digest for digest in known)
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class ContentsSeen:
     def known(self) -> list[str]:
         """The content of each row, in order, as text; what nobody has read yet is read now. RunFailure as the disk."""
         plain = self._plain
-        known = self._kept()
+        known = kept_digests(self._file, len(plain))
         if known is not None:
             return known
         missing = frozenset(plain.keys) - self._seen.keys()
@@ -161,15 +161,16 @@ class ContentsSeen:
         write_atomically(self._file, b"".join(self._seen[key] for key in plain.keys))
         return [self._seen[key].hex() for key in plain.keys]
 
-    def _kept(self) -> list[str] | None:
-        """What is there for exactly these rows; None for anything else."""
-        try:
-            content = self._file.read_bytes()
-        except OSError:
-            return None
-        if len(content) != _DIGEST * len(self._plain):
-            return None
-        return [row.tobytes().hex() for row in np.frombuffer(content, np.uint8).reshape(-1, _DIGEST)]
+
+def kept_digests(file: Path, rows: int) -> list[str] | None:
+    """The hashes, as text, that a file holds for exactly so many rows; None for anything else."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    if len(content) != _DIGEST * rows:
+        return None
+    return [content[start : start + _DIGEST].hex() for start in range(0, len(content), _DIGEST)]
 
 
 def keys_sha256(keys: Sequence[str]) -> str:

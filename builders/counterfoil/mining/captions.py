@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, first_of
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.checks import RecipePath, RecipeProblem
 from counterfoil.recipe.layering import bundled_folder, text_of
@@ -25,14 +25,24 @@ from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path
 
+Words = TypeVar("Words", bound=Section)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def read_words(source: str | Path, kind: str, expected: str) -> LocatedMapping:
-    """The mapping of a bundled name or a path; a plain list is that of the key `kind`.
+def load_words(
+    form: type[Words],
+    source: str | Path,
+    kind: str,
+    expected: str,
+    called: str,
+    problems: Callable[[Mapping[str, Any]], Iterator[RecipeProblem]],
+) -> Words:
+    """What a bundled name or a path holds; a plain list is that of the key `kind`.
 
-    `kind` is also the folder of bundled ones (`captions`); `expected` says what a file should hold. In a text file each
-    line is an item; empty lines, and those that begin with `#`, are none. UserError for what cannot be read.
+    `kind` is also the folder of bundled ones (`captions`); `expected` says what a file should hold, `called` is one of
+    these in words; `problems` finds what is wrong across keys. In a text file each line is an item; empty lines, and
+    those that begin with `#`, are none. UserError for what cannot be read, with every problem, each with its file and
+    line.
     """
     path = _found(source, kind)
     shown, text = str(path), text_of(path)
@@ -41,7 +51,11 @@ def read_words(source: str | Path, kind: str, expected: str) -> LocatedMapping:
         raw = LocatedMapping({kind: raw}, {kind: Origin(shown)})
     if not isinstance(raw, LocatedMapping):
         raise UserError(f"{shown}: found neither keys nor a list, expected {expected}")
-    return raw
+    try:
+        return form.model_validate(with_tuples(raw), strict=True)
+    except ValidationError as error:
+        lines = problem_lines(form, raw, error, across=problems)
+        raise UserError(lines, f"{called} to start from: {bundled_folder() / kind / 'wardrobe.yaml'}") from error
 
 
 def with_tuples(value: Any) -> Any:
@@ -325,16 +339,10 @@ def bundled_captions() -> tuple[str, ...]:
 def load_captions(source: str | Path) -> CaptionGrammar:
     """The grammar of a bundled name (`imagenet`), of a YAML file, or of a list of captions (YAML, or .txt).
 
-    In a text file each line is a caption; empty lines, and those that begin with `#`, are none. Raises UserError with
-    every problem, each with its file and line.
+    In a text file each line is a caption. Raises as `load_words`.
     """
-    raw = read_words(source, _FOLDER, "a caption grammar or a list of captions")
-    try:
-        return CaptionGrammar.model_validate(with_tuples(raw), strict=True)
-    except ValidationError as error:
-        problems = problem_lines(CaptionGrammar, raw, error, across=grammar_problems)
-        hint = f"A grammar to start from: {bundled_folder() / _FOLDER / 'wardrobe.yaml'}"
-        raise UserError(problems, hint) from error
+    expected = "a caption grammar or a list of captions"
+    return load_words(CaptionGrammar, source, _FOLDER, expected, "A grammar", grammar_problems)
 
 
 def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
@@ -362,7 +370,7 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
     are rows of texts, by label; candidates int64 [m], by label, in the grammar's order. UserError with every class that
     has no captions and every name of the grammar that is of no class.
     """
-    problems = list(_names_of_no_class(grammar, classes))
+    problems = list(names_of_no_class("captions", grammar.covers, grammar.by_name, classes))
     hints: dict[str, None] = {}
     together: dict[Misfit, list[str]] = {}
     rows: dict[str, int] = {}
@@ -383,21 +391,22 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
         problems.append(f"captions: {_classes_named(names)} {misfit.reason}")
         hints[misfit.advice] = None
     if problems:
-        more = [f"… and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
-        raise UserError([*problems[:_MOST_PROBLEMS], *more], hint=" ".join(hints) or None)
+        raise UserError(first_of(problems), hint=" ".join(hints) or None)
     return tuple(rows), tuple(references), tuple(candidates)
 
 
-def _names_of_no_class(grammar: CaptionGrammar, classes: Sequence[RecipeClass]) -> Iterator[str]:
-    """Names that the grammar has words for, but no class; one that says what it covers has been compared with that."""
-    if grammar.covers:
+def names_of_no_class(
+    kind: str, covers: Sequence[str], by_name: Iterable[str], classes: Sequence[RecipeClass]
+) -> Iterator[str]:
+    """Problems of names that have words, but no class; a file that says what it `covers` was compared with that."""
+    if covers:
         return
     known = {name: None for cls in classes for name in (cls.name, cls.category) if name is not None}
-    unknown = [name for name in grammar.by_name if name not in known]
+    unknown = [name for name in by_name if name not in known]
     for position, name in enumerate(unknown):
         # Looking for the nearest of thousands takes long; nobody reads thousands of suggestions.
         close = did_you_mean(name, known) if position < _MOST_PROBLEMS else ""
-        yield f"captions: by_name.{name[:80]}: expected the name or the category of a class of the recipe{close}"
+        yield f"{kind}: by_name.{name[:80]}: expected the name or the category of a class of the recipe{close}"
 
 
 def _classes_named(names: Sequence[str]) -> str:

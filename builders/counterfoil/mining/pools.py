@@ -22,7 +22,7 @@ from counterfoil.data import LabelledImages, Reference
 from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.open_source import open_source
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, some_of
 from counterfoil.mining.audited import (
     NO_CONTENT,
     Audited,
@@ -334,8 +334,7 @@ class FilteredPool:
             "no image": self.hardest.unreadable,
         }
         reasons = "".join(f"; {count:,} left out: {why}" for why, count in left.items() if count)
-        more = f" and {len(self.without) - _MOST_NAMED} more" if len(self.without) > _MOST_NAMED else ""
-        none = f"; without a direction: {', '.join(self.without[:_MOST_NAMED])}{more}" if self.without else ""
+        none = f"; without a direction: {some_of(self.without, _MOST_NAMED)}" if self.without else ""
         classes = sum(len(rows) > 0 for rows in self.hardest.rows.values())
         return f"Of the pool {self.count:,} rows of {classes} classes were chosen{reasons}{none}."
 

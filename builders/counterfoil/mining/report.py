@@ -51,8 +51,6 @@ MOST_EXAMPLES = 3
 ANSWERS_WITH_PICTURES = 3
 SIDE = 96
 _QUALITY = 75
-# Noise of this side takes half of it; a page never takes more than 24 × 24 pictures of it.
-MOST_PICTURE_BYTES = 16_384
 _RULES = {
     "top1": "the answer is not the label",
     "top3": "the label is not among the top three answers",
@@ -186,8 +184,7 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
 def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
     """The page as text; equal findings and pictures give equal bytes. has_recipe: whether one lies beside it.
 
-    pictures: encoded thumbnails by key (`pictures_wanted`); a key without one is shown by its name. ValueError for a
-    thumbnail that is too large, or neither PNG, WebP nor JPEG.
+    pictures: each a `thumbnail`, by key (`pictures_wanted`); a key without one is shown by its name.
     """
     standing, in_full = by_weight(findings.standing), _in_full(findings)
     environment = template_environment(
@@ -378,17 +375,8 @@ def thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | N
 
 
 def picture_uri(encoded: bytes | None) -> str | None:
-    """A thumbnail as an address that holds it. ValueError for one that is too large, or neither PNG, WebP nor JPEG."""
-    if encoded is None:
-        return None
-    starts = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp"}
-    kind = next((kind for start, kind in starts.items() if encoded.startswith(start)), None)
-    if kind == "webp" and encoded[8:12] != b"WEBP":
-        kind = None
-    if kind is None or len(encoded) > MOST_PICTURE_BYTES:
-        small = "small " if kind else ""
-        raise ValueError(f"a thumbnail of {len(encoded):,} bytes, which is no {small}PNG, WebP or JPEG")
-    return data_uri(encoded, kind)
+    """A `thumbnail` as an address that holds it."""
+    return None if encoded is None else data_uri(encoded)
 
 
 def _rule(findings: Findings) -> str:

@@ -22,15 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
-from counterfoil.errors import RunFailure, UserError
-from counterfoil.mining.captions import read_words, with_tuples
+from counterfoil.errors import RunFailure, UserError, first_of
+from counterfoil.mining.captions import load_words, names_of_no_class, with_tuples
 from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.checks import RecipePath, RecipeProblem
-from counterfoil.recipe.layering import bundled_folder
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, without_folders
-from counterfoil.recipe.problems import problem_lines, shown_path
+from counterfoil.recipe.problems import shown_path
 from counterfoil.recipe.prompts import RecipeClass, fill
 from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings
 from counterfoil.recipe.section import Section, refuse
@@ -126,10 +125,6 @@ def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], s
     return kept
 
 
-_FOLDER = "contexts"
-_MOST_PROBLEMS = 20
-
-
 class ContextList(Section):
     """Contexts of classes along one axis; a class has those of all, those of its category, and those of its name."""
 
@@ -160,8 +155,7 @@ class ContextList(Section):
         """UserError where the list is of another axis, names a class that there is not, or has too many of one."""
         problems = list(self._unfit(classes, axis))
         if problems:
-            more = [f"… and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
-            raise UserError([*problems[:_MOST_PROBLEMS], *more])
+            raise UserError(first_of(problems))
 
     def _unfit(self, classes: Sequence[RecipeClass], axis: str) -> Iterator[str]:
         if self.axis is not None and self.axis != axis:
@@ -169,11 +163,7 @@ class ContextList(Section):
                 f"mine.settings.axis: found '{axis}', and the contexts are of the axis '{self.axis}';"
                 f" expected the same: --set mine.settings.axis={self.axis}"
             )
-        known = {name: None for cls in classes for name in (cls.name, cls.category) if name is not None}
-        unknown = [name for name in self.by_name if name not in known and not self.covers]
-        for position, name in enumerate(unknown):
-            close = did_you_mean(name, known) if position < _MOST_PROBLEMS else ""
-            yield f"contexts: by_name.{name[:80]}: expected the name or the category of a class of the recipe{close}"
+        yield from names_of_no_class("contexts", self.covers, self.by_name, classes)
         for cls in classes:
             if len(self.of(cls)) > MOST_CONTEXTS:
                 yield f"contexts: class '{cls.name}' has {len(self.of(cls)):,}, expected at most {MOST_CONTEXTS:,}"
@@ -182,15 +172,9 @@ class ContextList(Section):
 def load_contexts(source: str | Path) -> ContextList:
     """The list of a bundled name (`imagenet`), of a YAML file, or a plain list (YAML, or .txt with one a line).
 
-    Raises UserError with every problem, each with its file and line.
+    Raises as `load_words`.
     """
-    raw = read_words(source, _FOLDER, "a list of contexts")
-    try:
-        return ContextList.model_validate(with_tuples(raw), strict=True)
-    except ValidationError as error:
-        problems = problem_lines(ContextList, raw, error, across=list_problems)
-        hint = f"A list to start from: {bundled_folder() / _FOLDER / 'wardrobe.yaml'}"
-        raise UserError(problems, hint) from error
+    return load_words(ContextList, source, "contexts", "a list of contexts", "A list", list_problems)
 
 
 ANSWERS = "answers.json"

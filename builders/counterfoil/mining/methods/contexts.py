@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.errors import some_of
 from counterfoil.mining.captions import Gathered, words_of
 from counterfoil.mining.findings import ClassContext, Finding, Findings
 from counterfoil.mining.findings_layer import derived_seed, mined_from, mined_shift, origin_of, shifts_layer, slugs
@@ -197,9 +198,8 @@ def control_notes(findings: Findings, run: MiningRun) -> tuple[str, ...]:
     ]
     if not every:
         return ()
-    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
     return (
-        f"All contexts of {', '.join(every[:_MOST_NAMED])}{more} were chosen: none is left to draw for"
+        f"All contexts of {some_of(every, _MOST_NAMED)} were chosen: none is left to draw for"
         f" {RANDOM_CONTEXTS}, so that mending has no such control there",
     )
 
