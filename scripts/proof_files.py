@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import IO, Any
 
 _SCRIPTS = Path(__file__).parent
+# The lab's classifiers of the wardrobe.
+CLASSIFIERS: tuple[str, ...] = (
+    "resnet10t", "resnet14t", "convnext_atto", "convnext_pico", "vit_tiny_patch8", "vit_tiny_patch16",
+    "mobilenetv3_small_050", "lcnet_035",
+)  # fmt: skip
 PACKAGE = _SCRIPTS.parent / "builders" / "counterfoil"
 
 

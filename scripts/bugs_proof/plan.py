@@ -8,22 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from proof_files import CLASSIFIERS
+
 RECIPE = "wardrobe-bugs"
 SETTINGS_SEED, PRINTED_SEED = 0, 100
 # Classes are drawn by their names, as the recipe has them. What a token learned of a sandal is a sandal on a beach, as
 # the input dataset has it, and there next to nothing fails. Names draw coats, shirts and bags that the wardrobe's own
 # classifiers do not know; they fail and are left out.
 Group = Literal["wardrobe", "planted"]
-LAB: tuple[str, ...] = (
-    "lab:resnet10t",
-    "lab:resnet14t",
-    "lab:convnext_atto",
-    "lab:convnext_pico",
-    "lab:vit_tiny_patch8",
-    "lab:vit_tiny_patch16",
-    "lab:mobilenetv3_small_050",
-    "lab:lcnet_035",
-)
+LAB: tuple[str, ...] = tuple(f"lab:{name}" for name in CLASSIFIERS)
 PLANTED: tuple[str, ...] = tuple(
     f"lab:planted/{name}" for name in ("correlation-0", "correlation-1", "correlation-3", "noisy-0", "rare-0", "null-0")
 )

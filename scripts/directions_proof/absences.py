@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
 from counterfoil.mining.hypotheses import Role
-from directions_proof.captioned import captions_of, claims_of
+from directions_proof.captions import captions_of, claims_of
 from directions_proof.honesty import MINE, Outcome, by_class, kept_cells, mined_rows
 from directions_proof.worlds import AuditedWorld, Rows
 

@@ -8,21 +8,87 @@ score a caption are measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from counterfoil.lab.planted import PlantedWorld
+from counterfoil.lab.scenes import caption_of
+from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.mining.captions import gather, load_captions
+from counterfoil.mining.hypotheses import CandidateCaptions
 from counterfoil.mining.methods.directions import caption_scores
 from counterfoil.mining.methods.svm import Direction, fit_direction
-from directions_proof.captioned import captions_of, claims_of, says_context
 from directions_proof.intervals import SHARE, mean_of
 from directions_proof.plan import SIDE, kind_of
 from directions_proof.ranking import WORTH_FINDING, gap_of
-from directions_proof.worlds import AuditedWorld
+from directions_proof.worlds import AuditedWorld, clip
 
 HOW: tuple[Literal["difference", "shifted"], ...] = ("difference", "shifted")
 _MOST_TOLD = 3
+
+
+GRAMMAR = "wardrobe"
+
+
+@cache
+def vector_of(text: str) -> NDArray[np.float32]:
+    """(width,) what the lab's CLIP makes of a text."""
+    return clip().embed_texts([text])[0]
+
+
+def captions_of(audited: AuditedWorld) -> CandidateCaptions:
+    """The bundled grammar's captions, each encoded once; merged classes are called by what is in them."""
+    world = audited.world
+    merged = any(len(subtypes) > 1 for subtypes in world.subtypes)
+    grammar = load_captions(GRAMMAR)
+    if merged:
+        grammar = grammar.with_hyponyms(dict(zip(world.class_names, world.subtypes, strict=True)))
+    texts, references, candidates = gather(grammar, audited.classes, "hyponyms" if merged else "class")
+    return CandidateCaptions(texts, np.stack([vector_of(text) for text in texts]), references, candidates)
+
+
+def says(caption: str, words: str) -> bool:
+    """Whether the words stand in a caption as words: `shirt` does not in `a photo of a t-shirt`."""
+    return f" {words} " in f" {caption} "
+
+
+def says_context(world: PlantedWorld, caption: str) -> bool:
+    """Whether a caption tells the planted context, or the planted subtype."""
+    return world.context_words is not None and says(caption, world.context_words)
+
+
+@cache
+def _phrases() -> tuple[tuple[str, str, str], ...]:
+    """(attribute, value, words) of all that a caption can claim beside the class."""
+    found: list[tuple[str, str, str]] = []
+    for attribute in ("background", "weather", "light"):
+        values = (value for value in ATTRIBUTES[attribute] if value not in ("clear", "day"))
+        found += [(attribute, value, caption_of({attribute: value})) for value in values]
+    found += [(name, value, value) for name in ("colour", "pattern") for value in ATTRIBUTES[name] if value != "plain"]
+    return (*found, ("companion", "person", "person and a"), ("companion", "flower", "and a flower"))
+
+
+def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str]:
+    """Attribute → value of what a caption claims of a picture of a class; `class` where it tells the subtype."""
+    found = {attribute: value for attribute, value, words in _phrases() if says(caption, words)}
+    subtypes = world.subtypes[label]
+    named = [name for name in subtypes if says(caption, name)]
+    return found | ({"class": named[0]} if len(subtypes) > 1 and named else {})
+
+
+def holding(world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Mapping[str, str]) -> NDArray[np.bool_]:
+    """(n,) whether every claim holds of each row's scene."""
+
+    def held() -> Iterator[bool]:
+        for row in rows.tolist():
+            attributes = world.scene(split, row).attributes()
+            yield all(attributes[attribute] == value for attribute, value in claims.items())
+
+    return np.fromiter(held(), np.bool_, len(rows))
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
@@ -70,6 +136,16 @@ def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
     return claimed is not None and claimed != world.value
 
 
+def worlds_with_a_gap(
+    results: Mapping[str, Mapping[str, Any]],
+) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """Kind → what was measured in its worlds whose slice fails by 20 points or more, of kinds with such a world."""
+    for kind in SIDE:
+        own = [one for name, one in results.items() if kind_of(name) == kind and (one.get("gap") or 0) >= WORTH_FINDING]
+        if own:
+            yield kind, own
+
+
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Markdown: one line a kind and way of scoring; worlds whose slice fails by 20 points or more."""
     lines = [
@@ -79,9 +155,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| worlds | score | top 1 right | top 2 right | mean reciprocal rank | chance | absence |",
         "| -- | -- | --: | --: | --: | --: | --: |",
     ]
-    for kind in (kind for kind in SIDE if any(kind_of(name) == kind for name in results)):
-        own = [one for name, one in results.items() if kind_of(name) == kind and (one.get("gap") or 0) >= WORTH_FINDING]
-        for how in HOW if own else ():
+    for kind, own in worlds_with_a_gap(results):
+        for how in HOW:
             places = [one[how]["place"] for one in own]
             cells = [
                 mean_of([place == 1 for place in places], SHARE).text(percent=True),

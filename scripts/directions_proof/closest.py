@@ -12,11 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from counterfoil.mining.methods.directions import caption_scores
-from directions_proof.captioned import captions_of
-from directions_proof.captions import direction_of
+from directions_proof.captions import captions_of, direction_of, worlds_with_a_gap
 from directions_proof.intervals import ANY, mean_of
-from directions_proof.plan import SIDE, kind_of
-from directions_proof.ranking import WORTH_FINDING, gap_of
+from directions_proof.ranking import gap_of
 from directions_proof.worlds import AuditedWorld
 
 NEAREST = (10, 25, 50, 100)
@@ -50,9 +48,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| worlds | K | closest to the hard caption | farthest from the easy one |",
         "| -- | --: | --: | --: |",
     ]
-    for kind in (kind for kind in SIDE if any(kind_of(name) == kind for name in results)):
-        own = [one for name, one in results.items() if kind_of(name) == kind and (one.get("gap") or 0) >= WORTH_FINDING]
-        for k in map(str, NEAREST) if own else ():
+    for kind, own in worlds_with_a_gap(results):
+        for k in map(str, NEAREST):
             cells = [
                 mean_of([(one["easy"][k] - one[which][k]) / one["gap"] for one in own], ANY).text()
                 for which in ("hard", "far_from")

@@ -13,12 +13,11 @@ from typing import Any
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.lab.world import Oracle
 from counterfoil.mining.methods.directions import decoded_vectors
-from directions_proof.captioned import captions_of
-from directions_proof.captions import direction_of
+from directions_proof.captions import captions_of, direction_of, worlds_with_a_gap
 from directions_proof.intervals import SHARE, mean_of
 from directions_proof.painting import painted
-from directions_proof.plan import SIDE, kind_of
-from directions_proof.ranking import WORTH_FINDING, gap_of
+from directions_proof.plan import SIDE
+from directions_proof.ranking import gap_of
 from directions_proof.worlds import AuditedWorld
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3)
@@ -62,10 +61,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         f"| worlds | {' | '.join(f'α = {alpha:g}' for alpha in ALPHAS)} | other side, α = {_FARTHEST:g} |",
         f"| -- | {'--: | ' * len(ALPHAS)}--: |",
     ]
-    for kind in (kind for kind in SIDE if any(kind_of(name) == kind for name in results)):
-        own = [one for name, one in results.items() if kind_of(name) == kind and (one.get("gap") or 0) >= WORTH_FINDING]
-        if own:
-            cells = [mean_of([one["seen"][str(alpha)] for one in own], SHARE).text() for alpha in ALPHAS]
-            cells.append(mean_of([one["other"] for one in own], SHARE).text())
-            lines.append(f"| {kind} ({len(own)}) | {' | '.join(cells)} |")
+    for kind, own in worlds_with_a_gap(results):
+        cells = [mean_of([one["seen"][str(alpha)] for one in own], SHARE).text() for alpha in ALPHAS]
+        cells.append(mean_of([one["other"] for one in own], SHARE).text())
+        lines.append(f"| {kind} ({len(own)}) | {' | '.join(cells)} |")
     return lines

@@ -21,7 +21,7 @@ from counterfoil.mining.collected import Confirmation, LabelledRows, confirm, co
 from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Hypothesis, Role
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
-from directions_proof.captioned import captions_of, claims_of, holding, says_context
+from directions_proof.captions import captions_of, claims_of, holding, says_context
 from directions_proof.intervals import share_of
 from directions_proof.plan import kind_of
 from directions_proof.ranking import WORTH_FINDING

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from counterfoil.mining.methods.directions import caption_scores
 from counterfoil.mining.methods.svm import Direction, fit_direction
 from counterfoil.mining.pools import FACTOR, hardest_rows
-from directions_proof.captioned import captions_of
+from directions_proof.captions import captions_of
 from directions_proof.intervals import SHARE, mean_of
 from directions_proof.painting import painted
 from directions_proof.plan import kind_of

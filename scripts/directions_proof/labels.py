@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from counterfoil.generate.screen.known_classes import known_classes
 from counterfoil.mining.label_check import SeenLabels
-from directions_proof.captioned import captions_of, vector_of
+from directions_proof.captions import captions_of, vector_of
 from directions_proof.honesty import mined_rows
 from directions_proof.plan import kind_of
-from directions_proof.wardrobe import AuditedWardrobe
-from directions_proof.worlds import AuditedWorld, Rows
+from directions_proof.worlds import AuditedWardrobe, AuditedWorld, Rows
 
 PERFECT, OWN, ZERO_SHOT, LINEAR = "the truth", "a classifier", "CLIP by captions", "a line through CLIP"
 RUNS = 4  # draws of flips, a way of flipping and classifier

@@ -22,8 +22,8 @@ from directions_proof.plan import (
     STRENGTHS,
     kind_of,
 )
-from directions_proof.wardrobe import CLASSIFIERS, AuditedWardrobe
-from directions_proof.worlds import AuditedWorld
+from directions_proof.worlds import AuditedWardrobe, AuditedWorld
+from proof_files import CLASSIFIERS
 
 Results = Mapping[str, Mapping[str, Any]]
 

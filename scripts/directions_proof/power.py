@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.mining.hypotheses import Hypothesis, Role
-from directions_proof.captioned import captions_of, claims_of
+from directions_proof.captions import captions_of, claims_of
 from directions_proof.honesty import MINE, ROLES, mined_rows
 from directions_proof.intervals import share_of
-from directions_proof.wardrobe import AuditedWardrobe
+from directions_proof.worlds import AuditedWardrobe
 
 CAUGHT = 1.5  # a set catches a cell whose rows are so much more frequent in it than in the class
 RUNS = 80  # a classifier and way of answering; each plants a cell in each of ten classes

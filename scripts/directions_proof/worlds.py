@@ -7,7 +7,7 @@ rendered once for both, and its pictures are removed when both are known.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,9 +19,11 @@ from PIL import Image
 from counterfoil.data import LabelledImages
 from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.lab.planted import ROWS, PlantedWorld, named_world
+from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.mining.methods.svm import whiten
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
+from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.prediction.passes import score_models
@@ -217,3 +219,30 @@ def _rendered_once(world: PlantedWorld, split: str, count: int, path: Path):
                 yield key, stream.getvalue()
 
     return read
+
+
+SPLIT = "audit"
+_WARDROBE_SPLITS = {"train": "train", "validation": SPLIT}
+
+
+class AuditedWardrobe(AuditedWorld):
+    """One of the lab's classifiers on 12,000 images; `validation` is the split `audit`, and nothing is planted."""
+
+    def __init__(self, classifier: str, classifiers: Path, kept: Path) -> None:
+        super().__init__("null-0", classifiers, kept)  # it has the same ten classes
+        self.classifier = classifier
+        self.folder = LAB_WEIGHTS / classifier
+
+    @property
+    def name(self) -> str:
+        return self.classifier
+
+    @cached_property
+    def attributes(self) -> Mapping[str, NDArray[np.str_]]:
+        """Attribute → its value in each row's scene, (n,)."""
+        scenes = [wardrobe_scene(SPLIT, row).attributes() for row in range(len(self._images("validation")))]
+        return {name: np.asarray([scene[name] for scene in scenes]) for name in scenes[0] if name != "class"}
+
+    def _images(self, split: str, most: int | None = None) -> LabelledImages:
+        assert most is None
+        return labelled_source(f"lab:wardrobe:{_WARDROBE_SPLITS[split]}", self.classes, unit_column="garment")

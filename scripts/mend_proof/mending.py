@@ -49,6 +49,10 @@ ARMS = (
 _OTHERS_IN = 2
 _LIFT = "contexts by lift"
 _BEFORE, _NOTHING, _NAMES = "before", "lambda 0", "class names"
+_HEADING = (
+    "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
+    "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+)
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
@@ -229,8 +233,7 @@ def table_ranks(results: Results) -> list[str]:
         "The wardrobe's classifiers, one run: a class that learned a place has most of its rows there, and by count"
         " that place is chosen for its few failures too.",
         "",
-        "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
-        "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+        *_HEADING,
     ]
     for title, own in _groups(results).items():
         lines += _lines(title, own, (_BEFORE, _NOTHING, _NAMES, MAIN, _LIFT))
@@ -246,8 +249,7 @@ def table(results: Results) -> list[str]:
         " that nobody saw. *test*: change of accuracy in points. *gain*: heldout, less λ = 0 of the same run, in"
         " points; *slice gain* likewise. *pictures*: drawn ones that the head learned from.",
         "",
-        "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
-        "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+        *_HEADING,
     ]
     groups = _groups(results)
     for title, own in groups.items():
@@ -294,8 +296,7 @@ def table_others(results: Results) -> list[str]:
         " rows of a pool, hardest by the direction. *upweight*: training rows that are hard count twice. *DFR*: fitted"
         " on the discover half alone, as many of each class and group; by truth it is a bound.",
         "",
-        "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
-        "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+        *_HEADING,
     ]
     having = {name: [run for run in runs if "filter" in run] for name, runs in results.items()}
     for title, own in _groups({name: runs for name, runs in having.items() if runs}).items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from proof_files import PACKAGE, code_of, imported_by
+from proof_files import CLASSIFIERS, PACKAGE, code_of, imported_by
 
 Rank = Literal["count", "lift"]
 RANKS: tuple[Rank, ...] = ("count", "lift")
@@ -26,16 +26,7 @@ CHOSEN_IN: tuple[str, ...] = (*WORLDS, "correlation-104")
 
 SETTINGS_WORLDS: tuple[str, ...] = ("correlation-0", "correlation-1", "rare-0", "noisy-0")
 
-WARDROBE: tuple[str, ...] = (
-    "lab:resnet10t",
-    "lab:resnet14t",
-    "lab:convnext_atto",
-    "lab:convnext_pico",
-    "lab:vit_tiny_patch8",
-    "lab:vit_tiny_patch16",
-    "lab:mobilenetv3_small_050",
-    "lab:lcnet_035",
-)
+WARDROBE: tuple[str, ...] = tuple(f"lab:{name}" for name in CLASSIFIERS)
 
 AROUND: tuple[str, ...] = ("lab:resnet10t", "lab:vit_tiny_patch16")
 """Who goes once around by the real commands: ten minutes each on a busy core."""
