@@ -318,7 +318,10 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
             variant = replace(variant, debug=variant.debug.only(rows))
             lesson = seen.lesson(features, variant.debug.labels if variant.debug is not None else rows)
         elif variant.groups is not None:
-            lesson = _balanced_lesson(seen, variant.groups, discover, settings.seed)
+            labels = seen.audited.labels[discover]
+            whole = seen.lesson(seen.audited.features[discover], labels)
+            groups = variant.groups[discover]
+            lesson = balanced_lesson(whole.features, whole.targets, labels, groups, seed=settings.seed)
         own = _own_contexts(variant, variants, prepared.contexts)
         beside = next((one for one in variants if one.name == variant.of), variant).debug
         judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
@@ -401,12 +404,6 @@ def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, .
                 )
             variants.append(Variant(one.name, role_of(one), groups=context + 1))
     return variants
-
-
-def _balanced_lesson(seen: SeenModel, groups: NDArray[np.int64], discover: NDArray[np.int64], seed: int) -> Lesson:
-    features, labels = seen.audited.features[discover], seen.audited.labels[discover]
-    whole = seen.lesson(features, labels)
-    return balanced_lesson(whole.features, whole.targets, labels, groups[discover], seed=seed)
 
 
 def _own_contexts(variant: Variant, variants: Sequence[Variant], contexts: Sequence[Context]) -> list[int]:

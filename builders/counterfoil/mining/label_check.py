@@ -176,18 +176,26 @@ def with_checked_labels(
         return findings, None
     captions = _captions(recipe, clip)
     known = np.asarray([doubts is None or not doubts.of_any([cls.id]) for cls in recipe.classes])
-    seen = [_seen(one, captions, known) for one in audits]
+    seen = []
+    for one in audits:
+        answers = one.target.predictions.prediction[one.rows]
+        right = np.asarray(class_of_output(one.target.class_map)[answers] == one.labels)
+        seen.append(SeenLabels(one.features, one.labels, one.units, right, captions, known))
     checks: dict[str, LabelCheck] = {}
     listed: dict[tuple[str, str], dict[str, Any]] = {}
     for one in asked:
-        place = place_of(audits, by_name[one.name].labels[0])
-        checks[one.name], looked = _check(by_name[one.name], audits[place], seen[place])
+        hypothesis = by_name[one.name]
+        place = place_of(audits, hypothesis.labels[0])
+        own = audits[place]
+        inside = hypothesis.members(own.features, own.labels) & hypothesis.tested_on(own.features, own.labels)
+        rows = np.flatnonzero(inside & own.failed)
+        checks[one.name], looked = seen[place].check(rows, _taken_for(own, rows))
         if one.confirmed and checks[one.name].suspected:
-            for row in _suspected_rows(recipe, audits[place], looked):
+            for row in _suspected_rows(recipe, own, looked):
                 listed.setdefault((row["key"], row["label_id"]), row | {"findings": []})["findings"].append(one.name)
     checked = tuple(replace(one, labels=checks.get(one.name)) for one in findings.findings)
-    rows = ({**row, "findings": " ".join(row["findings"])} for row in listed.values())
-    return replace(findings, findings=checked), csv_text(rows, COLUMNS) if listed else None
+    table = ({**row, "findings": " ".join(row["findings"])} for row in listed.values())
+    return replace(findings, findings=checked), csv_text(table, COLUMNS) if listed else None
 
 
 def _captions(recipe: Recipe, clip: ClipModel) -> NDArray[np.float32]:
@@ -197,20 +205,6 @@ def _captions(recipe: Recipe, clip: ClipModel) -> NDArray[np.float32]:
     captions = np.full((len(recipe.classes), encoded.shape[1]), np.nan, dtype=np.float32)
     captions[[cls.label for cls in recipe.classes if cls.id in texts]] = encoded
     return captions
-
-
-def _seen(audited: Audited, captions: NDArray[np.float32], known: NDArray[np.bool_]) -> SeenLabels:
-    right = np.asarray(
-        class_of_output(audited.target.class_map)[audited.target.predictions.prediction[audited.rows]] == audited.labels
-    )
-    return SeenLabels(audited.features, audited.labels, audited.units, right, captions, known)
-
-
-def _check(hypothesis: Hypothesis, audited: Audited, seen: SeenLabels) -> tuple[LabelCheck, CheckedRows]:
-    inside = hypothesis.members(audited.features, audited.labels)
-    inside &= hypothesis.tested_on(audited.features, audited.labels)
-    rows = np.flatnonzero(inside & audited.failed)
-    return seen.check(rows, _taken_for(audited, rows))
 
 
 def _taken_for(audited: Audited, rows: NDArray[np.int64]) -> NDArray[np.int64]:
