@@ -62,7 +62,7 @@ def test_without_labels_and_predictions_it_is_scikit_learns_mixture() -> None:
     ours = fit_domino(features, labels, predictions, plain, seed=0)
     start = fit_domino(features, labels, predictions, replace(plain, steps=0), seed=0).mixture
     theirs = GaussianMixture(
-        4, covariance_type="diag", tol=0.0, max_iter=12, reg_covar=plain.floor,
+        4, covariance_type="diag", tol=0.0, max_iter=12, reg_covar=plain.minimum,
         weights_init=start.shares, means_init=start.means, precisions_init=1 / start.variances,
     )  # fmt: skip
     points = (features - ours.centre) @ ours.axes.T
