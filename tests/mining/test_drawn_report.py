@@ -31,7 +31,7 @@ from counterfoil.mining.findings import (
     findings_json,
 )
 from counterfoil.mining.findings_layer import mined_from
-from counterfoil.mining.methods.bugs.document import tested_together
+from counterfoil.mining.methods.bugs.document import adjusted_together
 from counterfoil.mining.mine_recipe import MineResult
 from counterfoil.mining.report import (
     MOST_EXAMPLES,
@@ -319,7 +319,7 @@ def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(page: st
 def test_no_rate_of_a_test_stands_for_a_finding_without_fresh_pairs() -> None:
     findings = drawn_example()
     tested = [replace(one, pairs=one.pairs and replace(one.pairs, fresh=None)) for one in findings.findings]
-    judged = tested_together(tested, findings.fdr, findings.margin)
+    judged = adjusted_together(tested, findings.fdr, findings.margin)
     text = Page(report_html(replace(findings, findings=judged), {})).text
     card = text[: text.index("The evidence")]
     assert "The surest: sandal in the snow. No fresh pairs tell how often." in card and "E = 1.5 × 10⁷" in card

@@ -26,12 +26,12 @@ from counterfoil.mining.findings import (
 from counterfoil.mining.findings_layer import mined_from
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 from counterfoil.mining.methods.bugs.document import (
+    adjusted_together,
     described_cell,
     estimate_rates,
     finding_of,
     pairs_of,
     pairs_to_draw,
-    tested_together,
     with_more,
 )
 from counterfoil.mining.methods.bugs.search import BugSearch, search_bugs
@@ -242,7 +242,7 @@ def searched(world: Drawn) -> Findings:
         tested=len(found),
         smallest_difference=None,
         classes=(),
-        findings=tested_together(found, MINE.fdr, MINE.margin),
+        findings=adjusted_together(found, MINE.fdr, MINE.margin),
         seed=0,
     )
 
@@ -360,7 +360,7 @@ def test_words_that_shorter_ones_stand_for_have_no_rates(one_run: tuple[Drawn, F
     world, before, _ = one_run
     long, short, other = before.standing
     found = [replace(long, about={SHORTENED_TO: short.name}), *(one for one in before.findings if one is not long)]
-    findings = replace(before, findings=tested_together(found, before.fdr, before.margin))
+    findings = replace(before, findings=adjusted_together(found, before.fdr, before.margin))
     drawn = Drawn(world.more, np.random.default_rng(4))
     after = estimated(drawn, findings)
     assert {name for asked in drawn.asked for name in asked.cells} == {short.name, other.name}
@@ -400,7 +400,7 @@ def test_the_test_stands_where_fresh_pairs_show_little_and_that_is_said(
     assert one.pairs is not None and not any(each.perhaps_under(after.margin) for each in after.findings)
     for fresh in ((400, 20, 40, 12), (400, 20, 10, 30)):
         small = replace(one, pairs=replace(one.pairs, fresh=FreshPairs(*fresh, 400, "rounds/09")))
-        judged = tested_together([small if each is one else each for each in after.findings], after.fdr, after.margin)
+        judged = adjusted_together([small if each is one else each for each in after.findings], after.fdr, after.margin)
         found = next(each for each in judged if each.name == one.name)
         assert found.confirmed and found.q == one.q and found.perhaps_under(after.margin)
         assert found.difference.value == pytest.approx((fresh[2] - fresh[3]) / 400)

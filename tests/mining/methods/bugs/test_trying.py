@@ -20,7 +20,7 @@ from counterfoil.mining.audited import Audited
 from counterfoil.mining.findings import Finding, Findings, findings_json
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
-from counterfoil.mining.methods.bugs.document import log_e_of, tested_together, with_more
+from counterfoil.mining.methods.bugs.document import adjusted_together, log_e_of, with_more
 from counterfoil.mining.methods.bugs.trials import BugHypothesis
 from counterfoil.mining.methods.bugs.trying import find_on_photographs
 from counterfoil.mining.mined_files import MineResult
@@ -259,7 +259,7 @@ def test_recipes_that_cannot_test_the_findings_are_refused(tried: Path, tmp_path
         again_in(tried, f"source.classes={json.dumps(classes)}")
     shutil.copytree(tried, tmp_path / "mined")
     findings = findings_of(tried)
-    none = replace(findings, fdr=1e-9, findings=tested_together(findings.findings, 1e-9, 0.0))
+    none = replace(findings, fdr=1e-9, findings=adjusted_together(findings.findings, 1e-9, 0.0))
     (tmp_path / "mined" / "findings.json").write_text(findings_json(none))
     with pytest.raises(UserError, match="nothing was confirmed that could be tested again"):
         again_in(tmp_path / "mined")

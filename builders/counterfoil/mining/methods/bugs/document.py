@@ -106,7 +106,7 @@ def document_of(
             or ClassAudit(cls.id, cls.name, 0, 0, None, reason="not looked at (mine.settings.classes)")
             for cls in recipe.classes
         ),
-        findings=tested_together(findings, mine.fdr, mine.margin),
+        findings=adjusted_together(findings, mine.fdr, mine.margin),
         not_tested=tuple(
             NotTested(
                 f"{recipe.classes[cluster.label].id}_cluster_{place}",
@@ -138,7 +138,7 @@ def finding_of(
     shortened_from: str | None = None,
     background: BackgroundCounts | None = None,
 ) -> Finding:
-    """A hypothesis with its pairs, as if it were alone: `tested_together` says what it is worth among others.
+    """A hypothesis with its pairs, as if it were alone: `adjusted_together` says what it is worth among others.
 
     shortened_to: the name of the finding whose shorter words stand for it. shortened_from: the words that it is of.
     background: what its background alone does, and all but its background.
@@ -266,7 +266,7 @@ def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
     return Target(mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
 
 
-def tested_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
+def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
     """Findings tested in pairs, with q-values, confirmations and intervals over all of them, in the document's order.
 
     Confirmed are those that e-BH rejects, that were not given up as futile, and that fail by the margin or more above
@@ -312,7 +312,7 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
             name, place = f"{one.name}_{place}", place + 1
         taken.add(name)
         apart.append(replace(one, name=name))
-    judged = tested_together([*findings.findings, *apart], findings.fdr, findings.margin)
+    judged = adjusted_together([*findings.findings, *apart], findings.fdr, findings.margin)
     seen = findings.smallest_difference
     if seen is not None:
         least = smallest_paired_difference(seen.set_rows, seen.rest_rate, len(judged), findings.fdr)
@@ -419,7 +419,9 @@ def estimate_rates(
         )
         rounds.append(round_drawn(drawn))
         report("rates of findings", len(estimated), len(wanted))
-    judged = tested_together([estimated.get(one.name, one) for one in findings.findings], findings.fdr, findings.margin)
+    judged = adjusted_together(
+        [estimated.get(one.name, one) for one in findings.findings], findings.fdr, findings.margin
+    )
     return replace(findings, findings=judged, rounds=with_rounds(findings, rounds))
 
 

@@ -24,12 +24,12 @@ from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, H
 from counterfoil.mining.label_check import with_checked_labels
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.methods.bugs.document import (
+    adjusted_together,
     answer_names,
     estimate_rates,
     finding_of,
     round_drawn,
     target_of,
-    tested_together,
     with_more,
 )
 from counterfoil.mining.methods.bugs.mine_bugs import (
@@ -245,7 +245,7 @@ def mine_again(
             before,
             recipe=replace(before.recipe, name=other.name, sha256=other.recipe_hash),
             target=target_of(other, mine, class_map),
-            findings=tested_together(again, mine.fdr, mine.margin),
+            findings=adjusted_together(again, mine.fdr, mine.margin),
             tested=len(again),
             smallest_difference=None,
             classes=(),
