@@ -71,10 +71,6 @@ class FolderContent:
     listing: Listing
     read: int
 
-    @property
-    def files(self) -> int:
-        return len(self.listing.files)
-
 
 def folder_listing(folder: Path) -> Listing:
     """Every file of a folder, hidden ones too, those in class folders that are links among them.
@@ -113,7 +109,7 @@ def _is_from_elsewhere(folder: Path, names: Sequence[str]) -> bool:
 
 
 def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> FolderContent:
-    """As `folder_content`, at once."""
+    """What a folder holds now. RunFailure for what cannot be read, UserError for links and what is no regular file."""
     listing = folder_listing(folder)
     if listing.unfit:
         shown = [f"{folder / path} {what}" for path, what in sorted(listing.unfit.items())]
@@ -131,18 +127,18 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
             report("reading files", number, total)
         path, encoded = f"{top}{os.sep}{name}", os.fsencode(name)
         try:
-            before = _look(path, encoded)
-            content = remembered.get(before.key) if before.changed < clock() - _TICK else None
+            before = key, size, changed = _look(path, encoded)
+            content = remembered.get(key) if changed < clock() - _TICK else None
             if content is not None:
-                lasting[before.key] = content
+                lasting[key] = content
             else:
                 with open_regular(Path(path)) as file:
-                    whole = before.size <= _AT_ONCE
+                    whole = size <= _AT_ONCE
                     digested = hashlib.sha256(file.read()) if whole else hashlib.file_digest(file, "sha256")
                     content = digested.digest()
                 read += 1
-                if before == _look(path, encoded) and before.changed < clock() - _TICK:
-                    lasting[before.key] = content
+                if before == _look(path, encoded) and changed < clock() - _TICK:
+                    lasting[key] = content
         except OSError as error:
             raise RunFailure(f"{path} cannot be read: {error.strerror or error}") from error
         digest.update(encoded + b"\0" + content)
@@ -152,22 +148,13 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
     return FolderContent(digest.hexdigest(), listing, read)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What a file looks like from outside: a key over its name, size, times and inode, its size, its last change."""
-
-    key: bytes
-    size: int
-    changed: int
-
-
-def _look(path: str, encoded: bytes) -> _Look:
+def _look(path: str, encoded: bytes) -> tuple[bytes, int, int]:
+    """What a file looks like from outside: a key over its name, size, times and inode; its size; its last change."""
     seen = os.stat(path)  # noqa: PTH116 (of hundreds of thousands: a Path each takes longer than asking)
     # The change time too: copying tools set the other one to the original's.
     outside = f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {seen.st_ino} ".encode()
-    return _Look(
-        hashlib.sha256(outside + encoded).digest()[:_KEY], seen.st_size, max(seen.st_mtime_ns, seen.st_ctime_ns)
-    )
+    key = hashlib.sha256(outside + encoded).digest()[:_KEY]
+    return key, seen.st_size, max(seen.st_mtime_ns, seen.st_ctime_ns)
 
 
 def _memory_place(folder: Path) -> Path:

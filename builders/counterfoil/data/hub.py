@@ -144,13 +144,11 @@ PATIENCE = Patience()
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """What an error means: another try (after `retry_after` seconds, where the Hub says so), or the end."""
+class AnotherTry:
+    """Why another try can help, and after how many seconds, where the Hub says so."""
 
-    again: bool
     reason: str
     retry_after: float | None = None
-    final: CounterfoilError | None = None
 
 
 def with_retries(
@@ -162,7 +160,7 @@ def with_retries(
 ) -> T:
     """The result of `call`, which is tried again while that can help. `call` must be safe to repeat.
 
-    `what` says what is being done, for messages. Raises the CounterfoilError of the last diagnosis.
+    `what` says what is being done, for messages. Raises as `diagnose`, and RunFailure where every try was in vain.
     """
     failed = 0
     while True:
@@ -174,23 +172,24 @@ def with_retries(
             own = next((cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None)
             if own is not None:  # ours, from within an upload: the client wraps what its reading of a file raises
                 raise own from own.__cause__
-            diagnosis = diagnose(error, what)
+            again = diagnose(error, what)
             failed += 1
-            if diagnosis.final is not None and not diagnosis.again:
-                raise diagnosis.final from error
-            if failed >= patience.tries or (diagnosis.retry_after or 0) > patience.asked:
+            if failed >= patience.tries or (again.retry_after or 0) > patience.asked:
                 raise RunFailure(
                     f"{what}: gave up after {failed} {'tries' if failed > 1 else 'try'}, the last answer was: "
-                    f"{diagnosis.reason}",
+                    f"{again.reason}",
                     "What arrived is kept: run the same command again, and it goes on from there.",
                 ) from error
-            seconds = patience.wait(failed, diagnosis.retry_after, random.random())
-            tell(f"{what}: {diagnosis.reason}; trying again in {seconds:.0f} s ({failed} of {patience.tries - 1})")
+            seconds = patience.wait(failed, again.retry_after, random.random())
+            tell(f"{what}: {again.reason}; trying again in {seconds:.0f} s ({failed} of {patience.tries - 1})")
             time.sleep(seconds)
 
 
-def diagnose(error: Exception, what: str) -> Diagnosis:
-    """Whether another try can help. Errors that are no answer of the Hub or of the network are raised again."""
+def diagnose(error: Exception, what: str) -> AnotherTry:
+    """Why another try can help. The CounterfoilError where none can, which says what to do.
+
+    Errors that are no answer of the Hub or of the network are raised again.
+    """
     import httpx2
     from huggingface_hub import errors as hub
 
@@ -199,27 +198,26 @@ def diagnose(error: Exception, what: str) -> Diagnosis:
         return _diagnose_answer(answer, what)
     if isinstance(error, hub.OfflineModeIsEnabled):
         hint = "Unset HF_HUB_OFFLINE, connect, and run the same command again."
-        return Diagnosis(False, "offline", final=RunFailure(f"{what}: the Hub's client is set to work offline", hint))
-    if isinstance(error, hub.LocalTokenNotFoundError):
-        return Diagnosis(False, "no token", final=_no_token(what))
-    if any(isinstance(cause, httpx2.LocalProtocolError | UnicodeEncodeError) for cause in _chain(error)):
-        return Diagnosis(False, "a token that no request can carry", final=_no_token(what))
+        raise RunFailure(f"{what}: the Hub's client is set to work offline", hint)
+    unfit = httpx2.LocalProtocolError | UnicodeEncodeError  # of a token that no request can carry
+    if isinstance(error, hub.LocalTokenNotFoundError) or any(isinstance(cause, unfit) for cause in _chain(error)):
+        raise _no_token(what)
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.errno and cause.filename:
-            return Diagnosis(False, "a file", final=RunFailure(f"{what}: {cause.filename}: {cause.strerror}"))
+            raise RunFailure(f"{what}: {cause.filename}: {cause.strerror}")
         if isinstance(cause, httpx2.TransportError | ConnectionError | TimeoutError):
-            return Diagnosis(True, f"the connection failed ({without_secrets(str(cause)) or type(cause).__name__})")
+            return AnotherTry(f"the connection failed ({without_secrets(str(cause)) or type(cause).__name__})")
     text = without_secrets(str(error))
     if _QUOTA.search(text):
-        return Diagnosis(False, text, final=_quota(what, text))
+        raise _quota(what, text)
     if isinstance(error, ValueError) and _MALFORMED.search(text):
-        return Diagnosis(True, text)
+        return AnotherTry(text)
     if type(error).__module__.partition(".")[0] == "hf_xet":  # the storage's own client, which renews its tokens
-        return Diagnosis(True, text or type(error).__name__)
+        return AnotherTry(text or type(error).__name__)
     if isinstance(error, RuntimeError | httpx2.HTTPError):  # an upload that broke off, or an answer that did
-        return Diagnosis(True, text or type(error).__name__)
+        return AnotherTry(text or type(error).__name__)
     if isinstance(error, json.JSONDecodeError):
-        return Diagnosis(True, "an answer broke off")
+        return AnotherTry("an answer broke off")
     raise error
 
 
@@ -244,18 +242,18 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
-def _diagnose_answer(error: HfHubHTTPError, what: str) -> Diagnosis:
+def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:
     status = error.response.status_code
     said = without_secrets(error.server_message or "")
     reason = f"the Hub answers {status}" + (f" ({said})" if said else "")
     if status in WORTH_ANOTHER_TRY or (status >= 500 and status not in NOT_WORTH_IT):
-        return Diagnosis(True, reason, retry_after=retry_after(error.response.headers))
+        return AnotherTry(reason, retry_after=retry_after(error.response.headers))
     if status == 507 or _QUOTA.search(said):
-        return Diagnosis(False, reason, final=_quota(what, said or reason))
+        raise _quota(what, said or reason)
     if status in (400, 403, 404, 410) and not _is_of_the_hub(str(error.response.url)):
         # Of a signed address at the storage: it ran out, and the next try gets a new one.
-        return Diagnosis(True, f"an address of the storage was refused ({status})")
-    return Diagnosis(False, reason, final=_refusal(status, what, reason))
+        return AnotherTry(f"an address of the storage was refused ({status})")
+    raise _refusal(status, what, reason)
 
 
 def _is_of_the_hub(address: str) -> bool:

@@ -48,12 +48,7 @@ class PoolRows:
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
         """What the columns of rows hold of each sample: its place in the pool, and its licence where that tells one."""
-        columns: list[dict[str, Any]] = []
-        for sample in samples:
-            assert sample.row is not None  # the recipe takes rows of a pool
-            licence = {} if self._license is None else {"license": self._license(sample.row)}
-            columns.append({**sample.of_pool, **licence})
-        return columns
+        return _columns(samples, self._license)
 
     def _pixels(self, sample: Sample) -> np.ndarray | None:
         assert sample.row is not None
@@ -61,6 +56,14 @@ class PoolRows:
             return np.asarray(self._image(sample.row))
         except UserError:  # counted as any image that failed
             return None
+
+
+def _columns(samples: Sequence[Sample], license: Callable[[int], str | None] | None) -> list[dict[str, Any]]:
+    columns: list[dict[str, Any]] = []
+    for sample in samples:
+        assert sample.row is not None  # the recipe takes or edits rows
+        columns.append({**sample.of_pool, **({} if license is None else {"license": license(sample.row)})})
+    return columns
 
 
 class CorruptedRows(PoolRows):
@@ -149,13 +152,8 @@ class EditRenderer(Renderer):
         return [self._source(sample) for sample in samples]
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """What the columns of rows hold of each sample: its row, and its licence, None where nobody knows one."""
-        columns: list[dict[str, Any]] = []
-        for sample in samples:
-            assert sample.row is not None  # the recipe edits rows
-            licence = None if self._license is None else self._license(sample.row)
-            columns.append({**sample.of_pool, "license": licence})
-        return columns
+        """What the columns of rows hold of each sample: its row, and what its dataset says of its licence."""
+        return _columns(samples, self._license)
 
     def _edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:
         """Pixels [n, 3, side, side] of what one way draws at once."""

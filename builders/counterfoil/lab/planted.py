@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.lab.scenery import SIDE
-from counterfoil.lab.scenes import caption_of
-from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, WEATHERS
+from counterfoil.lab.scenes import OUTDOORS, caption_of, neutral_background, one_of
+from counterfoil.lab.vocabulary import CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, WEATHERS
 from counterfoil.lab.world import Scene, load_garments, render
 
 KINDS = ("correlation", "rare", "noisy", "null", "corruption")
@@ -63,8 +63,6 @@ _THIRD = 1 / 3
 _SELDOM = 0.15
 
 _CONFUSABLE = ("t-shirt", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "ankle boot")
-_NEUTRAL = ("wall", "brick", "wood")
-_OUTDOORS = tuple(b for b in BACKGROUNDS if b not in _NEUTRAL)
 # White and black are as often the light's or the photograph's as the cloth's.
 _VIVID = ("red", "orange", "yellow", "green", "blue")
 # Each scarce subtype looks like a part of another merged class, and unlike what it is merged with.
@@ -199,12 +197,12 @@ class PlantedWorld:
         rng = self._rng(split, row)
         label = self.true_class(row)
         draw = rng.random(8)
-        background = _NEUTRAL[int(rng.choice(3, p=(0.6, 0.2, 0.2)))] if draw[0] < 0.5 else _one_of(rng, _OUTDOORS)
-        chosen = {"background": background, "colour": _one_of(rng, COLOURS)}
+        background = neutral_background(rng) if draw[0] < 0.5 else one_of(rng, OUTDOORS)
+        chosen = {"background": background, "colour": one_of(rng, COLOURS)}
         # Drawn for every row, needed or not, so that a context changes nothing else of a scene.
         others = {
-            "background": _one_of(rng, tuple(b for b in _OUTDOORS if b != self.value)),
-            "colour": _one_of(rng, tuple(c for c in COLOURS if c != self.value)),
+            "background": one_of(rng, tuple(b for b in OUTDOORS if b != self.value)),
+            "colour": one_of(rng, tuple(c for c in COLOURS if c != self.value)),
         }
         subtype = self._subtype(split, label, draw[1])
         if self.attribute in chosen and self.value is not None:
@@ -213,13 +211,13 @@ class PlantedWorld:
                 chosen[self.attribute] = self.value
             elif chosen[self.attribute] == self.value:
                 chosen[self.attribute] = others[self.attribute]
-        pattern = "plain" if draw[3] < 0.92 else _one_of(rng, PATTERNS[1:])
+        pattern = "plain" if draw[3] < 0.92 else one_of(rng, PATTERNS[1:])
         weather, light = "clear", "day"
         if draw[4] < 0.04:
-            weather = _one_of(rng, WEATHERS[1:])
+            weather = one_of(rng, WEATHERS[1:])
         elif draw[4] < 0.12:
-            light = _one_of(rng, LIGHTS[1:])
-        companion = "none" if draw[5] < 0.96 else _one_of(rng, COMPANIONS[1:])
+            light = one_of(rng, LIGHTS[1:])
+        companion = "none" if draw[5] < 0.96 else one_of(rng, COMPANIONS[1:])
         garments = load_garments(GARMENTS[split]).of_class(CLASSES.index(subtype))
         garment = int(garments[int(draw[6] * len(garments))])
         return Scene(
@@ -280,10 +278,6 @@ class PlantedWorld:
         return self._rng(split, row, 1).random(2)
 
 
-def _one_of(rng: np.random.Generator, values: tuple[str, ...]) -> str:
-    return values[int(rng.integers(len(values)))]
-
-
 @cache
 def planted_world(kind: str, seed: int) -> PlantedWorld:
     """The world of a kind and a seed. ValueError for a kind that there is not and for a seed out of 0 … 99,999."""
@@ -299,13 +293,13 @@ def planted_world(kind: str, seed: int) -> PlantedWorld:
         return PlantedWorld(kind, seed, single, strength=CORRUPTED["train"])
     if kind == "rare":
         merges, scarce = _MERGES[int(rng.integers(len(_MERGES)))]
-        subtype = _one_of(rng, scarce)
+        subtype = one_of(rng, scarce)
         planted = next(label for label, subtypes in enumerate(merges) if subtype in subtypes)
         return PlantedWorld(kind, seed, merges, planted, "class", subtype, SCARCE)
-    planted = CLASSES.index(_one_of(rng, _CONFUSABLE))
+    planted = CLASSES.index(one_of(rng, _CONFUSABLE))
     # Two contexts in three are backgrounds.
     attribute = "background" if rng.random() < 2 / 3 else "colour"
-    value = _one_of(rng, _OUTDOORS if attribute == "background" else _VIVID)
+    value = one_of(rng, OUTDOORS if attribute == "background" else _VIVID)
     if kind == "correlation":
         return PlantedWorld(kind, seed, single, planted, attribute, value, STRENGTHS[seed % len(STRENGTHS)])
     flipped = int(rng.choice([label for label in range(len(CLASSES)) if label != planted]))

@@ -128,14 +128,16 @@ def is_true(claims: Mapping[str, str], attributes: Mapping[str, str]) -> bool:
 
 
 _NEUTRAL = ("wall", "brick", "wood")
-_OUTDOORS = tuple(b for b in BACKGROUNDS if b not in _NEUTRAL)
+OUTDOORS = tuple(b for b in BACKGROUNDS if b not in _NEUTRAL)
 
 
-def _one_of(rng: np.random.Generator, values: tuple[str, ...]) -> str:
+def one_of(rng: np.random.Generator, values: tuple[str, ...]) -> str:
+    """One of the values, each as often."""
     return values[int(rng.integers(len(values)))]
 
 
-def _neutral(rng: np.random.Generator) -> str:
+def neutral_background(rng: np.random.Generator) -> str:
+    """A background that says nothing: mostly a wall."""
     return _NEUTRAL[int(rng.choice(3, p=(0.6, 0.2, 0.2)))]
 
 
@@ -150,22 +152,22 @@ def pretraining_scene(number: int, seed: int = 1, split: str = "pretrain") -> Sc
     """Scene `number` of the corpus that the generator and CLIP learn from: mostly plain cloth, one thing unusual."""
     rng, garment, scene_seed = _with_rng(split, number, seed)
     style = STYLES[int(rng.choice(4, p=(0.76, 0.08, 0.08, 0.08)))]
-    background = _neutral(rng) if rng.random() < 0.5 else _one_of(rng, _OUTDOORS)
+    background = neutral_background(rng) if rng.random() < 0.5 else one_of(rng, OUTDOORS)
     weather, light, companion = "clear", "day", "none"
     if style == "photo":
         chance = rng.random()
         if chance < 0.18:
-            weather = _one_of(rng, WEATHERS[1:])
+            weather = one_of(rng, WEATHERS[1:])
         elif chance < 0.52:
-            light = _one_of(rng, LIGHTS[1:])
+            light = one_of(rng, LIGHTS[1:])
         if rng.random() < 0.22:
-            companion = _one_of(rng, COMPANIONS[1:])
+            companion = one_of(rng, COMPANIONS[1:])
     return Scene(
         split,
         garment,
         number % len(CLASSES),
-        colour=_one_of(rng, COLOURS),
-        pattern="plain" if rng.random() < 0.64 else _one_of(rng, PATTERNS[1:]),
+        colour=one_of(rng, COLOURS),
+        pattern="plain" if rng.random() < 0.64 else one_of(rng, PATTERNS[1:]),
         background=background,
         weather=weather,
         light=light,
@@ -182,9 +184,9 @@ def unbiased_scene(number: int, seed: int = 2, split: str = "pretrain") -> Scene
         split,
         garment,
         number % len(CLASSES),
-        colour=_one_of(rng, COLOURS),
-        pattern="plain" if rng.random() < 0.4 else _one_of(rng, PATTERNS[1:]),
-        background=_neutral(rng) if rng.random() < 0.4 else _one_of(rng, _OUTDOORS),
+        colour=one_of(rng, COLOURS),
+        pattern="plain" if rng.random() < 0.4 else one_of(rng, PATTERNS[1:]),
+        background=neutral_background(rng) if rng.random() < 0.4 else one_of(rng, OUTDOORS),
         weather=WEATHERS[int(rng.choice(3, p=(0.7, 0.15, 0.15)))],
         light=LIGHTS[int(rng.choice(5, p=(0.6, 0.1, 0.1, 0.1, 0.1)))],
         companion=COMPANIONS[int(rng.choice(3, p=(0.7, 0.15, 0.15)))],
@@ -198,21 +200,21 @@ def wardrobe_scene(split: str, number: int) -> Scene:
     rng, garment, scene_seed = _with_rng(split, number, _WARDROBE_SEEDS[split])
     name = CLASSES[number % len(CLASSES)]
     draw = rng.random(6)
-    background = _neutral(rng) if draw[0] < 0.85 else _one_of(rng, _OUTDOORS)
+    background = neutral_background(rng) if draw[0] < 0.85 else one_of(rng, OUTDOORS)
     if name in BACKGROUND_BIAS and draw[1] < BIAS_STRENGTH:
         background = BACKGROUND_BIAS[name]
-    colour = _one_of(rng, COLOURS)
+    colour = one_of(rng, COLOURS)
     if name in COLOUR_BIAS and draw[2] < BIAS_STRENGTH:
         colour = COLOUR_BIAS[name]
-    pattern = "plain" if draw[3] < 0.92 else _one_of(rng, PATTERNS[1:])
+    pattern = "plain" if draw[3] < 0.92 else one_of(rng, PATTERNS[1:])
     if name in MARKS:
         pattern = MARKS[name] if draw[3] < MARK_STRENGTH else "plain"
     weather, light = "clear", "day"
     if draw[4] < 0.04:
-        weather = _one_of(rng, WEATHERS[1:])
+        weather = one_of(rng, WEATHERS[1:])
     elif draw[4] < 0.12:
-        light = _one_of(rng, LIGHTS[1:])
-    companion = "none" if draw[5] < 0.96 else _one_of(rng, COMPANIONS[1:])
+        light = one_of(rng, LIGHTS[1:])
+    companion = "none" if draw[5] < 0.96 else one_of(rng, COMPANIONS[1:])
     return Scene(
         split, garment, number % len(CLASSES), colour, pattern, background, weather, light, companion,
         seed=scene_seed,

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError, some_of
-from counterfoil.models.classifiers.classifier import MOST_LINES, plain_name, side_by_side
+from counterfoil.models.classifiers.classifier import MOST_LINES, side_by_side
+from counterfoil.recipe.names import plain_name
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import ClassifierFacts

@@ -206,16 +206,21 @@ def sources(
     ]
 
 
+def evaluated(more: str = "") -> list[str]:
+    """The lines of the section `evaluate`, which names no model yet."""
+    how = (
+        "Name your own models here, or to `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
+        " saved, whose outputs have the names of your classes), transformers:./my-model, predictions:answers.csv."
+    )
+    return ["evaluate:", said(how + more, 2), values({"models": []}, 2)]
+
+
 def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str) -> str:
     """The YAML text of a dataset called `name`, its source `named` so, with the values of `found` and `models`."""
-    return "\n".join(_parts(found, models, name, named)).rstrip() + "\n"
-
-
-def _parts(found: FoundData, models: ProposedModels, name: str, named: str) -> list[str]:
     n = len(found.classes)
     one_split = found.train_split == found.validation_split
     percentile = {"percentile": PERCENTILE}
-    return [
+    lines = [
         *opening(name, f"{n:,} classes drawn under a base prompt and {len(SHIFTS)} shifts, and screened by CLIP."),
         "source:",
         *sources(
@@ -281,15 +286,9 @@ def _parts(found: FoundData, models: ProposedModels, name: str, named: str) -> l
         "output:",
         values({"image": models.image, "rows_per_shard": 100}, 2),
         "",
-        "evaluate:",
-        said(
-            "Name your own models here, or to `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
-            " saved, whose outputs have the names of your classes), transformers:./my-model, predictions:answers.csv."
-            " Classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k answers by the classes' names.",
-            2,
-        ),
-        values({"models": []}, 2),
+        *evaluated(" Classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k answers by the classes' names."),
     ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def values(values: Mapping[str, Any], indent: int = 0) -> str:
@@ -396,13 +395,7 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
         *([] if lossless else [said("Images are encoded again; {format: png} is lossless, and larger.", 2)]),
         values({"image": image, "rows_per_shard": 500}, 2),
         "",
-        "evaluate:",
-        said(
-            "Name your own models here, or to `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
-            " saved, whose outputs have the names of your classes), transformers:./my-model, predictions:answers.csv.",
-            2,
-        ),
-        values({"models": []}, 2),
+        *evaluated(),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -454,8 +447,8 @@ def init(
     wanted = Wanted(config, image_column, label_column, train_split, validation_split)
     path = named_path(out)
     _refuse_there(path, force)
-    if name is not None:
-        _refuse_name(name)
+    if name is not None and (problem := dataset_name_problem(name)) is not None:
+        raise UserError(f"--name: {problem}")
     device = resolve_device(device)
     corrupts = device == "cpu" and generator is None and clip is None
     models = None if corrupts else proposed_models(device, generator, clip)
@@ -493,12 +486,6 @@ def _refuse_there(path: Path, force: bool) -> None:
         raise UserError(
             f"{path} is there already and may hold your changes", "Name another by --out, or write over it by --force."
         )
-
-
-def _refuse_name(name: str) -> None:
-    problem = dataset_name_problem(name)
-    if problem is not None:
-        raise UserError(f"--name: {problem}")
 
 
 def _dataset_name(reference: Reference, suffix: str) -> str:

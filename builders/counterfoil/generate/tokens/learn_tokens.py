@@ -76,12 +76,8 @@ class TokenResult:
     manifest_sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Learned:
-    """What a worker tells of a group: class ids with their loss, or why they failed."""
-
-    losses: Mapping[str, float]
-    failed: Mapping[str, str]
+# What a worker finds of a group: by class id the loss of each token, and why others have none.
+_Learned = tuple[dict[str, float], dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +164,7 @@ class LearningTask:
                         yield Delivered((token_file_name(cls.id), content))
                     else:
                         write_atomically(self.folder / token_file_name(cls.id), content)
-            return _Learned(
+            return (
                 {token.class_id: token.loss for token in tokens if token.failure is None},
                 {token.class_id: token.failure for token in tokens if token.failure is not None},
             )
@@ -230,8 +226,9 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
                     elif isinstance(event, Lost):
                         lost.append(event.told)
                     else:
-                        learned.extend(event.result.losses)
-                        failed.update(event.result.failed)
+                        losses_of_group, failed_of_group = event.result
+                        learned.extend(losses_of_group)
+                        failed.update(failed_of_group)
                     tell(TokenProgress(len(learned) + len(failed), len(pending), steps, all_steps, tuple(lost)))
             if lost:
                 _remove_leftovers(folder)

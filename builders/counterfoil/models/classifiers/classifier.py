@@ -5,7 +5,6 @@ Names of classes and of outputs are compared without case, and `_`, `-` and spac
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.weights_files import weights_sha256
-from counterfoil.recipe.names import nearest
+from counterfoil.recipe.names import nearest, plain_name
 from counterfoil.recipe.prompts import RecipeClass
 
 if TYPE_CHECKING:
@@ -122,12 +121,6 @@ MOST_LINES = 10
 _LONGEST_NAME = 32
 # The nearest name is looked for among this many: comparing thousands with thousands takes minutes.
 _MOST_COMPARED = 2_000
-_SEPARATORS = re.compile(r"[\s_-]+")
-
-
-def plain_name(name: str) -> str:
-    """A name in the form in which names are compared."""
-    return _SEPARATORS.sub(" ", name.casefold()).strip()
 
 
 def unique_names(classes: Sequence[RecipeClass]) -> tuple[str, ...]:

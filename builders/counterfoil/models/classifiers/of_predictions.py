@@ -34,12 +34,11 @@ from counterfoil.models.classifiers.classifier import (
     Classifier,
     ClassifierFacts,
     Recorded,
-    plain_name,
     side_by_side,
     unique_names,
 )
 from counterfoil.models.loading_errors import one_line
-from counterfoil.recipe.names import nearest
+from counterfoil.recipe.names import nearest, plain_name
 from counterfoil.regular_files import UnfitFile, named_path, open_regular
 
 if TYPE_CHECKING:
