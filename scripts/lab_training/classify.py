@@ -123,7 +123,7 @@ def _targets(attributes: list[dict[str, str]]) -> dict[str, torch.Tensor]:
 
 
 def train_oracle(work: Path) -> None:
-    """Train the attribute judge on fresh unbiased scenes at every step; ends in lab/weights/oracle."""
+    """Train the attribute oracle on fresh unbiased scenes at every step; ends in lab/weights/oracle."""
     torch.manual_seed(ORACLE["seed"])
     outputs = sum(len(v) for v in ATTRIBUTES.values())
     model = timm.create_model("resnet10t", num_classes=outputs, **ORACLE_ARGS)

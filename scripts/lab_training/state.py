@@ -155,7 +155,7 @@ def to_tensor(pixels: np.ndarray) -> torch.Tensor:
 def softened(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     """Half of a batch [n, 3, 64, 64] blurred a little, at random.
 
-    The judge and the screen also look at generated pictures, which are softer than true renders; without
+    The oracle and the screen also look at generated pictures, which are softer than true renders; without
     this they read softness itself as an attribute (an embroidery without sharp stitches as a photograph).
     """
     from torchvision.transforms.v2.functional import gaussian_blur

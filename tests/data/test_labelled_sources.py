@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from counterfoil.data import LabelledImages, labelled_source, labelled_split, rows_of
-from counterfoil.data.labelled_sources import Reference
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import UserError
 from counterfoil.lab.scenes import load_wardrobe, wardrobe_garments
@@ -68,7 +68,7 @@ def test_rows_of_a_folder_have_the_paths_of_their_files(tmp_path: Path) -> None:
     imagefolder(tmp_path / "photos" / "test", bag=1)
     (tmp_path / "link").symlink_to(folder.parent)
     for name in ("photos", "link"):
-        found = labelled_source(Reference(str(tmp_path / name), "train"), [RecipeClass("bag", "bag", 0, 0, ())])
+        found = labelled_source(NamedDataset(str(tmp_path / name), "train"), [RecipeClass("bag", "bag", 0, 0, ())])
         assert found.paths == tuple(f"train/bag/{number}.jpg" for number in range(3))
         assert sorted(found.other_paths) == ["train/other/0.jpg", "train/other/1.jpg"]
         some = rows_of(found, np.array([0, 2]))
@@ -239,18 +239,18 @@ def test_the_labs_split_is_what_the_recipe_calls_its_source() -> None:
     ],
 )
 def test_references_are_read_as_people_write_them(text: str, expected: tuple[str | None, ...]) -> None:
-    reference = Reference.parse(text)
+    reference = NamedDataset.parse(text)
     assert (reference.dataset, reference.revision, reference.split) == expected
 
 
 def test_a_folder_that_there_is_is_meant_even_with_a_colon_in_its_name(tmp_path: Path) -> None:
     (tmp_path / "a:b").mkdir()
-    assert Reference.parse(tmp_path / "a:b") == Reference(str(tmp_path / "a:b"))
-    assert Reference.parse(f"{tmp_path}/a:b:test") == Reference(str(tmp_path / "a:b"), "test")
+    assert NamedDataset.parse(tmp_path / "a:b") == NamedDataset(str(tmp_path / "a:b"))
+    assert NamedDataset.parse(f"{tmp_path}/a:b:test") == NamedDataset(str(tmp_path / "a:b"), "test")
     with pytest.raises(UserError, match="no folder"):
-        Reference.parse(f"{tmp_path}/nothing:test")
+        NamedDataset.parse(f"{tmp_path}/nothing:test")
     with pytest.raises(UserError, match="no folder"):
-        Reference.parse("./nothing")
+        NamedDataset.parse("./nothing")
 
 
 def test_a_damaged_image_is_given_as_it_is_for_the_reader_to_judge(tmp_path: Path) -> None:

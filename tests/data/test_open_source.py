@@ -21,7 +21,7 @@ from PIL import Image
 from webdataset.writer import TarWriter
 
 import warm
-from counterfoil.data.labelled_sources import Reference
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -524,7 +524,7 @@ def test_contents_tell_worlds_and_splits_apart_and_reading_does_not_change_them(
 
 
 def test_a_reference_names_a_world_and_its_split() -> None:
-    reference = Reference.parse("lab:planted/rare-100:test")
+    reference = NamedDataset.parse("lab:planted/rare-100:test")
     assert (reference.dataset, reference.split) == ("lab:planted/rare-100", "test")
     assert len(open_source(reference).split("test").labels) == 4000
 

@@ -36,6 +36,7 @@ from miniature_pipelines import (
     stable_unclip,
 )
 from small_pipeline import MakeRecipe
+from support.files import Payload
 
 
 def _samples(recipe: Recipe, count: int = 4) -> list[Sample]:
@@ -509,11 +510,7 @@ def test_every_problem_is_reported_at_once_with_the_nearest_key(tmp_path: Path) 
 
 
 def test_a_strangers_file_is_numbers_alone_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Payload:
-        def __reduce__(self) -> Any:
-            return (Path.touch, (tmp_path / "ran",))
-
-    (tmp_path / "pickle").write_bytes(pickle.dumps(Payload()))
+    (tmp_path / "pickle").write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
     (tmp_path / "empty").write_bytes(save({}))
     head = b'{"05_hard":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'
     (tmp_path / "lies").write_bytes(len(head).to_bytes(8, "little") + head)

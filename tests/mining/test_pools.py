@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from counterfoil.building import build
 from counterfoil.cli.main import app
-from counterfoil.data.labelled_sources import Reference, every_row
+from counterfoil.data.labelled_sources import NamedDataset, every_row
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import answers_of, audit_target, class_map_of
@@ -125,7 +125,7 @@ def test_the_layer_builds_to_exactly_the_rows_that_were_chosen(tmp_path: Path) -
     names = ["bag", "t-shirt", "umbrella"]
     named = [1, 1, 1, 1, 1, 0, 0, 0, 0, 2]
     folder = pool(tmp_path / "pool", label=named, names=names)
-    origin = PoolOrigin(Reference(str(folder), "train"), "label", "cc0-1.0")
+    origin = PoolOrigin(NamedDataset(str(folder), "train"), "label", "cc0-1.0")
     path = layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined")
     assert sorted(one.name for one in path.parent.iterdir()) == ["pool.csv", "pool.yaml"]
     found = built(path, tmp_path / "out")
@@ -146,9 +146,9 @@ def test_the_layer_builds_to_exactly_the_rows_that_were_chosen(tmp_path: Path) -
 
 def test_a_pool_without_labels_takes_those_that_are_predicted_and_says_so(tmp_path: Path) -> None:
     folder = pool(tmp_path / "pool", "test")
-    images, rows = every_row(Reference(str(folder)))
+    images, rows = every_row(NamedDataset(str(folder)))
     assert (rows.split, rows.columns, len(images)) == ("test", ("image",), 10)
-    origin = PoolOrigin(Reference(str(folder), "test"), PREDICTED)
+    origin = PoolOrigin(NamedDataset(str(folder), "test"), PREDICTED)
     path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
     assert set(built(path, tmp_path / "out")) == {("00", 4), ("08", 6)}
     assert "Their classes are what a classifier answered" in (tmp_path / "out" / "README.md").read_text()
@@ -157,7 +157,7 @@ def test_a_pool_without_labels_takes_those_that_are_predicted_and_says_so(tmp_pa
 
 def test_rows_whose_label_is_another_are_refused_when_they_are_built(tmp_path: Path) -> None:
     folder = pool(tmp_path / "pool", label=["t-shirt"] * 4 + ["bag"] * 6)
-    origin = PoolOrigin(Reference(str(folder), "train"), "label")
+    origin = PoolOrigin(NamedDataset(str(folder), "train"), "label")
     path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
     with pytest.raises(UserError, match=r"row 4 of .* has the label of another class"):
         build(path, tmp_path / "out", device="cpu", workers=1)
@@ -186,7 +186,7 @@ samples: {{accepted: 5, at_most: 20}}
 def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have(tmp_path: Path) -> None:
     texts = ["Effusion"] * 4 + ["No Finding"] * 6
     recipe = chest(pool(tmp_path / "chest", found=texts))
-    origin = PoolOrigin(Reference(recipe.source.dataset, "train", label_column="found"), "found")
+    origin = PoolOrigin(NamedDataset(recipe.source.dataset, "train", label_column="found"), "found")
     for rows, message in [
         ({0: [1], 1: [5, 9]}, None),
         ({0: [5], 1: [9]}, r"row 5 of .* has the label of another class"),
@@ -217,7 +217,7 @@ def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path)
     """A setting of the run stays, unless it is of rendering, which rows do not know."""
     names = ["bag", "t-shirt", "umbrella"]
     folder = pool(tmp_path / "pool", label=[1, 1, 1, 1, 1, 0, 0, 0, 0, 2], names=names)
-    origin = PoolOrigin(Reference(str(folder), "train"), "label")
+    origin = PoolOrigin(NamedDataset(str(folder), "train"), "label")
     sets = ("output.rows_per_shard=7", "generator.steps=5", "screen.keep_rejected=true", "publish.repo=a/b")
     changes: Mapping[str, Any] = {
         "output": {"rows_per_shard": 7},
@@ -233,7 +233,7 @@ def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path)
 
 
 def test_rows_are_no_pairs_of_a_recipe_whose_pairs_share_attention(tmp_path: Path) -> None:
-    origin = PoolOrigin(Reference(str(tmp_path / "pool"), "train"), "label")
+    origin = PoolOrigin(NamedDataset(str(tmp_path / "pool"), "train"), "label")
     samples: Mapping[str, Any] = {"pairs": "attention", "held": {"share": 0.1}}
     path = layer(
         hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined", f"samples={json.dumps(samples)}",
@@ -243,14 +243,14 @@ def test_rows_are_no_pairs_of_a_recipe_whose_pairs_share_attention(tmp_path: Pat
 
 
 def test_the_same_choice_is_the_same_files(tmp_path: Path) -> None:
-    origin = PoolOrigin(Reference(str(tmp_path / "pool"), "train"), "label")
+    origin = PoolOrigin(NamedDataset(str(tmp_path / "pool"), "train"), "label")
     written = [layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / name) for name in ("one", "two")]
     for name in ("pool.yaml", "pool.csv"):
         assert (written[0].parent / name).read_bytes() == (written[1].parent / name).read_bytes()
 
 
 def test_a_pool_without_a_row_to_choose_is_told(tmp_path: Path) -> None:
-    origin = PoolOrigin(Reference("user/pool", "train"), "label")
+    origin = PoolOrigin(NamedDataset("user/pool", "train"), "label")
     nothing = hardest_rows(np.full(10, NAN), LABELS, 2)
     with pytest.raises(UserError, match="no row to choose: 10 images cannot be decoded"):
         layer(nothing, origin, tmp_path / "mined")

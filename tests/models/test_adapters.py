@@ -16,6 +16,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.adapters import ADAPTER_FILE, adapter_width, load_adapter, pin_adapter
 from counterfoil.models.diffusion import load_pipeline
+from support.files import Payload
 
 Tensors = dict[str, torch.Tensor]
 
@@ -97,16 +98,12 @@ def test_what_does_not_fit_is_reported_and_leaves_the_generator_as_it_was(
 
 
 def test_pickles_never_run_and_one_file_is_meant(tmp_path: Path) -> None:
-    class Payload:
-        def __reduce__(self) -> Any:
-            return (Path.touch, (tmp_path / "ran",))
-
     folder = tmp_path / "pickled"
     folder.mkdir()
-    (folder / "ip_adapter.bin").write_bytes(pickle.dumps(Payload()))
+    (folder / "ip_adapter.bin").write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
     with pytest.raises(UserError, match="has 0 safetensors files"):
         adapter_width(str(folder))
-    (folder / ADAPTER_FILE).write_bytes(pickle.dumps(Payload()))
+    (folder / ADAPTER_FILE).write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
     with pytest.raises(CounterfoilError, match="damaged"):
         adapter_width(str(folder))
     assert not (tmp_path / "ran").exists()

@@ -21,7 +21,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import warm
-from counterfoil.data import Reference
+from counterfoil.data import NamedDataset
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.planted import PlantedWorld, named_world
@@ -447,7 +447,7 @@ def _right(name: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     import torch
 
     world = _world(name)
-    split = open_source(Reference(f"lab:{name}")).split("test")
+    split = open_source(NamedDataset(f"lab:{name}")).split("test")
     mine = np.arange(len(split.labels)) if world.planted is None else world.true_classes("test") == world.planted
     rows = (mine if world.planted is None else np.flatnonzero(mine))[:ROWS]
     model = load_classifier(f"lab:{name}")
@@ -500,6 +500,6 @@ def test_every_kind_with_a_slice_is_there() -> None:
 
 
 def test_the_pictures_are_ready_for_a_classifier() -> None:
-    image = open_source(Reference("lab:planted/null-0")).split("test").image(0)
+    image = open_source(NamedDataset("lab:planted/null-0")).split("test").image(0)
     assert isinstance(image, Image.Image)
     assert (image.mode, image.size) == ("RGB", (64, 64))

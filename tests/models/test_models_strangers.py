@@ -24,7 +24,7 @@ from counterfoil.models import LAB_WEIGHTS, diffusion
 from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import check_scheduler, load_pipeline, load_tokenizers, pipeline_family, text_widths
 from counterfoil.models.trials import ids_in_bounds
-from support.files import Payload, edit
+from support.files import AUTHORS_CODE, Payload, edit
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -77,13 +77,10 @@ def test_python_that_a_generator_brings_never_runs(generator: Path, tmp_path: Pa
     assert not (tmp_path / "ran").exists()
 
 
-CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import CLIPTokenizer as Evil\n"
-
-
 @pytest.mark.parametrize("asked", [{}, {"trust_remote_code": True}])
 @pytest.mark.parametrize("where", ["tokenizer_config.json", "config.json"])
 def test_a_tokenizers_code_never_runs(clip: Path, tmp_path: Path, asked: dict[str, bool], where: str) -> None:
-    (clip / "evil.py").write_text(CODE.format(str(tmp_path / "ran")))
+    (clip / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), "CLIPTokenizer"))
     edit(clip / "open_clip_config.json", lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs=asked))
     if where == "tokenizer_config.json":
         named = {"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, "tokenizer_class": "Evil"}
@@ -110,7 +107,9 @@ DEEP = {
 def with_code(generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A generator whose processor is of code that it brings; whoever is asked whether to run it says yes."""
     (generator / "feature_extractor").mkdir(exist_ok=True)
-    (generator / "feature_extractor" / "evil.py").write_text(CODE.format(str(tmp_path / "ran")))
+    (generator / "feature_extractor" / "evil.py").write_text(
+        AUTHORS_CODE.format(str(tmp_path / "ran"), "CLIPTokenizer")
+    )
     edit(generator / "model_index.json", lambda c: c.update(feature_extractor=["transformers", "Qwen2VLProcessor"]))
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     return generator

@@ -15,7 +15,7 @@ from PIL import Image
 
 import counterfoil
 import warm
-from counterfoil.data import Reference
+from counterfoil.data import NamedDataset
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
@@ -352,7 +352,7 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
 @pytest.mark.parametrize(("classes", "images"), [(2, 5000), (10, 5000), (10, 12), (100, 5000), (120, 5000), (1000, 50)])
 def test_the_first_extent_is_worth_measuring_and_small(classes: int, images: int) -> None:
     own = tuple(FoundClass(f"c{label}", label, {"test": images}) for label in range(classes))
-    extent = extent_of(FoundData(Reference("x"), {"test": classes * images}, "train", "test", (), own, ()))
+    extent = extent_of(FoundData(NamedDataset("x"), {"test": classes * images}, "train", "test", (), own, ()))
     assert 5 <= extent.a_class <= 50 and len(extent.kinds) >= 3
     assert extent.minutes <= 10 or classes > 300  # five images of a class are the least that says anything
 

@@ -50,6 +50,10 @@ def copy_of(directory: Path, place: Path) -> Path:
     return Path(shutil.copytree(directory, place, ignore=shutil.ignore_patterns("lock", "lock.pid")))
 
 
+# Code of a model's author, for a place and a class of transformers: it writes a file as soon as it is imported.
+AUTHORS_CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import {} as Evil\n"
+
+
 class Payload:
     """Writes a file when it is unpickled."""
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterfoil.data.labelled_images import LabelledImages, first_of_classes, rows_of, thinned
-    from counterfoil.data.labelled_sources import Reference, labelled_source, labelled_split
+    from counterfoil.data.labelled_sources import NamedDataset, labelled_source, labelled_split
 
 _HOMES = {
     "LabelledImages": "counterfoil.data.labelled_images",
-    "Reference": "counterfoil.data.labelled_sources",
+    "NamedDataset": "counterfoil.data.labelled_sources",
     "first_of_classes": "counterfoil.data.labelled_images",
     "labelled_source": "counterfoil.data.labelled_sources",
     "labelled_split": "counterfoil.data.labelled_sources",
@@ -22,7 +22,15 @@ _HOMES = {
     "thinned": "counterfoil.data.labelled_images",
 }
 
-__all__ = ["LabelledImages", "Reference", "first_of_classes", "labelled_source", "labelled_split", "rows_of", "thinned"]
+__all__ = [
+    "LabelledImages",
+    "NamedDataset",
+    "first_of_classes",
+    "labelled_source",
+    "labelled_split",
+    "rows_of",
+    "thinned",
+]
 
 
 def __getattr__(name: str) -> Any:

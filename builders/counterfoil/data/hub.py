@@ -28,14 +28,14 @@ _REFERENCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<r
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetReference:
+class HubDataset:
     """A dataset repository, and a branch, tag or commit of it; None is the default branch."""
 
     repo: str
     revision: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> DatasetReference | None:
+    def parse(cls, text: str) -> HubDataset | None:
         """The reference that a text is; None for any other text."""
         match = _REFERENCE.fullmatch(text)
         return None if match is None else cls(match["repo"], match["revision"])
@@ -52,7 +52,7 @@ class LocatedDataset:
     """
 
     directory: Path
-    reference: DatasetReference | None = None
+    reference: HubDataset | None = None
 
 
 def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) -> LocatedDataset:
@@ -67,13 +67,13 @@ def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) ->
         return LocatedDataset(directory)
     if directory.exists():
         raise UserError(f"{source} is a file; a dataset is a directory", "Name the folder given to `build --out`.")
-    reference = DatasetReference.parse(source)
+    reference = HubDataset.parse(source)
     if reference is None:
         raise UserError(f"there is no dataset {source}", "Name a folder made by `counterfoil build`, or user/name.")
     return LocatedDataset(_fetched(reference, patterns), reference)
 
 
-def _fetched(reference: DatasetReference, patterns: Sequence[str] | None) -> Path:
+def _fetched(reference: HubDataset, patterns: Sequence[str] | None) -> Path:
     import httpx2
     from huggingface_hub import errors, snapshot_download
 

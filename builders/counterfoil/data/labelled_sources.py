@@ -39,7 +39,7 @@ _NO_CLASS = "not told"
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class NamedDataset:
     """A dataset that a person names, `DATASET[@REVISION][:SPLIT]`, with its columns (an `InputDataset`)."""
 
     dataset: str
@@ -52,7 +52,7 @@ class Reference:
     conditions: Conditions | None = None
 
     @classmethod
-    def parse(cls, text: str | Path) -> Reference:
+    def parse(cls, text: str | Path) -> NamedDataset:
         """A folder that there is, `lab:NAME` or a name of the Hub. UserError for any other text."""
         written = str(text)
         match = _SPLIT.fullmatch(written.removeprefix(LAB))
@@ -107,7 +107,7 @@ def labelled_conditions(
     return _labelled([part], (EVERYTHING,)), found
 
 
-def every_row(reference: Reference, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
+def every_row(reference: NamedDataset, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
     """All images of a dataset that need have no labels, such as a pool, and its columns; row r is image r.
 
     Pinned now unless a pin is given. Their label is 0 throughout, of the one class `not told`. UserError for what is
@@ -120,7 +120,7 @@ def every_row(reference: Reference, pin: SourcePin | None = None) -> tuple[Label
 
 
 def labelled_source(
-    reference: str | Path | Reference,
+    reference: str | Path | NamedDataset,
     classes: Sequence[RecipeClass] | None = None,
     *,
     config: str | None = None,
@@ -141,8 +141,8 @@ def labelled_source(
     """
     if configs_are_groups and (config is not None or group_column is not None):
         raise UserError("groups are the configs, or a column's values in one config, and not both", "Name one of them.")
-    origin = reference if isinstance(reference, Reference) else Reference.parse(reference)
-    if not isinstance(reference, Reference):
+    origin = reference if isinstance(reference, NamedDataset) else NamedDataset.parse(reference)
+    if not isinstance(reference, NamedDataset):
         origin = replace(origin, config=config, image_column=image_column, label_column=label_column)
         origin = replace(origin, unit_column=unit_column)
     opened = open_source(origin)

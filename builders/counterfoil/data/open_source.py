@@ -26,11 +26,10 @@ from counterfoil.data.tables import (
     Outline,
     Rows,
     declared_names,
+    load_table,
+    rows_of_table,
     table_configs,
     table_outline,
-    table_rows,
-    table_rows_by_split,
-    table_splits,
 )
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.names import COMMIT, LAB
@@ -80,7 +79,8 @@ class OpenSource:
     @property
     def splits(self) -> tuple[str, ...]:
         """The names of the splits; none for a table that was saved without."""
-        return table_splits(self.source, self.pin)
+        loaded = load_table(self.source, None, self.pin)
+        return tuple(loaded) if isinstance(loaded, dict) else ()
 
     @property
     def configs(self) -> tuple[str, ...]:
@@ -94,11 +94,15 @@ class OpenSource:
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
         """The rows of a split, with its images, and its labels where it must be `labelled`."""
         by_columns = self.source.conditions is not None and bool(self.source.conditions.columns)
-        return table_rows(self.source, split, self.pin, labelled=labelled and not by_columns)
+        table = load_table(self.source, split, self.pin)
+        return rows_of_table(self.source, split, self.pin, table, labelled=labelled and not by_columns)
 
     def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
         """The rows of those of the splits that there are, else of the first, loaded at once."""
-        return table_rows_by_split(self.source, splits, self.pin)
+        loaded = load_table(self.source, None, self.pin)
+        tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
+        chosen = [split for split in dict.fromkeys(splits) if split in tables] or [*tables][:1]
+        return {split: rows_of_table(self.source, split, self.pin, tables[split]) for split in chosen}
 
     def split(self, name: str) -> SourceSplit:
         """A split with its labels as numbers, and its images."""

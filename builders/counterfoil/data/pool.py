@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.data.labelled_sources import Reference
+from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _LONGEST_LICENCE = 500
 
 
-def pool_of(recipe: Recipe) -> Reference:
+def pool_of(recipe: Recipe) -> NamedDataset:
     """The pool that a recipe names, or its input dataset, and the split of it that rows are taken from."""
     own = recipe.generator.dataset is None
     chosen = recipe.source if own else recipe.generator
-    return Reference(
+    return NamedDataset(
         recipe.generator.dataset or recipe.source.dataset,
         recipe.generator.split,
         chosen.revision,

@@ -130,24 +130,8 @@ _MOST_SAVED_SPLITS = 1_000
 _MOST_DESCRIPTION = 16_000_000
 
 
-def table_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: bool = True) -> Rows:
-    """The rows of a split of the dataset as it is pinned; `labelled`, where it must have the column of labels.
-
-    UserError for a dataset, split or image column that is not there, RunFailure without network, or where a folder is
-    no longer what was pinned.
-    """
-    return _rows(source, split, pin, _loaded(source, split, pin), labelled=labelled)
-
-
-def table_rows_by_split(source: InputDataset, splits: Sequence[str], pin: SourcePin) -> dict[str, Rows]:
-    """The rows of those of the splits that there are, else of the first, all loaded at once. Raises as `table_rows`."""
-    loaded = _loaded(source, None, pin)
-    tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
-    chosen = [split for split in dict.fromkeys(splits) if split in tables] or [*tables][:1]
-    return {split: _rows(source, split, pin, tables[split]) for split in chosen}
-
-
-def _rows(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
+def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
+    """The rows of a split's table. UserError where it lacks the images, or the labels where it must be `labelled`."""
     import datasets
 
     columns = tuple(table.column_names)
@@ -196,12 +180,6 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def table_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
-    """The names of a dataset's splits; none for a table that was saved without. Raises as `table_rows`."""
-    loaded = _loaded(source, None, pin)
-    return tuple(loaded) if isinstance(loaded, dict) else ()
-
-
 @dataclass(frozen=True, slots=True)
 class Outline:
     """Splits and columns of a dataset. `rows` by split is None where `read` is false: too large to fetch for a look.
@@ -221,7 +199,7 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
     """A dataset's splits and columns, whatever its columns are called.
 
     One of the Hub that says that it has more than `most_bytes` is known by its description alone, where that tells
-    enough. A table that was saved without splits is `train`. Raises as `table_rows`.
+    enough. A table that was saved without splits is `train`. Raises as `load_table`.
     """
     import datasets
 
@@ -235,7 +213,7 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
         if info.features and info.splits and size is not None and size > most_bytes:
             rows = {str(split): None for split in info.splits}
             return Outline(rows, *_columns(info.features), read=False, bytes=size)
-    loaded = _loaded(source, None, pin)
+    loaded = load_table(source, None, pin)
     tables = loaded if isinstance(loaded, dict) else {"train": loaded}
     first = next(iter(tables.values()), None)
     if first is None:
@@ -262,7 +240,7 @@ def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]
 
 
 def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
-    """The names of a dataset's configs, in its own order; none for a saved table. Raises as `table_rows`."""
+    """The names of a dataset's configs, in its own order; none for a saved table. Raises as `load_table`."""
     import datasets
 
     _refuse_no_dataset(source.dataset)
@@ -277,7 +255,7 @@ def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ..
     """The names of a Hub dataset's labels as it declares them, with no row read; None where it declares none.
 
     Without a pin the Hub is not asked: what this machine has read of the dataset tells them, or nothing does. Raises as
-    `table_rows`.
+    `load_table`.
     """
     import datasets
 
@@ -332,8 +310,12 @@ def _pinned(source: InputDataset, split: str, pin: SourcePin) -> str | None:
     return sha256_json({**whole, **columns, "config": source.config, "split": split})
 
 
-def _loaded(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
-    """A split's table, or all of them by name."""
+def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
+    """A split's table as it is pinned, or all of them by name; one alone where it was saved without splits.
+
+    UserError for a dataset or split that is not there, RunFailure without network, or where a folder is no longer what
+    was pinned.
+    """
     _refuse_no_dataset(source.dataset)
     with _in_words(source, split):
         return _from_folder(source, split, pin) if is_local(source.dataset) else _from_hub(source, split, pin)

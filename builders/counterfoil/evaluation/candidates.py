@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
-from counterfoil.data.hub import DatasetReference, locate_dataset
+from counterfoil.data.hub import HubDataset, locate_dataset
 from counterfoil.dataset.standing import SoundDataset
 from counterfoil.errors import RunFailure
 from counterfoil.generate.screen import open_shifts
@@ -87,7 +87,7 @@ class MinedCandidates:
 
 
 def read_mined(
-    dataset: SoundDataset, reasons: Mapping[str, Mapping[str, int]], reference: DatasetReference | None
+    dataset: SoundDataset, reasons: Mapping[str, Mapping[str, int]], reference: HubDataset | None
 ) -> MinedCandidates:
     """The mined shifts of a finished dataset; `reasons` are its receipts' counts, `reference` what it is a copy of.
 
@@ -148,7 +148,7 @@ def _judges(shift: Shift) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for rule in shift.keep for name in rule.judges()))
 
 
-def _fetch(directory: Path, reference: DatasetReference | None, patterns: Sequence[str]) -> None:
+def _fetch(directory: Path, reference: HubDataset | None, patterns: Sequence[str]) -> None:
     """Bring what is wanted beside the images of a published dataset, of the very commit that was opened."""
     if reference is None:
         return

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
-from counterfoil.data.hub import DatasetReference, locate_dataset
+from counterfoil.data.hub import HubDataset, locate_dataset
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.errors import RunFailure, UserError
@@ -167,7 +167,7 @@ class Subject:
     min_images_per_class: int
     models: tuple[str, ...]
     repo: str | None
-    published: DatasetReference | None = None
+    published: HubDataset | None = None
     mined: MinedCandidates = field(default_factory=MinedCandidates)
     judged: JudgedImages = field(default_factory=JudgedImages)
     recipe: Recipe | None = None

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_again, closed_dataset
-from counterfoil.data.hub import DatasetReference
+from counterfoil.data.hub import HubDataset
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.results import Evaluation
@@ -383,7 +383,7 @@ def make_ready(source: str | Path) -> None:
     """
     directory = named_path(source)
     if not directory.is_dir():
-        if reference := DatasetReference.parse(str(source)):
+        if reference := HubDataset.parse(str(source)):
             revision = f" --revision {reference.revision}" if reference.revision else ""
             raise UserError(
                 f"{source} is a published dataset; results are stored in a dataset's directory",

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages, thinned
-from counterfoil.data.hub import DatasetReference
-from counterfoil.data.labelled_sources import Reference, labelled_source
+from counterfoil.data.hub import HubDataset
+from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Group, Subject, SubjectPart, open_dataset
@@ -166,7 +166,7 @@ def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
         return (folder / LOCK).exists() or (folder / RECIPE).exists()
     if written.startswith((LAB, _SOURCE)):
         return False
-    reference = DatasetReference.parse(written)
+    reference = HubDataset.parse(written)
     if reference is None:
         return ":" not in written  # opening it says what is wrong
     import httpx2
@@ -189,7 +189,7 @@ def _labelled(
     if recipe is None:
         raise UserError(f"{place}: which source? expected a recipe", "Name one: --recipe wardrobe-mini")
     source = recipe.source
-    reference = Reference(
+    reference = NamedDataset(
         dataset=source.dataset,
         split=str(place).removeprefix(_SOURCE),
         revision=source.revision,

@@ -1,6 +1,6 @@
 """Which scenes there are, and their captions: a compositional grammar over what a caption claims.
 
-Scenes are those of the pretraining corpus, of the judge's unbiased world, and of the biased input dataset `wardrobe`,
+Scenes are those of the pretraining corpus, of the oracle's unbiased world, and of the biased input dataset `wardrobe`,
 rendered when they are read, always the same.
 
 A caption is decided by its *claims*, a mapping of attribute → value that must be true of the picture.
@@ -178,7 +178,7 @@ def pretraining_scene(number: int, seed: int = 1, split: str = "pretrain") -> Sc
 
 
 def unbiased_scene(number: int, seed: int = 2, split: str = "pretrain") -> Scene:
-    """Scene `number` of the judge's world: attributes independent, every value common."""
+    """Scene `number` of the oracle's world: attributes independent, every value common."""
     rng, garment, scene_seed = _with_rng(split, number, seed)
     return Scene(
         split,

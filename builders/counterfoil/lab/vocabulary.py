@@ -83,7 +83,7 @@ SHIFTS: tuple[WorldShift, ...] = (
 )
 SHIFTS_BY_NAME: dict[str, WorldShift] = {shift.name: shift for shift in SHIFTS}
 
-# What a style hides: no judge can read these attributes from such an image, so none is asked to.
+# What a style hides: no oracle can read these attributes from such an image, so none is asked to.
 HIDDEN_BY_STYLE: dict[str, tuple[str, ...]] = {
     "photo": (),
     "oil": (),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.data import LabelledImages, Reference
+from counterfoil.data import LabelledImages, NamedDataset
 from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.open_source import open_source
@@ -125,7 +125,7 @@ class PoolOrigin:
     reference: with its split, its folder absolute. license: of its images, as the Hub spells it.
     """
 
-    reference: Reference
+    reference: NamedDataset
     labels: str
     license: str = "other"
 
@@ -368,7 +368,11 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
     splits = open_source(source).splits
     own = pool in splits
     columns = (source.image_column, source.label_column, source.unit_column)
-    place = Reference(source.dataset, pool, source.revision, source.config, *columns) if own else Reference.parse(pool)
+    place = (
+        NamedDataset(source.dataset, pool, source.revision, source.config, *columns)
+        if own
+        else NamedDataset.parse(pool)
+    )
     images, rows = every_row(place)
     place = replace(place, split=rows.split)
     if (place.dataset, place.config) == (source.dataset, source.config) and place.split in mine.on:

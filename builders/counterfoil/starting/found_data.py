@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from counterfoil.data import Reference
+from counterfoil.data import NamedDataset
 from counterfoil.data.folders import folder_listing
 from counterfoil.data.labels import labels_of
 from counterfoil.data.open_source import OpenSource, open_source
@@ -222,7 +222,7 @@ class FoundData:
     shorter sides of its images in pixels, where some were opened.
     """
 
-    reference: Reference
+    origin: NamedDataset
     rows: Mapping[str, int | None]
     train_split: str
     validation_split: str
@@ -252,25 +252,25 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
 
     UserError for what is not there and for what cannot be told apart, with what there is; RunFailure without network.
     """
-    reference = replace(Reference.parse(source), config=wanted.config)
-    if reference.split is not None:
+    origin = replace(NamedDataset.parse(source), config=wanted.config)
+    if origin.split is not None:
         raise UserError(
             f"{str(source)[:200]}: found a split behind the colon, expected the whole dataset",
             "Name splits by --train-split and --validation-split.",
         )
-    files = image_files(Path(reference.dataset)) if is_local(reference.dataset) else None
+    files = image_files(Path(origin.dataset)) if is_local(origin.dataset) else None
     if files is not None and not files.images and not files.listed and not files.unfit:
         raise UserError(f"{files.folder} holds no image", "Name a folder that has a folder of images for each class.")
-    opened = open_source(reference)
-    _refuse_no_folder(source, reference, opened.pin)
+    opened = open_source(origin)
+    _refuse_no_folder(source, origin, opened.pin)
     outline = opened.outline(MOST_FETCHED)
     if files is not None and not files.listed:
         _refuse_unread(files, outline, wanted)
     columns = {"image_column": _image_column(outline, wanted), "label_column": _label_column(outline, wanted)}
-    reference = replace(reference, **columns)
+    origin = replace(origin, **columns)
     train, validation = _splits(outline, wanted)
     names, classes, left_out = _classes(
-        open_source(reference, pin=opened.pin), outline, tuple(dict.fromkeys((train, validation)))
+        open_source(origin, pin=opened.pin), outline, tuple(dict.fromkeys((train, validation)))
     )
     kept, without = _with_validation_images(classes, validation)
     notes = [*left_out, *without]
@@ -284,12 +284,12 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     if files is not None:
         of_files, side = look_at_files(files, stops=wanted.drawn)
         notes += of_files
-    return FoundData(reference, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
+    return FoundData(origin, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
 
 
-def _refuse_no_folder(source: str | Path, reference: Reference, pin: SourcePin) -> None:
+def _refuse_no_folder(source: str | Path, origin: NamedDataset, pin: SourcePin) -> None:
     """RunFailure for a bare word that is no folder, and that neither the Hub nor a cache knows: a folder was meant."""
-    name = reference.dataset
+    name = origin.dataset
     if not is_local(name) and not name.startswith(LAB) and "/" not in name and pin.revision is None:
         raise RunFailure(
             f"there is no folder {name[:80]} in {Path.cwd()}, and no dataset of the Hub was found by this name",
@@ -386,9 +386,9 @@ def _classes(
 
     UserError for labels without names, too many of them, or too few.
     """
-    reference = opened.source
-    column, names = reference.label_column, outline.class_names.get(reference.label_column)
-    if outline.columns[column] == "integers" and not reference.dataset.startswith(LAB):
+    origin = opened.source
+    column, names = origin.label_column, outline.class_names.get(origin.label_column)
+    if outline.columns[column] == "integers" and not origin.dataset.startswith(LAB):
         raise UserError(
             f"the labels of '{column}' are numbers without names, and a generator draws a class by its name",
             f"Name a column of names by --label-column; there are {_shown(outline)}.",

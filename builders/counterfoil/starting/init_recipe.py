@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from counterfoil.data import Reference
+from counterfoil.data import NamedDataset
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import free_bytes, resolve_device
@@ -182,13 +182,13 @@ def sources(
     classes: str = "All classes of the data, by their names there.",
 ) -> list[str]:
     """The lines of the section `source`, with what its splits and classes are for."""
-    reference = found.reference
+    origin = found.origin
     source = {
         "dataset": named,
-        "config": reference.config,
-        "revision": reference.revision,
-        "image_column": reference.image_column,
-        "label_column": reference.label_column,
+        "config": origin.config,
+        "revision": origin.revision,
+        "image_column": origin.image_column,
+        "label_column": origin.label_column,
     }
     names, labels = [each.name for each in found.classes], [each.source_label for each in found.classes]
     return [
@@ -351,7 +351,7 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
     extent = extent_of(found)
     n, side = len(found.classes), found.side
     generator: dict[str, Any] = {"kind": "corrupt", "split": found.validation_split}
-    large = not found.reference.dataset.startswith(LAB) and (side is None or side > SIDE)
+    large = not found.origin.dataset.startswith(LAB) and (side is None or side > SIDE)
     if large:
         generator["size"] = SIDE
     lossless = not large and (side is None or side < _LOSSLESS_BELOW)
@@ -453,8 +453,8 @@ def init(
     corrupts = device == "cpu" and generator is None and clip is None
     models = None if corrupts else proposed_models(device, generator, clip)
     found = find_data(source, replace(wanted, drawn=not corrupts))
-    dataset = name or _dataset_name(found.reference, _CORRUPTED if corrupts else _DRAWN)
-    named = _from(path, found.reference)
+    dataset = name or _dataset_name(found.origin, _CORRUPTED if corrupts else _DRAWN)
+    named = _from(path, found.origin)
     text = corrupt_recipe_text(found, dataset, named) if models is None else recipe_text(found, models, dataset, named)
     recipe = _validated(text, path, found)
     _write(path, text)
@@ -471,7 +471,7 @@ def init(
 
 def _validated(text: str, path: Path, found: FoundData) -> Recipe:
     """The recipe that was written, as every command reads it; its labels are those that were found."""
-    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.reference.dataset)}"], place=str(path))
+    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.origin.dataset)}"], place=str(path))
     recipe = resolve_classes(recipe, names=found.labels)
     classes = [(each.name, each.source_label) for each in recipe.classes]
     if classes != [(each.name, each.source_label) for each in found.classes]:
@@ -488,16 +488,16 @@ def _refuse_there(path: Path, force: bool) -> None:
         )
 
 
-def _dataset_name(reference: Reference, suffix: str) -> str:
-    last = reference.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2]
+def _dataset_name(origin: NamedDataset, suffix: str) -> str:
+    last = origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2]
     return derived_name(re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_") or "photos", suffix)
 
 
-def _from(path: Path, reference: Reference) -> str:
+def _from(path: Path, origin: NamedDataset) -> str:
     """How a recipe at `path` names the dataset: a folder below the recipe's own by its way from there."""
-    if not is_local(reference.dataset):
-        return reference.dataset
-    folder, home = Path(reference.dataset), path.resolve().parent
+    if not is_local(origin.dataset):
+        return origin.dataset
+    folder, home = Path(origin.dataset), path.resolve().parent
     if folder != home and folder.is_relative_to(home):
         return f"./{folder.relative_to(home).as_posix()}"
     return str(folder)

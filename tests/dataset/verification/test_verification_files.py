@@ -13,7 +13,7 @@ from doctored import KINDS, doctor, kind_of, one_of_each_kind, problem_of, recei
 
 import counterfoil
 from counterfoil.building.closing import close_again
-from counterfoil.data.hub import DatasetReference
+from counterfoil.data.hub import HubDataset
 from counterfoil.dataset.verification import verify
 from counterfoil.dataset.verification.problems import Repairs
 from counterfoil.errors import RunFailure, UserError
@@ -123,7 +123,7 @@ def test_a_build_that_was_not_finished_says_so(parquet: Path) -> None:
 
 @pytest.mark.parametrize("path", ["data/base/x.parquet", "recipe.yaml", "evaluation/results.json", "README.md"])
 def test_published_copies_are_repaired_where_they_came_from(path: str) -> None:
-    published_copy = Repairs(Path("/cache/it is"), DatasetReference("user/name", "v1"))
+    published_copy = Repairs(Path("/cache/it is"), HubDataset("user/name", "v1"))
     assert "publish it again" in published_copy.of(path) == published_copy.of_unexpected()
     assert "'/cache/it is'" in published_copy.of(path)
 

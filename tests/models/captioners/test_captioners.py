@@ -24,7 +24,7 @@ from counterfoil.models.captioners import Captioner, CaptionExample, describe_ca
 from counterfoil.models.captioners.captioner import TOP_P, chosen_token
 from counterfoil.models.captioners.of_chat import QUESTION, ChatCaptioner, _tried
 from counterfoil.models.captioners.of_decoders import BlipCaptioner, GitCaptioner, VisionEncoderDecoderCaptioner
-from support.files import Payload, edit
+from support.files import AUTHORS_CODE, Payload, edit
 from support.images import noise
 from tiny_captioners import CHAT, EVERY, PLAIN, llava, vision_encoder_decoder
 
@@ -314,9 +314,6 @@ def chat(saved: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved["chat"], tmp_path / "chat"))
 
 
-CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import {} as Evil\n"
-
-
 @pytest.mark.parametrize(
     ("file", "named", "base"),
     [
@@ -333,7 +330,7 @@ def test_code_of_an_author_never_runs(
     request: pytest.FixtureRequest, kind: str, tmp_path: Path, file: str, named: Any, base: str
 ) -> None:
     folder: Path = request.getfixturevalue(kind)
-    (folder / "evil.py").write_text(CODE.format(str(tmp_path / "ran"), base))
+    (folder / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), base))
     edit(folder / file, lambda document: document.update(auto_map=named))
     with pytest.raises(UserError, match="auto_map names code of its author, which is never run"):
         describe_captioner(f"local-dir:{folder}")
@@ -343,7 +340,7 @@ def test_code_of_an_author_never_runs(
 def test_a_way_of_generating_that_the_folder_brings_is_left_aside(mine: Path, tmp_path: Path) -> None:
     expected = load_captioner(f"local-dir:{mine}").captions(noise(0), number=2, most_tokens=5)
     (mine / "custom_generate").mkdir()
-    (mine / "custom_generate" / "generate.py").write_text(CODE.format(str(tmp_path / "ran"), "ViTConfig"))
+    (mine / "custom_generate" / "generate.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), "ViTConfig"))
     edit(mine / "generation_config.json", lambda document: document.update(max_length=1, num_beams=7, top_k=1))
     assert load_captioner(f"local-dir:{mine}").captions(noise(0), number=2, most_tokens=5) == expected
     assert not (tmp_path / "ran").exists()

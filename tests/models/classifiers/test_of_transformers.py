@@ -23,7 +23,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from loopback_hub.clients import client, client_environment
 from loopback_hub.hub import LoopbackHub
-from support.files import Payload, edit
+from support.files import AUTHORS_CODE, Payload, edit
 from support.images import noise
 
 
@@ -266,9 +266,6 @@ def test_pickles_beside_safetensors_are_left_aside(mine: Path, tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
-CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import {} as Evil\n"
-
-
 @pytest.mark.parametrize(
     ("file", "named", "base"),
     [
@@ -281,7 +278,7 @@ CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import {
 def test_code_of_an_author_never_runs(
     mine: Path, tmp_path: Path, file: str, named: dict[str, str], base: str, known: bool
 ) -> None:
-    (mine / "evil.py").write_text(CODE.format(str(tmp_path / "ran"), base))
+    (mine / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), base))
     edit(mine / file, lambda document: document.update(auto_map=named))
     if not known:
         edit(mine / file, lambda document: document.update(model_type="evil", image_processor_type="Evil"))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from counterfoil.data.hub import DatasetReference
+from counterfoil.data.hub import HubDataset
 from counterfoil.store.layout import CARD, CROISSANT, EVALUATION, FIGURES, MANIFEST, RECEIPTS, REVIEW, TIMM_INFO, WHATS
 
 # What a build makes again from recipe, lock, thresholds and tokens, which nothing can make again.
@@ -33,7 +33,7 @@ class Repairs:
     """What repairs each file of one dataset, which is a folder or a published copy of one."""
 
     directory: Path
-    reference: DatasetReference | None = None
+    reference: HubDataset | None = None
 
     def of(self, path: str) -> str:
         """For a file that is missing or not as it should be."""
