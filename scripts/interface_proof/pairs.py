@@ -17,7 +17,7 @@ from counterfoil.building import build
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import render
-from counterfoil.plan import Edited
+from counterfoil.plan import RowTable
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store import read_rows
 from counterfoil.store.layout import ROWS
@@ -216,9 +216,9 @@ def build_edits(work: Path, candidates: int, guidance: float, workers: int | Non
 
 def rows_of(directory: Path) -> dict[tuple[int, int], int]:
     """(Label, index) → the row that is edited."""
-    table = Edited.read((directory / ROWS).read_bytes(), ROWS)
+    table = RowTable.read((directory / ROWS).read_bytes(), ROWS, "edited")
     labels = {cls.id: cls.label for cls in load_recipe("wardrobe-star").classes}
-    return {(labels[name], index): one.row for name, own in table.rows.items() for index, one in enumerate(own)}
+    return {(labels[name], index): one.row for (_, name), own in table.rows.items() for index, one in enumerate(own)}
 
 
 def true_edits(rows: dict[tuple[int, int], int]) -> Images:

@@ -37,7 +37,7 @@ from counterfoil.mending.variants import open_debug_images
 from counterfoil.models.clip import load_clip
 from counterfoil.models.mended import EditsOf, MendedModelName, MendedNote, MendedWith
 from counterfoil.recipe import load_recipe, sha256_json
-from counterfoil.recipe.rows_table import read_edited_table
+from counterfoil.recipe.rows_table import read_chosen_rows
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.reviewing.screen_scores import scores_of
 from counterfoil.store.lock import read_lock, write_lock
@@ -148,7 +148,7 @@ def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) ->
     assert len(first) == 3
     wordy = saved(tmp_path / "photos", SCENES, dict.fromkeys(first, "a bag " * 30))
     found = choose(wordy)
-    assert not first & {one.row for own in found.edited.rows.values() for one in own}
+    assert not first & {one.row for own in found.table.rows.values() for one in own}
     assert any("3 rows of those that came first have a caption with which a prompt is longer" in n for n in found.notes)
     assert "32 tokens that lab:sd reads" in " ".join(found.notes)
     with pytest.raises(CounterfoilError, match="1 more with one too long for the 32 tokens of a prompt"):
@@ -156,13 +156,13 @@ def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) ->
     assert choose(wordy, "prompts.shifts.at_night=null", "generator.caption_column=null").notes == ()
 
 
-def choose(source: Path, *changes: str) -> rows_to_edit.RowsToEdit:
+def choose(source: Path, *changes: str) -> rows_to_edit.Chosen:
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", *changes])
     return rows_to_edit.choose_rows_to_edit(recipe, rows_to_edit_pin(recipe), "cpu")
 
 
 def chosen_rows(source: Path, *changes: str) -> dict[str, list[int]]:
-    return {class_id: [one.row for one in own] for class_id, own in choose(source, *changes).edited.rows.items()}
+    return {class_id: [one.row for one in own] for (_, class_id), own in choose(source, *changes).table.rows.items()}
 
 
 def rows_to_edit_pin(recipe: Any) -> Any:
@@ -364,7 +364,7 @@ def test_a_captioner_tells_where_no_column_does(source: Path, tmp_path: Path) ->
     """And is asked once: what it wrote is in the table, and named in the lock."""
     changes = ("generator.caption_column=null", "generator.captioner=lab:captioner", "samples.candidates=1")
     edited_build(source, tmp_path / "out", *changes, "prompts.shifts.red=null")
-    table = read_edited_table((tmp_path / "out" / "rows.csv").read_bytes(), "rows.csv")
+    table = read_chosen_rows((tmp_path / "out" / "rows.csv").read_bytes(), "rows.csv", "edited")
     assert all(one.caption and one.caption.startswith("a ") for own in table.values() for one in own)
     lock = read_lock(tmp_path / "out")
     assert lock is not None and lock.inputs["edited"]["captioner"]["name"] == "lab:captioner"

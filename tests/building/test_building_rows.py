@@ -24,9 +24,9 @@ from counterfoil.generate import PoolRows
 from counterfoil.lab.scenes import load_wardrobe, unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.models.clip import load_clip
-from counterfoil.plan import Retrieved
+from counterfoil.plan import RowTable
 from counterfoil.recipe import load_recipe, prompt_for
-from counterfoil.recipe.rows_table import RetrievedRow
+from counterfoil.recipe.rows_table import PoolRow, RowsByCell
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
@@ -371,8 +371,8 @@ def test_rows_past_the_end_of_the_pool_are_told_before_any_is_taken(pool: Path) 
     pin, last = pin_pool(recipe, None), EMPTY
 
     def taken(*rows: int) -> PoolRows:
-        table = {"base": {"00": [RetrievedRow(row, 1, 0.5) for row in rows]}}
-        return rows_of_pool(recipe, pin, Retrieved.of(table))
+        table: RowsByCell = {("base", "00"): [PoolRow(row, 1, 0.5) for row in rows]}
+        return rows_of_pool(recipe, pin, RowTable.of(table, "retrieved"))
 
     taken(0, last)
     for beyond in (last + 1, 10**14):

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
 from counterfoil.plan import (
-    Edited,
     Plan,
     PlanPart,
-    Retrieved,
+    RowTable,
     Sample,
     estimate,
     layout,
@@ -30,7 +29,7 @@ from counterfoil.plan import (
     sample_seed,
 )
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.rows_table import LONGEST_CAPTION, EditedRow, RetrievedRow
+from counterfoil.recipe.rows_table import LONGEST_CAPTION, PoolRow, RowsByCell
 
 MINI = load_recipe("wardrobe-mini").model_dump()
 
@@ -375,15 +374,18 @@ EDIT = ("generator={kind: edit, split: validation}", "samples.candidates=2", "to
 CAPTIONED = ("generator.captioner=lab:captioner", "prompts.shifts.red.prompt='{caption}, red'")
 
 
-def table_of(recipe: Recipe, caption: str | None = 'a coat, "found" {class}') -> Edited:
-    wanted = rows_wanted(recipe)
-    return Edited.of({one: [EditedRow(7 * row + 1, caption) for row in range(count)] for one, count in wanted.items()})
+def table_of(recipe: Recipe, caption: str | None = 'a coat, "found" {class}') -> RowTable:
+    rows: RowsByCell = {
+        (None, one): [PoolRow(7 * row + 1, caption=caption) for row in range(count)]
+        for one, count in rows_wanted(recipe).items()
+    }
+    return RowTable.of(rows, "edited")
 
 
 def test_a_table_reads_back_and_every_shift_of_a_row_edits_the_same() -> None:
     recipe = load_recipe("wardrobe-mini", [*EDIT, *CAPTIONED])
     edited = table_of(recipe)
-    assert Edited.read(edited.content, "rows.csv") == edited and not list(edited.problems(recipe))
+    assert RowTable.read(edited.content, "rows.csv", "edited") == edited and not list(edited.problems(recipe))
     plan, bare = make_plan(recipe, edited=edited), make_plan(recipe)
     samples = [sample for cell in plan.cells() for sample in plan.samples(cell)]
     assert {(s.pair, s.row) for s in samples} == {(s.pair, 7 * s.index + 1) for s in samples}
@@ -411,15 +413,16 @@ def test_a_shift_with_more_candidates_takes_more_rows_of_the_same() -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        (lambda rows: {**rows, "99": rows["00"]}, "'99' is no class"),
-        (lambda rows: {**rows, "00": rows["00"][:1]}, "the class '00' has 1 rows, expected 2"),
-        (lambda rows: {**rows, "00": [rows["00"][0]] * 2}, "the class '00' has a row more than once"),
-        (lambda rows: {**rows, "01": [EditedRow(3), EditedRow(4)]}, "row 3 has no caption"),
+        (lambda rows: {**rows, (None, "99"): rows[None, "00"]}, "'99' is no class"),
+        (lambda rows: {**rows, ("red", "00"): rows[None, "00"]}, "'00' is no class"),
+        (lambda rows: {**rows, (None, "00"): rows[None, "00"][:1]}, "the class '00' has 1 rows, expected 2"),
+        (lambda rows: {**rows, (None, "00"): [rows[None, "00"][0]] * 2}, "the class '00' has a row more than once"),
+        (lambda rows: {**rows, (None, "01"): [PoolRow(3), PoolRow(4)]}, "row 3 has no caption"),
     ],
 )
 def test_what_is_no_table_of_a_recipe_is_told(changed, told: str) -> None:
     recipe = load_recipe("wardrobe-mini", [*EDIT, *CAPTIONED])
-    problems = list(Edited.of(changed(table_of(recipe).rows)).problems(recipe))
+    problems = list(RowTable.of(changed(table_of(recipe).rows), "edited").problems(recipe))
     assert len(problems) == 1 and told in problems[0]
 
 
@@ -437,9 +440,9 @@ def test_what_is_no_table_of_a_recipe_is_told(changed, told: str) -> None:
 )
 def test_a_strangers_lines_are_refused(line: str) -> None:
     with pytest.raises(UserError, match="line 2"):
-        Edited.read(f"class_id,row,caption\n{line}\n".encode(), "rows.csv")
+        RowTable.read(f"class_id,row,caption\n{line}\n".encode(), "rows.csv", "edited")
     with pytest.raises(UserError, match="first line"):
-        Edited.read(b"shift,class_id,row\n", "rows.csv")
+        RowTable.read(b"shift,class_id,row\n", "rows.csv", "edited")
 
 
 SETTINGS = (
@@ -457,27 +460,28 @@ def recipe() -> Recipe:
     return load_recipe("wardrobe-mini", SETTINGS)
 
 
-def table(recipe: Recipe) -> dict[str, dict[str, list[RetrievedRow]]]:
+def table(recipe: Recipe) -> dict[tuple[str | None, str], list[PoolRow]]:
     cells = [(shift, recipe.classes[label].id) for shift in recipe.all_shifts() for label in shift.class_labels]
-    found: dict[str, dict[str, list[RetrievedRow]]] = {}
-    for place, (shift, class_id) in enumerate(cells):
-        rows = [RetrievedRow(10 * place + index, index + 1, 0.25) for index in range(shift.candidates)]
-        found.setdefault(shift.name, {})[class_id] = rows
-    return found
+    return {
+        (shift.name, class_id): [PoolRow(10 * place + index, index + 1, 0.25) for index in range(shift.candidates)]
+        for place, (shift, class_id) in enumerate(cells)
+    }
+
+
+def retrieved_table(rows: RowsByCell) -> RowTable:
+    return RowTable.of(rows, "retrieved")
 
 
 @given(
     rows=st.lists(
-        st.builds(
-            RetrievedRow, st.integers(0, 10**12), st.integers(1, 10**12), st.floats(-1, 1, width=32, allow_nan=False)
-        )
+        st.builds(PoolRow, st.integers(0, 10**12), st.integers(1, 10**12), st.floats(-1, 1, width=32, allow_nan=False))
     )
 )
-def test_it_reads_back_to_the_bit(rows: list[RetrievedRow]) -> None:
-    there = Retrieved.of({"base": {'a, "b"': rows}} if rows else {})
-    here = Retrieved.read(there.content, "rows.csv")
-    assert here == there and here.pin() == there.pin()
-    scores = [one.score for cells in here.rows.values() for own in cells.values() for one in own]
+def test_it_reads_back_to_the_bit(rows: list[PoolRow]) -> None:
+    there = retrieved_table({("base", 'a, "b"'): rows} if rows else {})
+    here = RowTable.read(there.content, "rows.csv", "retrieved")
+    assert here == there and here.sha256 == there.sha256
+    scores = [one.score for own in here.rows.values() for one in own]
     assert [struct.pack("f", one) for one in scores] == [struct.pack("f", one.score) for one in rows]
 
 
@@ -488,11 +492,11 @@ def test_it_reads_back_to_the_bit(rows: list[RetrievedRow]) -> None:
 )  # fmt: skip
 def test_a_line_that_is_none_is_told_with_its_number(line: str) -> None:
     with pytest.raises(UserError, match="mine, line 3"):
-        Retrieved.read(f"shift,class_id,row,rank,score\nbase,00,7,1,0.5\n{line}\n".encode(), "mine")
+        RowTable.read(f"shift,class_id,row,rank,score\nbase,00,7,1,0.5\n{line}\n".encode(), "mine", "retrieved")
 
 
 def test_samples_are_the_rows_of_their_cells(recipe: Recipe) -> None:
-    retrieved = Retrieved.of(table(recipe))
+    retrieved = retrieved_table(table(recipe))
     assert not list(retrieved.problems(recipe))
     plan, bare = make_plan(recipe, retrieved=retrieved), make_plan(recipe)
     samples = [sample for cell in plan.cells() for sample in plan.samples(cell)]
@@ -509,14 +513,14 @@ def test_samples_are_the_rows_of_their_cells(recipe: Recipe) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda rows: rows["base"].pop("00"), "'base' of class '00' has 0 rows, expected 2"),
-        (lambda rows: rows["red"].update({"00": rows["red"]["05"]}), "'red' of class '00' is no cell"),
-        (lambda rows: rows["base"]["00"].pop(), "has 1 rows, expected 2"),
-        (lambda rows: rows["red"].update({"05": rows["base"]["00"]}), "2 rows are there more than once"),
-        (lambda rows: rows.update(rde=rows.pop("red")), "'rde' of class '05' is no cell"),
+        (lambda rows: rows.pop(("base", "00")), "'base' of class '00' has 0 rows, expected 2"),
+        (lambda rows: rows.update({("red", "00"): rows["red", "05"]}), "'red' of class '00' is no cell"),
+        (lambda rows: rows["base", "00"].pop(), "has 1 rows, expected 2"),
+        (lambda rows: rows.update({("red", "05"): rows["base", "00"]}), "2 rows are there more than once"),
+        (lambda rows: rows.update({("rde", "05"): rows.pop(("red", "05"))}), "'rde' of class '05' is no cell"),
     ],
 )
 def test_a_table_of_another_recipe_is_none(recipe: Recipe, change, told: str) -> None:
     rows = table(recipe)
     change(rows)
-    assert any(told in problem for problem in Retrieved.of(rows).problems(recipe))
+    assert any(told in problem for problem in retrieved_table(rows).problems(recipe))

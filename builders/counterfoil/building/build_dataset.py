@@ -399,7 +399,6 @@ def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore, allow
         writer=store.writer,
         embeddings=inputs.embeddings,
         pool=SourcePin.of(inputs.document.get("pool")),
-        retrieved=inputs.rows if recipe.generator.kind == "retrieve" else None,
-        edited=inputs.rows if recipe.generator.alters_rows else None,
+        rows=inputs.rows,
         allow_mixed=allow_mixed,
     )

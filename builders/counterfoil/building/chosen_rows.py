@@ -19,14 +19,14 @@ from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import prompt_length
 from counterfoil.models.names import Pin
-from counterfoil.plan import Edited, Retrieved, captions_asked, make_plan, rows_wanted
+from counterfoil.plan import RowTable, captions_asked, make_plan, rows_wanted
 from counterfoil.prediction.captioning import caption_images
 from counterfoil.prediction.embedding import clip_embedder, contents_of, embed, first_of_content
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import asks_caption, prompt_for
-from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow, RetrievedRow, rows_csv
+from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, ChosenKind, PoolRow, rows_csv
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import ROWS, user_cache
 from counterfoil.store.lock import Lock
@@ -57,7 +57,7 @@ def check_rows(recipe: Recipe, pin: SourcePin) -> None:
         raise UserError(problems, "Correct generator.rows: each row of a cell must be an image of its class.")
 
 
-def rows_of_pool(recipe: Recipe, pin: SourcePin, retrieved: Retrieved | None = None) -> PoolRows:
+def rows_of_pool(recipe: Recipe, pin: SourcePin, retrieved: RowTable | None = None) -> PoolRows:
     """The pool as what gives samples their images; `retrieved` are the rows that a plan of a retrieval takes.
 
     UserError, collected, for rows that the pool does not have: a table may be a stranger's.
@@ -74,12 +74,11 @@ def rows_file(recipe: Recipe) -> bytes | None:
     return None if recipe.generator.rows is None else rows_csv(recipe.generator.rows)
 
 
-def _retrieved_beyond(retrieved: Retrieved, pool: Rows) -> Iterator[str]:
-    for shift, cells in retrieved.rows.items():
-        for class_id, own in cells.items():
-            if beyond := [one.row for one in own if one.row >= pool.count]:
-                where = f"{ROWS}: '{shift}' of class '{class_id}'"
-                yield f"{where}: found row {beyond[0]}, and {pool.place} has {pool.count:,} rows"
+def _retrieved_beyond(retrieved: RowTable, pool: Rows) -> Iterator[str]:
+    for (shift, class_id), own in retrieved.rows.items():
+        if beyond := [one.row for one in own if one.row >= pool.count]:
+            where = f"{ROWS}: '{shift}' of class '{class_id}'"
+            yield f"{where}: found row {beyond[0]}, and {pool.place} has {pool.count:,} rows"
 
 
 def _wrong_rows(
@@ -100,23 +99,29 @@ def _wrong_rows(
                 yield f"{where}: row {others[0]}{many} of {pool.place} has the label of another class"
 
 
-# What a lock's inputs call the table.
-RETRIEVED = "retrieved"
+class Chosen(NamedTuple):
+    """The rows that a build chose, what the lock says of them, and what people must know of it."""
+
+    table: RowTable
+    pin: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
 
-def known_rows(recipe: Recipe, out: Path, lock: Lock | None) -> Retrieved | None:
-    """The table of a directory that was begun, where it is the one that its lock pins; else None."""
-    if lock is None or not isinstance(lock.inputs.get(RETRIEVED), dict):
+def known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> Chosen | None:
+    """The rows of a directory that was begun, where they are those that its lock pins; else None."""
+    pin = None if lock is None else lock.inputs.get(kind)
+    if not isinstance(pin, Mapping):
         return None
     try:
-        found = Retrieved.read(read_inside(out, ROWS, MOST_BYTES), ROWS)
+        found = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
     except (OSError, CounterfoilError):
-        return None  # it is chosen again, and refused where it does not come out the same
-    return found if found.pin() == lock.inputs[RETRIEVED] and not any(found.problems(recipe)) else None
+        return None  # they are chosen again, and refused where they do not come out the same
+    same = found.sha256 == pin.get("sha256") and not any(found.problems(recipe))
+    return Chosen(found, pin) if same else None
 
 
-def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> tuple[Retrieved, tuple[str, ...]]:
-    """`retrieve` to its end."""
+def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> Chosen:
+    """The rows of a pool that are nearest to each prompt, none of them twice."""
     images, rows = every_row(pool_of(recipe), pool)
     rows.need(license_column=recipe.generator.license_column)
     wanted = make_plan(recipe).n_samples
@@ -139,12 +144,11 @@ def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> tuple[R
         texts = loaded.embed_texts(prompts)
     report(f"{images.name}: nearest", 0, wanted)
     found = nearest_rows(features, texts, [shift.candidates for shift, _ in cells], usable)
-    table: dict[str, dict[str, list[RetrievedRow]]] = {}
+    table: dict[tuple[str | None, str], list[PoolRow]] = {}
     for (shift, cls), near in zip(cells, found, strict=True):
         scores = near.scores.astype("float32").tolist()
-        chosen = map(RetrievedRow, near.rows.tolist(), near.ranks.tolist(), scores)
-        table.setdefault(shift.name, {})[cls.id] = list(chosen)
-    retrieved = Retrieved.of(table)
+        table[shift.name, cls.id] = list(map(PoolRow, near.rows.tolist(), near.ranks.tolist(), scores))
+    retrieved = RowTable.of(table, "retrieved")
     if len(retrieved.content) > MOST_BYTES:
         raise UserError(
             f"samples: {wanted:,} rows of a pool are too many for one dataset: their table takes"
@@ -152,7 +156,8 @@ def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> tuple[R
             "Build fewer candidates, classes or shifts.",
         )
     report(f"{images.name}: nearest", wanted, wanted)
-    return retrieved, tuple(_not_retrieved(rows.place, int((~readable).sum()), copies))
+    notes = _not_retrieved(rows.place, int((~readable).sum()), copies)
+    return Chosen(retrieved, {"sha256": retrieved.sha256}, tuple(notes))
 
 
 def shared_with_source(recipe: Recipe) -> tuple[str, ...]:
@@ -199,33 +204,10 @@ def _readable(features: NDArray[Any]) -> NDArray[np.bool_]:
     return np.isfinite(np.asarray(features[:, 0]))
 
 
-# What a lock's inputs call the table.
-EDITED = "edited"
 _MOST_NAMED = 10
 
 
-class RowsToEdit(NamedTuple):
-    """A table of rows, what the lock says of it, and what people must be told."""
-
-    edited: Edited
-    pin: Mapping[str, Any]
-    notes: tuple[str, ...]
-
-
-def known_rows_to_edit(recipe: Recipe, out: Path, lock: Lock | None) -> RowsToEdit | None:
-    """The table of a directory that was begun, where it is the one that its lock pins; else None."""
-    pin = None if lock is None else lock.inputs.get(EDITED)
-    if not isinstance(pin, dict):
-        return None
-    try:
-        found = Edited.read(read_inside(out, ROWS, MOST_BYTES), ROWS)
-    except (OSError, CounterfoilError):
-        return None  # it is chosen again, and refused where it does not come out the same
-    same = found.sha256 == pin.get("sha256") and not any(found.problems(recipe))
-    return RowsToEdit(found, pin, ()) if same else None
-
-
-def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToEdit:
+def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> Chosen:
     """The table of a recipe; captions, where prompts ask for them, by the column or the captioner that it names.
 
     Rows without a caption that can be used are left out, and those with whose caption a prompt is longer than the model
@@ -246,10 +228,10 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToE
         captions = {row: _usable(value) for row, value in enumerate(rows.column(column))}
     elif captions_asked(recipe):
         captions, captioner = _captions_of_captioner(recipe, pool, ordered, wanted, prompts, device)
-    table: dict[str, list[EditedRow]] = {}
+    table: dict[tuple[str | None, str], list[PoolRow]] = {}
     problems: list[str] = []
     for cls in own:
-        chosen, wordless, too_long = list[EditedRow](), 0, 0
+        chosen, wordless, too_long = list[PoolRow](), 0, 0
         for row in ordered[cls.id]:
             if len(chosen) == wanted[cls.id]:
                 break
@@ -259,9 +241,9 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToE
             elif not prompts.read_whole(cls, caption):
                 too_long += 1
             else:
-                chosen.append(EditedRow(row, caption))
+                chosen.append(PoolRow(row, caption=caption))
         without, cut = without + wordless, cut + too_long
-        table[cls.id] = chosen
+        table[None, cls.id] = chosen
         if len(chosen) < wanted[cls.id]:
             lack = f", {wordless:,} more without a caption" if wordless else ""
             lack += (
@@ -273,7 +255,7 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToE
             )
     if problems:
         raise UserError(problems, "Lower samples.candidates (or at_most), or name a larger split: generator.split.")
-    edited = Edited.of(table)
+    edited = RowTable.of(table, "edited")
     if len(edited.content) > MOST_BYTES:
         raise UserError(
             f"samples: the table of rows takes {len(edited.content):,} bytes, expected at most {MOST_BYTES:,}",
@@ -282,7 +264,7 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToE
     no_words = f"no caption in {rows.place} that can be used"
     long = f"a caption with which a prompt is longer than the {prompts.most} tokens that {recipe.generator.model} reads"
     notes = tuple(_left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count)
-    return RowsToEdit(edited, {"sha256": edited.sha256, **captioner}, notes)
+    return Chosen(edited, {"sha256": edited.sha256, **captioner}, notes)
 
 
 def _left_out(count: int, what: str) -> str:
@@ -290,13 +272,13 @@ def _left_out(count: int, what: str) -> str:
     return f"{rows} {what}, and others are taken in their place"
 
 
-def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> RowsToEdit:
+def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> Chosen:
     """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
     rows = pool_rows(recipe, pool)
     of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
     matched = partners(recipe, pool, rows)
     labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
-    table: dict[str, list[EditedRow]] = {}
+    table: dict[str, list[PoolRow]] = {}
     unreadable, done, most = 0, 0, sum(wanted.values())
     for cls in recipe.classes:
         chosen = table[cls.id] = []
@@ -311,7 +293,7 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> RowsToEdit:
             except UserError:
                 pictures = []
             if pictures and min(pictures[0].size) >= SMALLEST_SIDE:
-                chosen.append(EditedRow(row))
+                chosen.append(PoolRow(row))
             else:
                 unreadable += 1
         done += wanted.get(cls.id, 0)
@@ -320,7 +302,7 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> RowsToEdit:
         lacks = " that decodes" + (" and has a partner under every shift" if matched else "")
         named = [f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place}{lacks}" for cls in empty]
         raise UserError(named, "Drop the class from source.classes, or name another split: generator.split.")
-    edited = Edited.of({class_id: own for class_id, own in table.items() if own})
+    edited = RowTable.of({(None, class_id): own for class_id, own in table.items() if own}, "edited")
     few = [cls.name for cls in recipe.classes if len(table[cls.id]) < wanted.get(cls.id, 0)]
     notes: list[str] = []
     if unreadable:
@@ -330,7 +312,7 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> RowsToEdit:
         more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
         told = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
         notes.append(f"{told} fewer images than the recipe asks for: all of them are taken")
-    return RowsToEdit(edited, {"sha256": edited.sha256}, tuple(notes))
+    return Chosen(edited, {"sha256": edited.sha256}, tuple(notes))
 
 
 class _Prompts:

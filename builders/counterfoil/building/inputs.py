@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.chosen_rows import (
-    EDITED,
-    RETRIEVED,
     check_rows,
     choose_rows_to_edit,
     known_rows,
-    known_rows_to_edit,
     retrieve,
     rows_file,
     shared_with_source,
@@ -47,7 +44,7 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import INDEX, configurations, pipeline_family
 from counterfoil.models.names import Pin
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
-from counterfoil.plan import Edited
+from counterfoil.plan import RowTable
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import without_folders
@@ -87,9 +84,11 @@ class Inputs:
     def hash(self) -> str:
         return sha256_json(self.document)
 
-    def edited(self, recipe: Recipe) -> Edited | None:
+    def edited(self, recipe: Recipe) -> RowTable | None:
         """The rows that are edited or corrupted: of a small class there may be fewer than the recipe asks for."""
-        return Edited.read(self.rows, ROWS) if self.rows is not None and recipe.generator.alters_rows else None
+        if self.rows is None or not recipe.generator.alters_rows:
+            return None
+        return RowTable.read(self.rows, ROWS, "edited")
 
     @property
     def commits(self) -> dict[str, str | None]:
@@ -179,22 +178,18 @@ def _rows_of(
     recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
 ) -> tuple[bytes | None, tuple[str, ...]]:
     """The file of rows that goes along with the dataset, pinned where a build chose them; and what must be said."""
-    kind, pool = recipe.generator.kind, SourcePin.of(pins.get("pool"))
-    if recipe.generator.alters_rows and pool is not None:
-        chosen = known_rows_to_edit(recipe, out, begun)
-        if chosen is None:  # a captioner works in a process of its own, as thresholds are measured
-            on = device if recipe.generator.captioner is not None else "cpu"
-            chosen = called_on(on, choose_rows_to_edit, recipe, pool, device)
-        pins[EDITED] = dict(chosen.pin)
-        return chosen.edited.content, chosen.notes
-    if kind != "retrieve" or pool is None:
+    kind, pool = recipe.generator.chosen, SourcePin.of(pins.get("pool"))
+    if kind is None or pool is None:
         return rows_file(recipe), ()
-    clip = Pin(**pins["models"][RETRIEVAL])
-    found, told = known_rows(recipe, out, begun), ()
-    if found is None:  # on a GPU by a process of its own, as thresholds are
-        found, told = called_on(device, retrieve, recipe, pool, clip, device)
-    pins[RETRIEVED] = found.pin()
-    return found.content, (*shared_with_source(recipe), *told)
+    rows = known_rows(recipe, kind, out, begun)
+    # Models work in a process of their own on a GPU, as where thresholds are measured.
+    if rows is None and kind == "retrieved":
+        rows = called_on(device, retrieve, recipe, pool, Pin(**pins["models"][RETRIEVAL]), device)
+    elif rows is None:
+        on = device if recipe.generator.captioner is not None else "cpu"
+        rows = called_on(on, choose_rows_to_edit, recipe, pool, device)
+    pins[kind] = dict(rows.pin)
+    return rows.table.content, (*(shared_with_source(recipe) if kind == "retrieved" else ()), *rows.notes)
 
 
 def _generator_pin(recipe: Recipe) -> dict[str, Any]:
@@ -258,7 +253,7 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
 
 def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
     """Whether a directory has the same screen and pins, so that what it measured before stands."""
-    there = {name: value for name, value in lock.inputs.items() if name not in ("thresholds", RETRIEVED, EDITED)}
+    there = {name: value for name, value in lock.inputs.items() if name not in ("thresholds", "retrieved", "edited")}
     if isinstance(there.get("judges"), Mapping):
         there["judges"] = without_validation(there["judges"])
     return lock.hashes.get("screen") == recipe.screen_hash and there == dict(pins)

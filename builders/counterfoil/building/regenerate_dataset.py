@@ -80,7 +80,7 @@ def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool =
     dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", "rows", own=own).sound()
     recipe = _overridden(dataset, overrides)
     portable = recipe.portable_yaml
-    table = dataset.plan.retrieved or dataset.plan.edited
+    table = dataset.plan.table
     rows = rows_file(recipe) if table is None else table.content
     return Original(
         dataset=dataset,

@@ -36,7 +36,7 @@ from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.plan import Edited, Plan, Retrieved, Shard, make_plan
+from counterfoil.plan import Plan, RowTable, Shard, make_plan
 from counterfoil.store import Receipt, ShardWriter
 from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.directory_lock import FolderMark
@@ -164,7 +164,7 @@ class Job:
 
     `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
     `embeddings` are those that samples are drawn from. `judges` pin the classifiers that are asked, `pool` what
-    rows are taken from, or edited, and `retrieved` or `edited` is the file that says which. `writer` has the stack
+    rows are taken from, or edited, and `rows` is the file that says which. `writer` has the stack
     that the directory was rendered by so far; another one is refused unless `allow_mixed`. `mark` proves that a
     worker's directory is the one that is meant.
     """
@@ -179,8 +179,7 @@ class Job:
     writer: ShardWriter
     embeddings: ImageEmbeddings | None = None
     pool: SourcePin | None = None
-    retrieved: bytes | None = None
-    edited: bytes | None = None
+    rows: bytes | None = None
     allow_mixed: bool = False
     mark: FolderMark | None = None
     collect: bool = False
@@ -208,10 +207,10 @@ class Job:
         if self.mark is not None:
             self.mark.refuse_unseen()
         writer = self._writer_here()
-        retrieved = None if self.retrieved is None else Retrieved.read(self.retrieved, ROWS)
-        edited = None if self.edited is None else Edited.read(self.edited, ROWS)
+        kind = self.recipe.generator.chosen
+        table = RowTable.read(self.rows, ROWS, kind) if self.rows is not None and kind is not None else None
         with computing_on(self.device):
-            maker = self._maker(make_plan(self.recipe, self.placeholders, retrieved, edited))
+            maker = self._maker(make_plan(self.recipe, self.placeholders, table))
 
             def make(item: Span | SpanToCollect) -> Doing[Any, list[Receipt]]:
                 span, came = (item.span, item.came) if isinstance(item, SpanToCollect) else (item, {})
@@ -259,9 +258,9 @@ class Job:
     def _renderer(self, plan: Plan) -> Renderer | PoolRows | EditRenderer:
         recipe, generator = plan.recipe, plan.recipe.generator
         if self.pool is not None and not generator.draws:
-            if plan.edited is not None:
-                return corrupted_rows(recipe, self.pool, plan.edited)
-            return rows_of_pool(recipe, self.pool, plan.retrieved)
+            if plan.table is not None and plan.edits:
+                return corrupted_rows(recipe, self.pool, plan.table)
+            return rows_of_pool(recipe, self.pool, plan.table)
         pipeline = load_pipeline(
             generator.model,
             revision=self.commits["generator"] or generator.revision,
@@ -273,8 +272,8 @@ class Job:
             offload=generator.offload,
             compiled=generator.compile,
         )
-        if self.pool is not None and plan.edited is not None:
-            return edit_renderer(pipeline, recipe, self.pool, plan.edited)
+        if self.pool is not None and plan.table is not None:
+            return edit_renderer(pipeline, recipe, self.pool, plan.table)
         adapter = None
         if self.embeddings is not None and generator.adapter is not None:
             adapter = load_adapter(pipeline, generator.adapter, self.commits["adapter"] or generator.adapter_revision)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.dataset.label_checks import validation_of
 from counterfoil.dataset.standing import RESTORE, Fault, StandingDataset
@@ -22,10 +22,10 @@ from counterfoil.generate.screen.thresholds import Measured, ThresholdEntry, nee
 from counterfoil.generate.tokens.class_tokens import ClassTokens, read_token_folder, token_file_name
 from counterfoil.models import local_folder
 from counterfoil.models.names import COMMIT, LOCAL, folder_sha256
-from counterfoil.plan import Edited, Plan, Retrieved, make_plan
+from counterfoil.plan import Plan, RowTable, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.rows_table import MOST_BYTES
+from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind
 from counterfoil.regular_files import open_regular
 from counterfoil.store import Receipt
 from counterfoil.store.documents import differences, told
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 # "words": what of the recipe enters no hash, which the manifest alone proves.
 # "rows": the table of those that a build chose, to retrieve or to edit them.
 Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"]
-
-Table = TypeVar("Table", Retrieved, Edited)
 
 # Path → hash of a file, read once however often it is asked for; None where it cannot be read.
 HashOf = Callable[[str], str | None]
@@ -85,18 +83,16 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     lock = _lock(directory, faults)
     recipe = _recipe(directory, lock, odd, faults)
     listed = read_manifest(directory)
-    thresholds, measured, tokens, embeddings, retrieved, edited = None, {}, None, None, None, None
+    thresholds, measured, tokens, embeddings, table = None, {}, None, None, None
     if recipe is not None and "thresholds" in parts:
         thresholds, measured = _thresholds(directory, recipe, lock, faults)
     if recipe is not None and "tokens" in parts:
         tokens = _tokens(directory, recipe, lock, odd, faults, sha256_of)
     if recipe is not None and "embeddings" in parts:
         embeddings = _embeddings(recipe, lock, odd, faults)
-    if recipe is not None and "rows" in parts and recipe.generator.kind == "retrieve":
-        retrieved = _table(directory, recipe, Retrieved.read, lambda found: found.pin(), "retrieved", lock, faults)
-    if recipe is not None and "rows" in parts and recipe.generator.alters_rows:
-        edited = _table(directory, recipe, Edited.read, lambda found: {"sha256": found.sha256}, "edited", lock, faults)
-    plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None, retrieved, edited)
+    if recipe is not None and "rows" in parts and recipe.generator.chosen is not None:
+        table = _table(directory, recipe, recipe.generator.chosen, lock, faults)
+    plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None, table)
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
     faults += _unlisted(directory, recipe, listed or {}, odd, parts, sha256_of)
     return StandingDataset(
@@ -311,17 +307,11 @@ def _embeddings(
 
 
 def _table(
-    directory: Path,
-    recipe: Recipe,
-    read: Callable[[bytes, str], Table],
-    pinned: Callable[[Table], Mapping[str, Any]],
-    name: str,
-    lock: Lock | None,
-    faults: list[Fault],
-) -> Table | None:
-    """The rows that a build chose, where they are those that the lock pins; `name` is what its inputs call them."""
+    directory: Path, recipe: Recipe, kind: ChosenKind, lock: Lock | None, faults: list[Fault]
+) -> RowTable | None:
+    """The rows that a build chose, where they are those that the lock pins."""
     try:
-        found = read(read_inside(directory, ROWS, MOST_BYTES), ROWS)
+        found = RowTable.read(read_inside(directory, ROWS, MOST_BYTES), ROWS, kind)
     except FileNotFoundError:
         faults.append(Fault(ROWS, "is missing"))
         return None
@@ -332,15 +322,11 @@ def _table(
     if problems:
         faults.append(Fault(ROWS, "is no table of the recipe's rows", problems, consequence=True))
         return None
-    if lock is not None and not _holds(lock.inputs.get(name), pinned(found)):
+    pin = None if lock is None else lock.inputs.get(kind) or {}  # it may say more, such as what wrote captions
+    if pin is not None and pin.get("sha256") != found.sha256:
         faults.append(Fault(ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True))
         return None
     return found
-
-
-def _holds(pin: Any, expected: Mapping[str, Any]) -> bool:
-    """Whether a lock's pin says this; it may say more, such as what wrote captions."""
-    return isinstance(pin, Mapping) and all(pin.get(name) == value for name, value in expected.items())
 
 
 def _sha256(directory: Path, path: str) -> str | None:

@@ -85,7 +85,7 @@ class StandingDataset:
         if self.recipe is None or self.plan is None:
             return False
         edits = self.recipe.generator.alters_rows
-        return (self.recipe.tokens is None or self.tokens is not None) and (not edits or self.plan.edited is not None)
+        return (self.recipe.tokens is None or self.tokens is not None) and (not edits or self.plan.edits)
 
     @property
     def judges(self) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from counterfoil.data.tables import Rows
-    from counterfoil.plan import Edited, Sample
+    from counterfoil.plan import RowTable, Sample
     from counterfoil.recipe import Recipe
 
 
@@ -305,13 +305,13 @@ class InvertedRows:
 _MOST_PROBLEMS = 20
 
 
-def edit_renderer(pipeline: Any, recipe: Recipe, pin: SourcePin, edited: Edited) -> EditRenderer:
+def edit_renderer(pipeline: Any, recipe: Recipe, pin: SourcePin, edited: RowTable) -> EditRenderer:
     """Draws the rows of a table anew. Raises as `corrupted_rows`."""
     rows = _rows_of(recipe, pin, edited)
     return EditRenderer(pipeline, recipe, rows.image, licences_of_rows(recipe, rows, pin))
 
 
-def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: Edited) -> CorruptedRows:
+def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: RowTable) -> CorruptedRows:
     """Gives the rows of a table as they are, and corrupted; a match reads the row's partner under its shift.
 
     UserError, collected, for rows that the dataset does not have, or of another class: a table may be a stranger's.
@@ -321,17 +321,17 @@ def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: Edited) -> CorruptedR
     return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pin), matched)
 
 
-def _rows_of(recipe: Recipe, pin: SourcePin, edited: Edited) -> Rows:
+def _rows_of(recipe: Recipe, pin: SourcePin, edited: RowTable) -> Rows:
     rows = pool_rows(recipe, pin)
     if problems := list(islice(_wrong_rows(recipe, edited, rows), _MOST_PROBLEMS)):
         raise UserError(problems, "Name the input dataset that the rows were chosen from, at its revision of then.")
     return rows
 
 
-def _wrong_rows(recipe: Recipe, edited: Edited, rows: Rows) -> Iterator[str]:
+def _wrong_rows(recipe: Recipe, edited: RowTable, rows: Rows) -> Iterator[str]:
     of_class = rows_of_classes(recipe, rows)
     for cls in recipe.classes:
-        own = [one.row for one in edited.rows.get(cls.id, ())]
+        own = [one.row for one in edited.rows.get((None, cls.id), ())]
         if beyond := [row for row in own if row >= rows.count]:
             yield f"{ROWS}: class '{cls.id}': found row {beyond[0]}, and {rows.place} has {rows.count:,} rows"
             continue

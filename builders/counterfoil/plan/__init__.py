@@ -11,10 +11,9 @@ from counterfoil.plan.estimate import (
 )
 from counterfoil.plan.layout import (
     Cell,
-    Edited,
     Plan,
     PlanPart,
-    Retrieved,
+    RowTable,
     Sample,
     Shard,
     captions_asked,
@@ -27,12 +26,11 @@ from counterfoil.plan.layout import (
 __all__ = [
     "Cell",
     "Cost",
-    "Edited",
     "JudgedQuota",
     "Plan",
     "PlanPart",
     "RenderedBudget",
-    "Retrieved",
+    "RowTable",
     "Sample",
     "Shard",
     "captions_asked",

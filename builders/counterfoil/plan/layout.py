@@ -14,7 +14,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -23,51 +23,66 @@ from typing import Any, overload
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
 from counterfoil.recipe.prompts import BASE, asks_caption
-from counterfoil.recipe.rows_table import (
-    EditedRow,
-    EditedRows,
-    RetrievedRows,
-    edited_csv,
-    read_edited_table,
-    read_retrieved_table,
-    retrieved_csv,
-)
+from counterfoil.recipe.rows_table import ChosenKind, PoolRow, RowsByCell, chosen_rows_csv, read_chosen_rows
 from counterfoil.recipe.schema_inputs import RANK, ROW, SCORE
 from counterfoil.report.words import shown_table
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
-    """Class id → the rows of a class by index, the same under every shift, and the file that says so."""
+class RowTable:
+    """The rows that a build chose, retrieved or to be edited, and the file that says so."""
 
-    rows: EditedRows
+    rows: RowsByCell
     content: bytes
 
     @classmethod
-    def of(cls, rows: EditedRows) -> Edited:
+    def of(cls, rows: RowsByCell, kind: ChosenKind) -> RowTable:
         """With the file of these rows."""
-        return cls(rows, edited_csv(rows))
+        return cls(rows, chosen_rows_csv(rows, kind))
 
     @classmethod
-    def read(cls, content: bytes, place: str) -> Edited:
+    def read(cls, content: bytes, place: str, kind: ChosenKind) -> RowTable:
         """Of a file's content. UserError for what is no such table."""
-        return cls(read_edited_table(content, place), content)
+        return cls(read_chosen_rows(content, place, kind), content)
+
+    def cell(self, shift: str, class_id: str) -> Sequence[PoolRow]:
+        """The rows of a cell by index. KeyError where there are none."""
+        return self.rows[shift if (shift, class_id) in self.rows else None, class_id]
 
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
     def problems(self, recipe: Recipe) -> Iterator[str]:
-        """How it is no table of a recipe: a class has a row for each candidate, none twice, with what prompts ask.
+        """How it is no table of a recipe: each cell has a row for each candidate, and no row is used twice.
 
-        Of rows that are corrupted a class may have fewer.
+        Where rows are edited, each class has them, once for all shifts, with the captions that prompts ask for; of rows
+        that are corrupted a class may have fewer.
         """
+        if recipe.generator.alters_rows:
+            yield from self._problems_of_edits(recipe)
+            return
+        wanted = {
+            (shift.name, recipe.classes[label].id): shift.candidates
+            for shift in recipe.all_shifts()
+            for label in shift.class_labels
+        }
+        for shift, class_id in self.rows.keys() - wanted.keys():
+            yield f"'{str(shift)[:80]}' of class '{class_id[:80]}' is no cell of the recipe"
+        for cell, count in wanted.items():
+            if (rows := len(self.rows.get(cell, ()))) != count:
+                yield f"'{cell[0]}' of class '{cell[1]}' has {rows:,} rows, expected {count:,}"
+        every = [one.row for own in self.rows.values() for one in own]
+        if len(set(every)) < len(every):
+            yield f"{len(every) - len(set(every)):,} rows are there more than once"
+
+    def _problems_of_edits(self, recipe: Recipe) -> Iterator[str]:
         fewer = recipe.generator.kind == "corrupt"
         wanted, captioned = rows_wanted(recipe), captions_asked(recipe)
-        for class_id in self.rows.keys() - wanted.keys():
+        for _, class_id in self.rows.keys() - {(None, one) for one in wanted}:
             yield f"'{class_id[:80]}' is no class of the recipe"
         for class_id, count in wanted.items():
-            own = self.rows.get(class_id, ())
+            own = self.rows.get((None, class_id), ())
             if not (1 <= len(own) <= count if fewer else len(own) == count):
                 yield f"the class '{class_id}' has {len(own):,} rows, expected {'1 to ' if fewer else ''}{count:,}"
             if len({one.row for one in own}) < len(own):
@@ -90,46 +105,6 @@ def rows_wanted(recipe: Recipe) -> dict[str, int]:
 def captions_asked(recipe: Recipe) -> bool:
     """Whether any prompt asks for the caption of a row."""
     return any(asks_caption(shift.prompt) for shift in recipe.all_shifts())
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieved:
-    """Shift → class id → the rows of a cell by index, and the file that says so."""
-
-    rows: RetrievedRows
-    content: bytes
-
-    @classmethod
-    def of(cls, rows: RetrievedRows) -> Retrieved:
-        """With the file of these rows."""
-        return cls(rows, retrieved_csv(rows))
-
-    @classmethod
-    def read(cls, content: bytes, place: str) -> Retrieved:
-        """Of a file's content. UserError for what is no such table."""
-        return cls(read_retrieved_table(content, place), content)
-
-    def pin(self) -> dict[str, Any]:
-        """As lock.json holds it: the sha256 of the file."""
-        return {"sha256": hashlib.sha256(self.content).hexdigest()}
-
-    def problems(self, recipe: Recipe) -> Iterator[str]:
-        """How it is no table of a recipe: each cell has a row for each candidate, and no row is used twice."""
-        wanted = {
-            (shift.name, recipe.classes[label].id): shift.candidates
-            for shift in recipe.all_shifts()
-            for label in shift.class_labels
-        }
-        found = {(shift, class_id): own for shift, cells in self.rows.items() for class_id, own in cells.items()}
-        for shift, class_id in found.keys() - wanted.keys():
-            yield f"'{shift[:80]}' of class '{class_id[:80]}' is no cell of the recipe"
-        for cell, count in wanted.items():
-            if len(found.get(cell, ())) != count:
-                rows = len(found.get(cell, ()))
-                yield f"'{cell[0]}' of class '{cell[1]}' has {rows:,} rows, expected {count:,}"
-        every = [one.row for own in found.values() for one in own]
-        if len(set(every)) < len(every):
-            yield f"{len(every) - len(set(every)):,} rows are there more than once"
 
 
 _FORM = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
@@ -273,13 +248,11 @@ class Plan:
         self,
         recipe: Recipe,
         placeholders: Mapping[str, str] | None = None,
-        retrieved: Retrieved | None = None,
-        edited: Edited | None = None,
+        table: RowTable | None = None,
     ) -> None:
         self.recipe = recipe
         self.placeholders = placeholders
-        self.retrieved = retrieved
-        self.edited = edited
+        self.table = table
         self.hash = recipe.plan_hash
         self._groups = _grouped(recipe.all_shifts(), recipe.output.rows_per_shard, self._largest)
         self.groups: tuple[str, ...] = tuple(group.name for group in self._groups)
@@ -300,7 +273,7 @@ class Plan:
 
     def n_samples_of(self, shift: Shift) -> int:
         """The most samples of a shift."""
-        if self.recipe.generator.rows is None and self.edited is None:
+        if self.recipe.generator.rows is None and not self.edits:
             return len(shift.class_labels) * shift.candidates
         return sum(self._candidates(shift, label) for label in shift.class_labels)
 
@@ -309,6 +282,11 @@ class Plan:
         if self.recipe.generator.rows is None:
             return shift.candidates
         return max(self._candidates(shift, label) for label in shift.class_labels)
+
+    @property
+    def edits(self) -> bool:
+        """Whether the rows that the samples are made of are known."""
+        return self.recipe.generator.alters_rows and self.table is not None
 
     @property
     def shards(self) -> Sequence[Shard]:
@@ -350,14 +328,14 @@ class Plan:
         samples = self.recipe.samples
         rows = self._rows(shift, cls.label)
         prompt = "" if rows is not None else prompt
-        found = None if self.retrieved is None else self.retrieved.rows[shift.name][cls.id]
-        edited = None if self.edited is None else self.edited.rows[cls.id]
+        chosen = None if self.table is None else self.table.cell(shift.name, cls.id)
         seeded_by = None if samples.noise == "paired" else shift.name
         base_prompt = self.base_prompt(shift.name, cls.id)
         for index in range(cell.candidates):
-            own: dict[str, Any] = {"base_prompt": base_prompt} if edited is None else self.of_edit(cls, index)
-            if found is not None:
-                own |= asdict(found[index])
+            one = None if chosen is None else chosen[index]
+            own: dict[str, Any] = self.of_edit(cls, index) if self.edits else {"base_prompt": base_prompt}
+            if one is not None:
+                own |= {"row": one.row, "rank": one.rank, "score": one.score}
             elif rows is not None:
                 own["row"] = rows[index]
             yield Sample(
@@ -367,7 +345,7 @@ class Plan:
                 label=cls.label,
                 index=index,
                 pair=pair_id(cls.id, index),
-                prompt=prompt if edited is None else self._prompt(shift, cls, edited[index]),
+                prompt=self._prompt(shift, cls, one) if self.edits else prompt,
                 seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,
                 **own,
@@ -375,8 +353,8 @@ class Plan:
 
     def of_edit(self, cls: RecipeClass, index: int) -> dict[str, Any]:
         """What samples of a class and index edit, whatever their shift: a row, and the base's prompt for it."""
-        assert self.edited is not None  # nobody else edits
-        one = self.edited.rows[cls.id][index]
+        assert self.table is not None  # nobody else edits
+        one = self.table.cell(BASE, cls.id)[index]
         return {"row": one.row, "base_prompt": self._prompt(self.shift(BASE), cls, one)}
 
     def base_prompt(self, shift: str, class_id: str) -> str | None:
@@ -389,7 +367,7 @@ class Plan:
             return None
         return self._prompt(self.shift(BASE), cls)
 
-    def _prompt(self, shift: Shift, cls: RecipeClass, edited: EditedRow | None = None) -> str | None:
+    def _prompt(self, shift: Shift, cls: RecipeClass, edited: PoolRow | None = None) -> str | None:
         placeholder = None if self.placeholders is None else self.placeholders[cls.id]
         return prompt_for(shift, cls, placeholder, None if edited is None else edited.caption)
 
@@ -422,9 +400,9 @@ class Plan:
 
     def _candidates(self, shift: Shift, label: int) -> int:
         """The most samples of a cell: as many as the recipe says, or as there are rows for it."""
-        rows = self._rows(shift, label)
-        if self.edited is not None:
-            rows = self.edited.rows[self.class_of(label).id]
+        rows: Sequence[object] | None = self._rows(shift, label)
+        if self.table is not None and self.edits:
+            rows = self.table.cell(shift.name, self.class_of(label).id)
         return shift.candidates if rows is None else min(shift.candidates, len(rows))
 
     def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:
@@ -470,14 +448,13 @@ class _Shards(Sequence[Shard]):
 def make_plan(
     recipe: Recipe | str | Path,
     placeholders: Mapping[str, str] | None = None,
-    retrieved: Retrieved | None = None,
-    edited: Edited | None = None,
+    retrieved: RowTable | None = None,
+    edited: RowTable | None = None,
 ) -> Plan:
     """The plan of a recipe, or of its name or path; `placeholders` are the tokens by class id, where tokens exist.
 
-    `retrieved` are the rows of a recipe that retrieves, which `Retrieved.problems` has looked at; without them all is
-    planned but which row a sample is. So are those that a recipe edits, which `Edited.problems` has looked at: without
-    them a sample has no row, and `{caption}` stays in its prompt.
+    `retrieved`, or `edited`, are the rows of a recipe that retrieves or edits, which `RowTable.problems` has looked at.
+    Without them a sample has no row, and `{caption}` stays in its prompt.
     A recipe with tokens that have not been read yet is planned with `<class id>` in their place. Raises
     UserError where a class has no placeholder.
     """
@@ -489,7 +466,7 @@ def make_plan(
         if without:
             listed = ", ".join(without[:10]) + (f" and {len(without) - 10} more" if len(without) > 10 else "")
             raise UserError(f"tokens: no class token for {listed}, expected one for every class")
-    return Plan(recipe, placeholders, retrieved, edited)
+    return Plan(recipe, placeholders, retrieved or edited)
 
 
 def _grouped(shifts: Sequence[Shift], rows_per_shard: int, largest: Callable[[Shift], int]) -> tuple[_Group, ...]:

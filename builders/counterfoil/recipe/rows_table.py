@@ -8,7 +8,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from counterfoil.errors import UserError
 
@@ -30,44 +30,41 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class RetrievedRow:
-    """A row of a pool, its place in the order of the whole pool by nearness to its prompt (1 is the nearest), and its
-    cosine with the prompt, as a float32 holds it."""
+class PoolRow:
+    """A row that a build chose: of a pool, or of the split that is edited.
+
+    rank: its place in the order of the whole pool by nearness to its prompt (1 is the nearest), and score: its cosine
+    with the prompt, as a float32 holds it; both where it was retrieved. caption: of a row that is edited, where prompts
+    ask for one.
+    """
 
     row: int
-    rank: int
-    score: float
-
-
-RetrievedRows = Mapping[str, Mapping[str, Sequence[RetrievedRow]]]
-
-
-@dataclass(frozen=True, slots=True)
-class EditedRow:
-    """A row of the input dataset that is edited, and its caption, where prompts ask for one."""
-
-    row: int
+    rank: int | None = None
+    score: float | None = None
     caption: str | None = None
 
 
-EditedRows = Mapping[str, Sequence[EditedRow]]
+# What a lock's inputs call a table of rows that a build chose.
+ChosenKind = Literal["retrieved", "edited"]
+# (shift, class id) → rows by index; the shift is None where a class has the same rows under every shift.
+RowsByCell = Mapping[tuple[str | None, str], Sequence[PoolRow]]
 
 
 def read_rows_table(content: bytes, place: str) -> dict[str, dict[str, list[int]]]:
     """Shift → class id → rows, in the file's order. UserError, with the lines, for what is no such table."""
-    return _read(content, place, _HEADER, lambda cells: _number(cells[0]))
+    rows: dict[str, dict[str, list[int]]] = {}
+    for (shift, class_id), row in _lines(content, place, _HEADER, 2, lambda cells: _number(cells[0])):
+        rows.setdefault(shift, {}).setdefault(class_id, []).append(row)
+    return rows
 
 
-def read_retrieved_table(content: bytes, place: str) -> dict[str, dict[str, list[RetrievedRow]]]:
-    """Shift → class id → retrieved rows, in the file's order. UserError, with the lines, for what is no such table."""
-    return _read(content, place, _RETRIEVED, _retrieved)
-
-
-def read_edited_table(content: bytes, place: str) -> dict[str, list[EditedRow]]:
-    """Class id → rows by index, in the file's order. UserError, with the lines, for what is no such table."""
-    rows: dict[str, list[EditedRow]] = {}
-    for class_id, found in _lines(content, place, _EDITED, 1, _edited):
-        rows.setdefault(class_id[0], []).append(found)
+def read_chosen_rows(content: bytes, place: str, kind: ChosenKind) -> dict[tuple[str | None, str], list[PoolRow]]:
+    """The chosen rows by cell, in the file's order. UserError, with the lines, for what is no such table."""
+    header, value = (_RETRIEVED, _retrieved) if kind == "retrieved" else (_EDITED, _edited)
+    rows: dict[tuple[str | None, str], list[PoolRow]] = {}
+    for names, row in _lines(content, place, header, header.index("row"), value):
+        shift = names[0] if kind == "retrieved" else None
+        rows.setdefault((shift, names[-1]), []).append(row)
     return rows
 
 
@@ -82,45 +79,33 @@ def caption_problem(text: str) -> str | None:
 
 def rows_csv(rows: ChosenRows) -> bytes:
     """The table as a file that `read_rows_table` reads back."""
-    return _written(rows, _HEADER, lambda row: (row,))
+    return _text(_HEADER, ((shift, cls, row) for shift, own in rows.items() for cls, of in own.items() for row in of))
 
 
-def retrieved_csv(rows: RetrievedRows) -> bytes:
-    """The table as a file that `read_retrieved_table` reads back: nine digits tell any two scores apart."""
-    return _written(rows, _RETRIEVED, lambda one: (one.row, one.rank, f"{one.score:.9g}"))
+def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
+    """The table as a file that `read_chosen_rows` reads back: nine digits tell any two scores apart."""
+    every = [(shift, class_id, one) for (shift, class_id), own in rows.items() for one in own]
+    if kind == "retrieved":
+        return _text(_RETRIEVED, ((shift, cls, one.row, one.rank, f"{one.score:.9g}") for shift, cls, one in every))
+    return _text(_EDITED, ((class_id, one.row, one.caption or "") for _, class_id, one in every))
 
 
-def edited_csv(rows: EditedRows) -> bytes:
-    """The table as a file that `read_edited_table` reads back."""
-    lines = ((class_id, one.row, one.caption or "") for class_id, own in rows.items() for one in own)
-    return _text(_EDITED, lines)
-
-
-def _edited(cells: Sequence[str]) -> EditedRow | None:
+def _edited(cells: Sequence[str]) -> PoolRow | None:
     row = _number(cells[0])
-    return None if row is None or caption_problem(cells[1]) is not None else EditedRow(row, cells[1] or None)
+    return None if row is None or caption_problem(cells[1]) is not None else PoolRow(row, caption=cells[1] or None)
 
 
-def _retrieved(cells: Sequence[str]) -> RetrievedRow | None:
+def _retrieved(cells: Sequence[str]) -> PoolRow | None:
     row, rank = _number(cells[0]), _number(cells[1])
     try:
         (score,) = struct.unpack("f", struct.pack("f", float(cells[2])))
     except (ValueError, OverflowError):
         return None
-    return RetrievedRow(row, rank, score) if row is not None and rank and math.isfinite(score) else None
+    return PoolRow(row, rank, score) if row is not None and rank and math.isfinite(score) else None
 
 
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
-
-
-def _read(
-    content: bytes, place: str, header: Sequence[str], value: Callable[[Sequence[str]], Value | None]
-) -> dict[str, dict[str, list[Value]]]:
-    rows: dict[str, dict[str, list[Value]]] = {}
-    for (shift, class_id), found in _lines(content, place, header, 2, value):
-        rows.setdefault(shift, {}).setdefault(class_id, []).append(found)
-    return rows
 
 
 def _lines(
@@ -151,17 +136,6 @@ def _lines(
     if problems:
         raise UserError(problems)
     return rows
-
-
-def _written(
-    rows: Mapping[str, Mapping[str, Sequence[Value]]],
-    header: Sequence[str],
-    cells: Callable[[Value], tuple[object, ...]],
-) -> bytes:
-    lines = (
-        (shift, class_id, *cells(one)) for shift, own in rows.items() for class_id, of in own.items() for one in of
-    )
-    return _text(header, lines)
 
 
 def _text(header: Sequence[str], lines: Iterable[Sequence[object]]) -> bytes:

@@ -28,6 +28,7 @@ from counterfoil.recipe.names import (
     quoted,
 )
 from counterfoil.recipe.prompts import SEVERITY, template_problem
+from counterfoil.recipe.rows_table import ChosenKind
 from counterfoil.recipe.section import Section, refuse
 
 
@@ -532,6 +533,11 @@ class Generator(Section):
     def alters_rows(self) -> bool:
         """Whether each sample is made from a row of the input dataset, the same one under the base and every shift."""
         return self.kind in ("edit", "corrupt")
+
+    @property
+    def chosen(self) -> ChosenKind | None:
+        """What a build's table of rows is, where it chooses them; None where nothing, or the recipe, does."""
+        return "retrieved" if self.kind == "retrieve" else "edited" if self.alters_rows else None
 
     @property
     def captioned(self) -> bool:

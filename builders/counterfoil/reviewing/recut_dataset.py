@@ -231,7 +231,7 @@ class _New:
             if unknown := [name for name in names if name not in judges]:
                 raise RunFailure(f"{old.directory / LOCK} does not pin {', '.join(unknown)}", "Restore it from a copy.")
             inputs["judges"] = {name: judges[name] for name in names}
-        return cls(old, recipe, make_plan(recipe, edited=old.plan.edited), thresholds, inputs)
+        return cls(old, recipe, make_plan(recipe, edited=old.plan.table), thresholds, inputs)
 
     @property
     def hashes(self) -> dict[str, str]:

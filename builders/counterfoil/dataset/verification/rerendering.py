@@ -171,10 +171,10 @@ class Rerenderer:
         from counterfoil.models.adapters import load_adapter
         from counterfoil.models.diffusion import load_pipeline
 
-        edits, edited, generator = self.generator.edits, self.plan.edited, self.recipe.generator
+        edits, table, generator = self.generator.edits, self.plan.table, self.recipe.generator
         if self.generator.model is None:
-            assert edits is not None and edited is not None  # nothing else is made without a model
-            return corrupted_rows(*edits, edited)
+            assert edits is not None and table is not None  # nothing else is made without a model
+            return corrupted_rows(*edits, table)
         pipeline = load_pipeline(
             self.generator.model,
             revision=self.generator.revision,
@@ -189,15 +189,15 @@ class Rerenderer:
         adapter = None
         if self.embeddings is not None and self.generator.adapter is not None:
             adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
-        if edits is not None and edited is not None:
-            return edit_renderer(pipeline, *edits, edited)
+        if edits is not None and table is not None:
+            return edit_renderer(pipeline, *edits, table)
         return Renderer(pipeline, self.recipe, self.embeddings, adapter)
 
     def _sample(self, row: Mapping[str, Any], group: str) -> Sample:
         from counterfoil.plan import Sample
 
         own = {name: row[name] for name in _COLUMNS if name != "image"}
-        if self.plan.edited is not None:
+        if self.plan.edits:
             return Sample(group=group, **own, **self.plan.of_edit(self.plan.class_of(row["label"]), row["index"]))
         return Sample(group=group, base_prompt=self.plan.base_prompt(row["shift"], row["class_id"]), **own)
 

@@ -116,9 +116,7 @@ def _tell_faults(described: StandingDataset, findings: ProblemsFound) -> None:
     if described.recipe is None:
         findings.note(f"rows were not compared with the plan, which {RECIPE} does not give")
     elif not described.prompts_known:
-        rowless = (
-            described.recipe.generator.alters_rows and described.plan is not None and described.plan.edited is None
-        )
+        rowless = described.recipe.generator.alters_rows and described.plan is not None and not described.plan.edits
         what = f"{ROWS} is" if rowless else "class tokens are"
         findings.note(f"prompts were not compared with the plan, since {what} damaged")
 
