@@ -18,10 +18,9 @@ from counterfoil.building.build_dataset import make_dataset
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job
-from counterfoil.engines import Event, Finished, called_on, local
-from counterfoil.engines.called_on import Call
+from counterfoil.engines import Event, Finished, local
 from counterfoil.engines.engine import EngineChoice, Item, Result, Work
-from counterfoil.engines.local import LocalEngine
+from counterfoil.engines.local import Call, LocalEngine
 from counterfoil.engines.processes import begin_server
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import stack_of
@@ -191,8 +190,7 @@ def test_what_a_worker_measures_of_validation_images_is_what_this_process_would(
     source = f"source.dataset={garment_folder(tmp_path / 'garments', ('validation',))}"
     recipe = load_recipe("wardrobe-mini", [*TINY, PERCENTILE, JUDGED, GARMENT_CLASSES, source])
     here = resolve_inputs(recipe, tmp_path / "here", "cpu", LocalEngine())
-    for module in (called_on, local):
-        monkeypatch.setattr(module, "holds_context", lambda device: True)
+    monkeypatch.setattr(local, "holds_context", lambda device: True)
     user_cache().rename(tmp_path / "cache")
     there = resolve_inputs(recipe, tmp_path / "there", "cpu", LocalEngine())
     assert user_cache().is_dir(), "it was measured anew"

@@ -32,9 +32,7 @@ from counterfoil.engines import (
     local,
     processes,
 )
-from counterfoil.engines import called_on as calls
-from counterfoil.engines.called_on import called_on
-from counterfoil.engines.local import LocalEngine, default_workers
+from counterfoil.engines.local import LocalEngine, called_on, default_workers
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import resolve_devices
 
@@ -430,8 +428,7 @@ def test_on_a_gpu_another_process_meets_the_device(uses: list[str], monkeypatch:
 
 def test_its_value_and_its_refusals_come_back_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, on a device that this machine has."""
-    for module in (calls, local):
-        monkeypatch.setattr(module, "holds_context", lambda device: True)
+    monkeypatch.setattr(local, "holds_context", lambda device: True)
     assert called_on("cpu", number_of_this_process, "word") != os.getpid()
     with pytest.raises(UserError, match="'gpu' cannot be used"):
         called_on("cpu", resolve_devices, "gpu")

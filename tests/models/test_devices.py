@@ -16,7 +16,7 @@ import torch._inductor.config as inductor
 from accelerate.hooks import AlignDevicesHook, CpuOffload
 
 from counterfoil.engines import LocalEngine
-from counterfoil.engines.called_on import stack_where_done
+from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
 from counterfoil.models import devices

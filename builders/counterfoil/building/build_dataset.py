@@ -21,7 +21,7 @@ from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, import
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
-from counterfoil.engines.called_on import stack_where_done
+from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import UserError
 from counterfoil.generate.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import learned_before, learning_folder

@@ -22,7 +22,7 @@ from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pin_pool
 from counterfoil.dataset.label_checks import VALIDATION, without_validation
 from counterfoil.engines import Engine
-from counterfoil.engines.called_on import called_on
+from counterfoil.engines.local import called_on
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
 from counterfoil.generate.screen.known_classes import KnownClasses

@@ -1,23 +1,26 @@
-"""Items of work in this process or on worker processes; each worker gets ready once (models) and takes items.
+"""Items of work, or one call, in this process or on worker processes; a worker loads models once and takes items.
 
 On a CPU every worker runs one torch thread and parallelism is workers, so the number of cores changes no byte.
 On GPUs work is never done in this process: it holds no context there, and each worker is on one GPU.
 A worker that loses its parent ends itself; its half-written files are removed by the next run.
+Stacks are measured where work is done, by each worker again when it gets ready, since they need not be alike.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
-from counterfoil.engines.engine import EngineChoice, Event, Finished, Item, Result, Work
+from counterfoil.engines.engine import Doing, Engine, EngineChoice, Event, Finished, Item, Result, Work
 from counterfoil.engines.executor import Deaths, DeviceFailed, Done, Ended, Failed, Heard, NoMemory, hand_out, told_of
 from counterfoil.engines.processes import WorkerProcess, begin_server, deaf_to_interrupts, worker_context
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import holds_context, one_thread
+from counterfoil.models.devices import holds_context, one_thread, stack_of, touch
 from counterfoil.models.loading_errors import memory_error
 
 
@@ -167,3 +170,55 @@ class _Processes:
             worker.dismiss()
         for worker in self._workers:
             worker.ended()
+
+
+Value = TypeVar("Value")
+
+
+def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> Value:
+    """`function(*arguments)`, whose arguments name the device. What it raises is raised.
+
+    Where work on the device would leave a context in this process, another one calls: then the function is one of a
+    module, and it, its arguments and its value pickle.
+    """
+    if not holds_context(device):
+        return function(*arguments)
+    call = Call(partial(_met, function, arguments), device)
+    return _only_result(LocalEngine(devices=(device,)), call, function.__name__.replace("_", " "))
+
+
+def stack_where_done(
+    engine: Engine, device: str, dtype: str, batch_size: int, libraries: tuple[str, ...] = (), *, compiled: bool = False
+) -> dict[str, Any]:
+    """What bytes depend on beside a recipe and its inputs, where this engine works. See `stack_of`."""
+    measure = partial(stack_of, dtype=dtype, batch_size=batch_size, libraries=libraries, compiled=compiled)
+    return _only_result(engine, Call(measure, device), "the stack")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the worker's device as its work (an `engines.Work`), whose only item is what the call is called."""
+
+    function: Callable[[str], Any]
+    device: str
+
+    def on(self, device: str) -> Call:
+        return replace(self, device=device)
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[Callable[[str], Doing[int, Any]]]:
+        touch(self.device)
+        yield self._called
+
+    def _called(self, item: str) -> Doing[int, Any]:
+        yield from ()  # nothing to count
+        return self.function(self.device)
+
+
+def _met(function: Callable[..., Any], arguments: tuple[Any, ...], device: str) -> Any:
+    return function(*arguments)
+
+
+def _only_result(engine: Engine, call: Call, name: str) -> Any:
+    with contextlib.closing(engine.run(call, [name])) as events:
+        return next(event.result for event in events if isinstance(event, Finished))

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +42,7 @@ from counterfoil.store.receipts import (
     StandingShard,
     filled_of,
     finished_shards,
+    reasons_of,
     receipt_faults,
     repair_hint,
     standing_shards,
@@ -355,19 +355,17 @@ def _is_damaged(
 
 def _counts_otherwise(directory: Path, shard: Shard, receipt: Receipt) -> bool:
     """Whether a receipt says otherwise than its files, which are as it says."""
-    counts: dict[str, Counter[str]] = {cell.shift: Counter() for cell in shard.cells}
     decided = list(read_shard(directory, receipt, ["shift", "label", "class_id", "reason"], "candidates"))
-    for row in decided:
-        counts.setdefault(row["shift"], Counter())[row["reason"]] += 1
+    counts = reasons_of(shard, decided)
     rows = {
         "candidates": len(decided),
-        "data": sum(reasons[ACCEPTED] for reasons in counts.values()),
+        "data": sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
         "rejected": sum(1 for _ in read_shard(directory, receipt, ["key"], "rejected")),
     }
     stored = {what: file.rows for what in WHATS if (file := receipt.file(what)) is not None}
     return (
         (receipt.filled is not None and filled_of(shard, decided) != receipt.filled)
-        or {shift: dict(reasons) for shift, reasons in counts.items()} != receipt.counts
+        or counts != receipt.counts
         or rows != receipt.rows
         or stored != {what: number for what, number in rows.items() if number}
     )

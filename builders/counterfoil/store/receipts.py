@@ -14,13 +14,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from counterfoil.errors import CounterfoilError, RunFailure
+from pydantic import AfterValidator, Field
+
+from counterfoil.documents import Count, Strict, parse_document
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.recipe.keep import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.documents import differences, document_bytes, read_document, told
+from counterfoil.store.documents import differences, document_bytes, told
+from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import (
     LOCK,
     RECEIPTS,
@@ -38,35 +42,42 @@ if TYPE_CHECKING:
     from counterfoil.plan import Shard
 
 _MOST_DIFFERENCES = 3
+_LONGEST_LIST = 1_000_000  # more than a shard has cells
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(Strict):
     """A file of the dataset directory; `path` is relative to it."""
 
     path: str
-    size: int
+    size: Count
     sha256: str
-    rows: int
+    rows: Count
+
+
+def _of_every_table(rows: Mapping[What, int]) -> Mapping[What, int]:
+    if set(rows) != set(WHATS):
+        raise ValueError(f"expected a number for each of {', '.join(WHATS)}")
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Strict):
     """What was written for one shard. `counts` is shift → reason → candidates.
 
     `filled` is, of cells with a quota, shift → class id → the candidates that it took to fill it, None where it was not
     filled; None in receipts of shards without a quota, and in those from before there was such a record.
     """
 
-    group: str
-    shard: int
-    of: int
-    rows: Mapping[What, int]
-    counts: Mapping[str, Mapping[str, int]]
+    group: Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
+    shard: Count
+    of: Count
+    rows: Annotated[Mapping[What, Count], AfterValidator(_of_every_table)]
+    counts: Mapping[str, Mapping[str, Count]]
     files: tuple[StoredFile, ...]
     hashes: Mapping[str, str]
     stack: Mapping[str, Any]
-    filled: Mapping[str, Mapping[str, int | None]] | None = None
+    filled: Mapping[str, Mapping[str, Count | None]] | None = None
 
     @property
     def path(self) -> str:
@@ -83,6 +94,14 @@ class Receipt:
     def file(self, what: What) -> StoredFile | None:
         """The shard's file in `data`, `rejected` or `candidates`; None where it has no row."""
         return next((file for file in self.files if file.path.startswith(f"{what}/")), None)
+
+
+def reasons_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """What `Receipt.counts` is of a shard's candidates: their shift and reason."""
+    counts: dict[str, Counter[str]] = {cell.shift: Counter() for cell in shard.cells}
+    for row in candidates:
+        counts.setdefault(row["shift"], Counter())[row["reason"]] += 1
+    return {shift: dict(reasons) for shift, reasons in counts.items()}
 
 
 def filled_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int | None]] | None:
@@ -106,57 +125,21 @@ def write_receipt(directory: Path, receipt: Receipt) -> None:
 
 def read_receipt(path: Path) -> Receipt:
     """The receipt at `path`; RunFailure when it is damaged, or names files that are not its shard's."""
-    document = read_document(path.parents[1], f"{RECEIPTS}/{path.name}")
+    form, hint = "of the form that Counterfoil writes", repair_hint(path.parents[1])
     try:
-        files = tuple(StoredFile(**file) for file in document.pop("files"))
-        receipt = Receipt(files=files, **document)
-        wrong = list(_form_faults(receipt))
-    except (AttributeError, KeyError, TypeError) as error:
-        receipt, wrong = None, [f"is not a receipt: {error}"]
-    if receipt is None or wrong:
-        raise RunFailure([f"{path} {fault}" for fault in wrong], hint=repair_hint(path.parents[1]))
-    return receipt
-
-
-def _form_faults(receipt: Receipt) -> Iterator[str]:
-    """Why a receipt is not of the form that is written: JSON may hold anything in its places."""
-    counts, place = receipt.counts, (receipt.group, receipt.shard, receipt.of)
-    sound = {
-        "group": isinstance(receipt.group, str) and GROUP_NAME.fullmatch(receipt.group) is not None,
-        "shard": is_count(receipt.shard),
-        "of": is_count(receipt.of),
-        "rows": _are_counts(receipt.rows) and set(receipt.rows) == set(WHATS),
-        "counts": isinstance(counts, Mapping) and all(_are_counts(reasons) for reasons in counts.values()),
-        "files": all(isinstance(f.sha256, str) and is_count(f.size) and is_count(f.rows) for f in receipt.files),
-        "hashes": isinstance(receipt.hashes, Mapping),
-        "stack": isinstance(receipt.stack, Mapping),
-        "filled": receipt.filled is None or _are_filled(receipt.filled),
-    }
-    for name, right in sound.items():
-        if not right:
-            yield f"is not of the form that Counterfoil writes, in '{name}'"
+        content = read_inside(path.parents[1], f"{RECEIPTS}/{path.name}")
+        receipt = parse_document(Receipt, content, str(path), version=1, hint=hint, called=form, longest=_LONGEST_LIST)
+    except OSError as error:
+        raise RunFailure(f"{path} cannot be read: {error.strerror}", hint) from error
+    except UserError as error:
+        raise RunFailure(error.problems, hint) from error
     # What a stranger's receipt names is opened: only ever a file of its own shard, one a table.
-    named = [parse_shard_path(file.path) if isinstance(file.path, str) else None for file in receipt.files]
+    place, named = (receipt.group, receipt.shard, receipt.of), [parse_shard_path(file.path) for file in receipt.files]
     if any(file is None or (file.group, file.number, file.of) != place for file in named):
-        yield "is not of the form that Counterfoil writes: it lists files that are not its shard's"
+        raise RunFailure(f"{path} is not {form}: it lists files that are not its shard's", hint)
     if len({file.what for file in named if file is not None}) < len(named):
-        yield "is not of the form that Counterfoil writes: it lists two files of one table"
-
-
-def is_count(value: Any) -> bool:
-    """Whether a value of a document is a whole number that counts something."""
-    return type(value) is int and value >= 0
-
-
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(is_count(count) for count in value.values())
-
-
-def _are_filled(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(cells, Mapping) and all(count is None or is_count(count) for count in cells.values())
-        for cells in value.values()
-    )
+        raise RunFailure(f"{path} is not {form}: it lists two files of one table", hint)
+    return receipt
 
 
 def repair_hint(directory: Path) -> str:

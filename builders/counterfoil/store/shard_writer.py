@@ -14,7 +14,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.recipe.keep import keeps_image
 from counterfoil.store.atomic import atomic_file, remove_durably
 from counterfoil.store.layout import LOCK, WHATS, Format, What, receipt_path, shard_path
-from counterfoil.store.receipts import Receipt, StoredFile, filled_of, read_receipt, write_receipt
+from counterfoil.store.receipts import Receipt, StoredFile, filled_of, read_receipt, reasons_of, write_receipt
 from counterfoil.store.rows import Candidate, TableForm, arrow_schema, row, unique_names
 
 if TYPE_CHECKING:
@@ -71,17 +71,26 @@ class ShardWriter:
         tables: dict[What, list[Candidate]] = {
             what: [c for c in candidates if self._belongs(c, what)] for what in WHATS
         }
+        decided = [
+            {
+                "shift": one.sample.shift,
+                "label": one.sample.label,
+                "class_id": one.sample.class_id,
+                "reason": one.reason,
+            }
+            for one in candidates
+        ]
         stored = [self._write_table(shard, what, chosen) for what, chosen in tables.items()]
         receipt = Receipt(
             group=shard.group,
             shard=shard.number,
             of=shard.of,
             rows={what: len(chosen) for what, chosen in tables.items()},
-            counts=_counts(shard, candidates),
+            counts=reasons_of(shard, decided),
             files=tuple(file for file in stored if file is not None),
             hashes=self.hashes,
             stack=self.stack,
-            filled=filled_of(shard, [_decided(candidate) for candidate in candidates]),
+            filled=filled_of(shard, decided),
         )
         write_receipt(self.directory, receipt)
         return receipt
@@ -132,21 +141,3 @@ def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
             raise ValueError(
                 f"shard {shard.id}: {found} candidates of {cell.shift}, label {cell.label}, expected {cell.candidates}"
             )
-
-
-def _decided(candidate: Candidate) -> dict[str, Any]:
-    sample = candidate.sample
-    return {
-        "shift": sample.shift,
-        "label": sample.label,
-        "class_id": sample.class_id,
-        "reason": candidate.reason,
-    }
-
-
-def _counts(shard: Shard, candidates: Sequence[Candidate]) -> dict[str, dict[str, int]]:
-    counts: dict[str, dict[str, int]] = {cell.shift: {} for cell in shard.cells}
-    for candidate in candidates:
-        reasons = counts[candidate.sample.shift]
-        reasons[candidate.reason] = reasons.get(candidate.reason, 0) + 1
-    return counts

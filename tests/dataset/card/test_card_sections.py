@@ -140,7 +140,7 @@ def test_transfer_is_told_by_kinship_over_all_shifts() -> None:
 
 @pytest.mark.parametrize("format", ["parquet", "webdataset"])
 def test_the_table_of_yields_stays_the_one_that_is_verified(format: str, tmp_path: Path) -> None:
-    from counterfoil.dataset.verification.card_counts import yield_faults
+    from counterfoil.dataset.verification.verify_dataset import yield_faults
     from counterfoil.store.reading import read_receipts
 
     change = f"screen.keep={ONE}"

@@ -18,7 +18,7 @@ import pytest
 from doctored import Rows, decoded, doctor, path_of, problem_of, receipt_with, restate, with_receipt
 
 from counterfoil.dataset.verification import verify
-from counterfoil.dataset.verification.rows import RowFaults, check_judged, check_measured
+from counterfoil.dataset.verification.shards import RowFaults, check_judged, check_measured
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store.layout import What

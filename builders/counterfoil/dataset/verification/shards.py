@@ -1,12 +1,16 @@
-"""The files of one shard, read once: columns, rows against plan, thresholds and receipt, and every image decoded."""
+"""The files of one shard, read once: columns, rows against plan, thresholds and receipt, and every image decoded.
+
+What rows must be is checked by functions of rows as dicts, which open nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import tarfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -14,34 +18,301 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.verification.problems import ProblemsFound
-from counterfoil.dataset.verification.rows import (
-    JudgePins,
-    Row,
-    RowFaults,
-    TableCheck,
-    check_candidates,
-    expected_rows,
-    planned_rows,
-    shared_columns,
-)
 from counterfoil.errors import CounterfoilError
+from counterfoil.generate.screen import Thresholds
+from counterfoil.plan import Cell, Plan, Sample, Shard, sample_key
+from counterfoil.recipe import RecipeClass
+from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
+from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, PARENT, RIGHT, TOP1, answered_class, judge_column
+from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
+from counterfoil.recipe.layering import without_folders
 from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, open_image
 from counterfoil.store.documents import in_one_line, told
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
-from counterfoil.store.receipts import filled_of
-from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
+from counterfoil.store.receipts import filled_of, reasons_of
+from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names, verdict_of
 
 if TYPE_CHECKING:
-    from counterfoil.generate.screen import Thresholds
-    from counterfoil.plan import Plan, Shard
     from counterfoil.recipe import Recipe
     from counterfoil.store import Receipt
 
 
+Row = Mapping[str, Any]
+# By a judge's name without folders, as the lock has it.
+JudgePins = Mapping[str, Mapping[str, Any]]
+NOBODY: JudgePins = {}
+
+_SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
+_THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
+_OF_SAMPLE = ("label", "shift", "class_id", "index", "pair", "prompt", "seed")
+_SHARED = ("key", *_OF_SAMPLE, *_SCORES, *_THRESHOLDS)
+
+
+def check_candidates(
+    rows: Sequence[Row],
+    shard: Shard,
+    plan: Plan,
+    thresholds: Thresholds | None,
+    prompts_known: bool,
+    judges: JudgePins = NOBODY,
+) -> RowFaults:
+    """Rows of `candidates` against the plan: complete, in order, each once, as planned, and decided by the rules.
+
+    `judges` are the pins of the classifiers that the rules ask; what they answered is taken on trust, and not whether
+    that was right.
+    """
+    faults = RowFaults()
+    cells: dict[tuple[str, int], dict[int, Row]] = {}
+    for sample, row in _matched(rows, list(shard.samples(plan)), faults):
+        _check_sample(row, sample, plan, prompts_known, faults)
+        cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
+    for cell in shard.cells:
+        found = cells.get((cell.shift, cell.label), {})
+        check_judged(list(found.values()), plan, judges, faults)
+        check_measured(list(found.values()), plan, faults)
+        _check_cell(found, shard, cell, plan, thresholds, faults)
+    return faults
+
+
+def expected_rows(candidates: Sequence[Row], what: What, keep_rejected: bool) -> tuple[list[Row], set[str]]:
+    """Rows that `data` or `rejected` must hold by the reasons of the candidates, and the keys that it may lack.
+
+    A candidate that failed has an image only where its scores, and not its rendering, did.
+    """
+    if what == "data":
+        return [row for row in candidates if row["reason"] == ACCEPTED], set()
+    kept = [row for row in candidates if keeps_image(row["reason"], keep_rejected)]
+    return kept, {row["key"] for row in kept if row["reason"] == FAILED}
+
+
+def planned_rows(shard: Shard, plan: Plan, prompts_known: bool) -> tuple[list[Row], set[str]]:
+    """As `expected_rows` where the candidates cannot be read: what the plan says of any row that may be there."""
+    names = [name for name in ("key", *_OF_SAMPLE) if prompts_known or name != "prompt"]
+    rows: list[Row] = [{name: getattr(sample, name) for name in names} for sample in shard.samples(plan)]
+    return rows, {row["key"] for row in rows}
+
+
+class TableCheck:
+    """The rows of `data` or `rejected`, batch by batch, against those that it must hold."""
+
+    def __init__(self, expected: Sequence[Row], optional: set[str], faults: RowFaults, columns: Sequence[str]) -> None:
+        self._columns = (*columns, "reason")
+        self._places = {row["key"]: (place, row) for place, row in enumerate(expected)}
+        self._optional = optional
+        self._seen: set[str] = set()
+        self._last = -1
+        self._faults = faults
+
+    def rows(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            key = row["key"]
+            if key not in self._places:
+                self._faults.add("key", key, "no candidate that belongs here has this key")
+                continue
+            place, candidate = self._places[key]
+            self._last = _check_order(key, key in self._seen, place, self._last, self._faults)
+            self._seen.add(key)
+            for name in self._columns:
+                if name in row and name in candidate and row[name] != candidate[name]:
+                    found, expected = shown_value(row[name]), shown_value(candidate[name])
+                    self._faults.add(name, key, f"{name} is {found}, expected {expected}")
+
+    def end(self) -> None:
+        for key in self._places:
+            if key not in self._seen and key not in self._optional:
+                self._faults.add("missing", key, "the row is missing")
+
+
+def _matched(rows: Sequence[Row], samples: Sequence[Sample], faults: RowFaults) -> Iterator[tuple[Sample, Row]]:
+    """Each row with its sample; rows without one, repeated or out of order are faults."""
+    places = {sample.key: place for place, sample in enumerate(samples)}
+    seen: set[str] = set()
+    last = -1
+    for row in rows:
+        key = row["key"]
+        place = places.get(key)
+        if place is None:
+            faults.add("key", key, "the plan has no sample of this key in this shard")
+            continue
+        repeated = key in seen
+        last = _check_order(key, repeated, place, last, faults)
+        seen.add(key)
+        if not repeated:
+            yield samples[place], row
+
+
+def _check_order(key: str, repeated: bool, place: int, last: int, faults: RowFaults) -> int:
+    if repeated:
+        faults.add("repeated", key, "the key is there more than once")
+    elif place < last:
+        faults.add("order", key, "the row is out of order")
+    return max(place, last)
+
+
+def _check_sample(row: Row, sample: Sample, plan: Plan, prompts_known: bool, faults: RowFaults) -> None:
+    for name in _OF_SAMPLE:
+        expected = getattr(sample, name)
+        if row[name] != expected and (prompts_known or name != "prompt"):
+            faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
+    told = {**sample.of_pool, **plan.recipe.pairing(plan.shift(sample.shift))}
+    for name, expected in told.items():
+        if row[name] != expected:
+            faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
+
+
+def _check_cell(
+    found: Mapping[int, Row],
+    shard: Shard,
+    cell: Cell,
+    plan: Plan,
+    thresholds: Thresholds | None,
+    faults: RowFaults,
+) -> None:
+    """A cell's rows by index: 0, 1, 2 … without a gap, and each with the reason that the whole cell gives it."""
+    most = max(found, default=-1) + 1 if cell.accepted is not None else cell.candidates
+    class_id = plan.class_of(cell.label).id
+    absent = [index for index in range(most) if index not in found]
+    for index in absent:
+        faults.add("missing", sample_key(cell.shift, class_id, index), "the row is missing")
+    rows = [found[index] for index in sorted(found)]
+    _check_scores(rows, plan.shift(cell.shift).caption is not None, faults)
+    if thresholds is None:
+        return
+    given = thresholds.of(cell.shift, class_id)
+    for row in rows:
+        for score, expected in given.items():
+            name = f"{score}_threshold"
+            if row[name] != expected:
+                faults.add(name, row["key"], f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
+    if absent:
+        return  # what became of a cell is decided over all its candidates
+    is_open = thresholds.is_open(cell.shift)
+    verdicts = [verdict_of(row, given, plan.recipe.added_columns, open=is_open) for row in rows]
+    rules = plan.shift(cell.shift).keep
+    if cell.accepted is not None:
+        rendered = drawn(rules, verdicts, map(len, plan.batches(shard, cell)), cell.accepted)
+        if rendered != len(rows):
+            faults.add("quota", f"{cell.shift}_{class_id}", f"{len(rows)} candidates, expected {rendered}")
+    for row, reason in zip(rows, decide_cell(rules, verdicts, cell.accepted), strict=True):
+        if row["reason"] != reason:
+            faults.add("reason", row["key"], f"reason is {shown_value(row['reason'])}, expected {shown_value(reason)}")
+
+
+def _check_scores(rows: Sequence[Row], screened: bool, faults: RowFaults) -> None:
+    for row in rows:
+        seen, shift = row["object_score"], row["shift_score"]
+        for name in _SCORES:
+            if row[name] is not None and not math.isfinite(row[name]):
+                faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
+        if (shift is not None) != (screened and seen is not None):
+            expected = "a number" if screened and seen is not None else "none"
+            faults.add("shift_score", row["key"], f"shift_score is {shown_value(shift)}, expected {expected}")
+
+
+class RowFaults:
+    """What is wrong with the rows of one file: each kind of fault once, with its first row and the number of rows."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+        self._rows: dict[str, int] = {}
+
+    def add(self, alike: str, key: Any, text: str) -> None:
+        """`alike` says which faults are alike, such as the name of a column."""
+        self._first.setdefault(alike, f"is wrong in {_plain(key)}: {text}")
+        self._rows[alike] = self._rows.get(alike, 0) + 1
+
+    def lines(self) -> Iterator[str]:
+        for alike, first in self._first.items():
+            more = self._rows[alike] - 1
+            yield first + (f" (and {more} more row{'s' if more > 1 else ''} like it)" if more else "")
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+
+def _plain(key: Any) -> str:
+    """A key as it is written; what is none is quoted, since a stranger's file may hold anything."""
+    return key if isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum() else shown_value(key)
+
+
+def shown_value(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
+    """Rows of one cell: an answer where its shift's rules or the screen ask for one, and right as the pin says."""
+    for name in plan.recipe.judges if rows else ():
+        rule = plan.recipe.failure_asked(plan.shift(rows[0]["shift"]), name)
+        pinned = _targets(pins.get(without_folders(name)), len(plan.recipe.classes))
+        answer, confidence, right, failed = (
+            judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
+        )
+        told = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
+        for row in rows:
+            found = [row[column] for column in told]
+            # A label of no class is told elsewhere.
+            targets = pinned if row["label"] in range(len(plan.recipe.classes)) else None
+            if failed not in told and row.get(failed) is not None:
+                faults.add(failed, row["key"], f"{failed} is {shown_value(row[failed])}, expected none")
+            # An image whose scores are no numbers may still have been looked at.
+            if all(value is None for value in found):
+                if rule is not None and row["object_score"] is not None:
+                    faults.add(answer, row["key"], f"{answer} is none, expected the judge's answer")
+            elif rule is None:
+                faults.add(answer, row["key"], f"{answer} is {shown_value(row[answer])}, expected none")
+            elif None in found or not 0 < row[confidence] <= 1:
+                faults.add(
+                    confidence, row["key"], f"{confidence} is {shown_value(row[confidence])}, expected a probability"
+                )
+            elif targets is not None and row[right] != (row[answer] in targets[row["label"]]):
+                faults.add(right, row["key"], f"{right} is {shown_value(row[right])}, which the answer contradicts")
+            elif targets is not None and failed in told:
+                told_by_first = _told_by_first(rule or TOP1, row[answer], row["label"], plan.recipe.classes, targets)
+                if told_by_first is not None and row[failed] != told_by_first:
+                    faults.add(
+                        failed, row["key"], f"{failed} is {shown_value(row[failed])}, which the answer contradicts"
+                    )
+
+
+def _told_by_first(
+    rule: str, answer: int, label: int, classes: Sequence[RecipeClass], targets: Sequence[Sequence[int]]
+) -> bool | None:
+    """Whether a judge fails, where its first answer decides it, which alone is recorded; None where it does not."""
+    asked = answered_class(rule)
+    if asked is not None:
+        given = next((one.label for one in classes if one.id == asked), None)
+        return None if given is None else label != given and answer in targets[given]
+    kin = [one.label for one in classes if one.parent == classes[label].parent] if rule == PARENT else [label]
+    return False if any(answer in targets[one] for one in kin) else None
+
+
+def _targets(pin: Mapping[str, Any] | None, classes: int) -> Sequence[Sequence[int]] | None:
+    """The right answers by label; None where the lock does not tell them."""
+    targets = pin.get("targets") if isinstance(pin, Mapping) else None
+    sound = isinstance(targets, list) and len(targets) == classes and all(isinstance(own, list) for own in targets)
+    return targets if sound else None
+
+
+def check_measured(rows: Sequence[Row], plan: Plan, faults: RowFaults) -> None:
+    """Rows of one cell. The numbers themselves are taken on trust, as scores and judges' answers are."""
+    known = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
+    for row in rows if known else ():
+        asked = {name: ends for rule in plan.shift(row["shift"]).keep for name, ends in rule.measures.items()}
+        for name in sorted(known):
+            value = row[name]
+            if value is None:
+                # An image whose scores are no numbers may still have been measured.
+                wrong = name in asked and row["object_score"] is not None
+            else:
+                wrong = name not in asked or not asked[name][0] <= value <= asked[name][1]
+            if wrong:
+                expected = f"from {asked[name][0]} to {asked[name][1]}" if name in asked else "none"
+                faults.add(name, row["key"], f"{name} is {shown_value(value)}, expected {expected}")
+
+
 _MOST_PLANNED = 100_000
-
-
 _FEATURES = b"huggingface"
 _MOST_NAMED = 3
 
@@ -73,43 +344,8 @@ def look_at_all(encoded: Sequence[Any], pool: Executor, size: tuple[int, int] | 
     return list(pool.map(look_at, encoded, repeat(size)))
 
 
-@dataclass(slots=True)
-class _Seen:
-    """The images of one size in one file: how many, and the first of them."""
-
-    key: str
-    count: int = 0
-
-
-@dataclass(slots=True)
-class Sizes:
-    """The sizes of images seen: where a recipe leaves the size to the generator, all are as most of them are."""
-
-    seen: dict[tuple[int, int], dict[str, _Seen]] = field(default_factory=dict)
-
-    def add(self, size: tuple[int, int], path: str, key: str) -> None:
-        self.seen.setdefault(size, {}).setdefault(path, _Seen(key)).count += 1
-
-    def odd(self) -> list[tuple[str, str]]:
-        """(file, what is wrong) for each file with images of another size than most."""
-        if len(self.seen) < 2:
-            return []
-        totals = {size: sum(seen.count for seen in files.values()) for size, files in self.seen.items()}
-        usual = max(totals, key=lambda size: (totals[size], size))
-        return [
-            (path, f"is wrong in {seen.key}: {size_fault(size, usual)}{_more(seen.count - 1)}")
-            for size, files in self.seen.items()
-            if size != usual
-            for path, seen in files.items()
-        ]
-
-
 def size_fault(size: tuple[int, int], expected: tuple[int, int]) -> str:
     return f"its image is {size[0]}×{size[1]}, expected {expected[0]}×{expected[1]}"
-
-
-def _more(count: int) -> str:
-    return f" (and {count} more like it)" if count else ""
 
 
 @dataclass(slots=True)
@@ -130,12 +366,15 @@ class ShardCheck:
     judges: JudgePins = field(default_factory=dict)
     candidates: int = 0
     images: int = 0
-    _sizes: Sizes = field(default_factory=Sizes)
+    # By size and file, how many images, and the key of the first.
+    _sizes: Counter[tuple[tuple[int, int], str]] = field(default_factory=Counter)
+    _first: dict[tuple[tuple[int, int], str], str] = field(default_factory=dict)
     _receipts: dict[str, str] = field(default_factory=dict)
 
     @property
     def _columns(self) -> tuple[str, ...]:
-        return shared_columns(self.plan)
+        """What `data` and `rejected` share with `candidates`."""
+        return (*_SHARED, *self.plan.recipe.added_columns)
 
     @property
     def _form(self) -> TableForm:
@@ -151,9 +390,17 @@ class ShardCheck:
         yield from self._check_images(shard, receipt, "rejected", candidates)
 
     def finish(self) -> None:
-        """What only all shards together tell: images of another size than most."""
-        for path, what in self._sizes.odd():
-            self.findings.add(path, what, self.findings.repairs.of_shard(self._receipts[path]))
+        """What only all shards together show: where a recipe leaves the size to the generator, images of another size
+        than most."""
+        totals: Counter[tuple[int, int]] = Counter()
+        for (size, _), count in self._sizes.items():
+            totals[size] += count
+        usual = max(totals, key=lambda size: (totals[size], size), default=(0, 0))
+        for (size, path), count in self._sizes.items():
+            if size != usual:
+                more = f" (and {count - 1} more like it)" if count > 1 else ""
+                what = f"is wrong in {self._first[size, path]}: {size_fault(size, usual)}{more}"
+                self.findings.add(path, what, self.findings.repairs.of_shard(self._receipts[path]))
 
     def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> list[Row] | None:
         """The rows of all candidates; None where they cannot be read."""
@@ -179,10 +426,7 @@ class ShardCheck:
         return rows
 
     def _check_counts(self, rows: Sequence[Row], shard: Shard, receipt: Receipt) -> None:
-        counts: dict[str, dict[str, int]] = {cell.shift: {} for cell in shard.cells}
-        for row in rows:
-            reasons = counts[row["shift"]]
-            reasons[row["reason"]] = reasons.get(row["reason"], 0) + 1
+        counts = reasons_of(shard, rows)
         if counts != receipt.counts:
             found, expected = (json.dumps(one, sort_keys=True) for one in (receipt.counts, counts))
             self._add(receipt.path, shard, f"does not count what the candidates say: {found}, expected {expected}")
@@ -237,7 +481,8 @@ class ShardCheck:
                 )
             elif size is None:
                 if generator.draws:  # those of a pool have each its own
-                    self._sizes.add(look.size, path, str(key))
+                    self._sizes[look.size, path] += 1
+                    self._first.setdefault((look.size, path), str(key))
             elif look.size != size:
                 faults.add("size", key, size_fault(look.size, size))
         self.images += len(rows)
@@ -251,8 +496,8 @@ class ShardCheck:
             self._add(path, shard, unreadable(error, self.directory / path))
 
     def _check_form(self, path: str, shard: Shard, what: What) -> None:
-        fault = form_fault(self.directory / path, what, self.plan.recipe)
-        if fault is not None:
+        fault_of = _tar_fault if path.endswith(".tar") else _parquet_fault
+        if (fault := fault_of(self.directory / path, what, self.plan.recipe)) is not None:
             self._add(path, shard, fault)
 
     def _is_readable(self, path: str) -> bool:
@@ -305,12 +550,8 @@ def _encoded(row: Row) -> Any:
     return (row["image"] or {}).get("bytes")
 
 
-def form_fault(path: Path, what: What, recipe: Recipe) -> str | None:
-    """What is wrong with a file's columns, features or members; whatever its reader raises where it is damaged."""
-    return _tar_fault(path, what, recipe) if path.suffix == ".tar" else _parquet_fault(path, what, recipe)
-
-
 def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
+    """What is wrong with a file's columns or features; whatever its reader raises where it is damaged."""
     import pyarrow.parquet as pq
 
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
@@ -319,9 +560,7 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     if not found.remove_metadata().equals(expected.remove_metadata()):
         wrong = [f"{field.name} ({field.type})" for field in found if field not in expected.remove_metadata()]
         lacking = [name for name in expected.names if name not in found.names]
-        return (
-            f"has other columns than its table: {_listed(wrong) or 'none wrong'}; lacking: {_listed(lacking) or 'none'}"
-        )
+        return _other_columns(wrong, lacking)
     declared = (found.metadata or {}).get(_FEATURES)
     if declared is None or json.loads(declared) != json.loads((expected.metadata or {})[_FEATURES]):
         return "declares other features or class names than the recipe's"
@@ -329,6 +568,7 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
 
 
 def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
+    """The same of a tar's columns and members."""
     from counterfoil.store.shard_files import tar_columns
 
     # A member that is there twice would hide the other from some readers and not from others.
@@ -338,12 +578,11 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     if repeated:
         return f"has members more than once: {_listed(repeated)}"
     found, expected = set(tar_columns(path)), set(column_types(what, TableForm.of(recipe)))
-    if found != expected:
-        wrong, lacking = sorted(found - expected), sorted(expected - found)
-        return (
-            f"has other columns than its table: {_listed(wrong) or 'none wrong'}; lacking: {_listed(lacking) or 'none'}"
-        )
-    return None
+    return None if found == expected else _other_columns(sorted(found - expected), sorted(expected - found))
+
+
+def _other_columns(wrong: list[str], lacking: list[str]) -> str:
+    return f"has other columns than its table: {_listed(wrong) or 'none wrong'}; lacking: {_listed(lacking) or 'none'}"
 
 
 def _listed(names: list[str]) -> str:

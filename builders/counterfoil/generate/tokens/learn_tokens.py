@@ -18,7 +18,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import Advanced, Delivered, Doing, Engine, EngineChoice, Lost, engine_and_device
-from counterfoil.engines.called_on import stack_where_done
+from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.generate.tokens.class_tokens import (
     TOKENS_MANIFEST,
