@@ -40,8 +40,8 @@ MOST_BYTES = 64_000_000
 _LONGEST_LIST = 100_000
 _LONGEST_TEXT = 200
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\n")
-_MOST_TOLD = 10
-_LONGEST_TOLD = 160
+_MOST_SHOWN = 10
+_LONGEST_SHOWN = 160
 _WORDS = {"missing": "is missing", "unexpected_keyword_argument": "is no key of this form"}
 
 Count = Annotated[int, Field(ge=0)]
@@ -85,12 +85,12 @@ def parse_document(
         return _adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        told = [
-            _problem(one["loc"], _WORDS.get(one["type"], one["msg"]), one["input"]) for one in problems[:_MOST_TOLD]
+        shown = [
+            _problem(one["loc"], _WORDS.get(one["type"], one["msg"]), one["input"]) for one in problems[:_MOST_SHOWN]
         ]
-        more = [f"and {len(problems) - _MOST_TOLD:,} more"] if len(problems) > _MOST_TOLD else []
+        more = [f"and {len(problems) - _MOST_SHOWN:,} more"] if len(problems) > _MOST_SHOWN else []
         what = called or f"a {kind.__name__.lower()} document of version {version}"
-        raise UserError(f"{where} is not {what}: " + "; ".join(told + more), hint=hint) from None
+        raise UserError(f"{where} is not {what}: " + "; ".join(shown + more), hint=hint) from None
 
 
 def _problem(place: tuple[int | str, ...], what: str, found: Any) -> str:
@@ -98,10 +98,10 @@ def _problem(place: tuple[int | str, ...], what: str, found: Any) -> str:
     called = ".".join(str(one)[:40] for one in place)[:80] or "document"
     words = f"{called}: {what.removeprefix('Value error, ').replace('Tuple should', 'List should')}"
     if isinstance(found, str):
-        words += f", found {found[:_LONGEST_TOLD]!r:.40}"
+        words += f", found {found[:_LONGEST_SHOWN]!r:.40}"
     elif found is None or (isinstance(found, int | float) and abs(found) < 1e15):
         words += f", found {json.dumps(found)}"
-    return "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_TOLD]
+    return "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_SHOWN]
 
 
 def document_text(document: Any) -> str:
@@ -131,7 +131,7 @@ def read_document(path: Path) -> bytes:
 
 
 def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST) -> None:
-    """UserError for a document, or a list in it, longer than any that is written: every wrong item would be told.
+    """UserError for a document, or a list in it, longer than any that is written: every wrong item would be shown.
 
     And for one that has a key twice: readers of JSON differ in which of them they believe.
     """
@@ -143,13 +143,13 @@ def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST) -> 
         if len(found) < len(pairs):
             known: set[str] = set()
             twice = next(key for key, _ in pairs if key in known or known.add(key))
-            raise UserError(f"{where}: {twice[:_LONGEST_TOLD]!r:.60} is there more than once")
+            raise UserError(f"{where}: {twice[:_LONGEST_SHOWN]!r:.60} is there more than once")
         return found
 
     try:
         waiting: list[Any] = [json.loads(text, object_pairs_hook=once)]
     except (ValueError, RecursionError):
-        return  # told by whoever validates it
+        return  # whoever validates it reports it
     while waiting:
         value = waiting.pop()
         inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

@@ -51,17 +51,17 @@ def report(name: str, done: int, total: int, lost: str | None = None) -> None:
     tell(Stage(name, done, total, lost))
 
 
-def tell(told: object) -> None:
+def tell(event: object) -> None:
     """Tell how far work is, in words of its own.
 
     An error of the listener ends the work, whatever errors the work itself would catch: see `listening`.
     """
     listener = _listener.get()
     if listener is None:
-        _line(told)
+        _line(event)
         return
     try:
-        listener(told)
+        listener(event)
     except Exception as error:
         raise _Ended(error) from error
 
@@ -79,7 +79,7 @@ def track(items: Iterable[Item], name: str, total: int | None = None, every: int
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Whatever is told within goes to `listener`, and to no other.
+    """Whatever is reported within goes to `listener`, and to no other.
 
     What it raises ends the work as Ctrl-C does: the work lets go what it holds (locks, workers, weights) and takes it
     for no error of its own. Here it is raised as it was.
@@ -97,17 +97,17 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def renamed(words: str | Callable[[Any], object]) -> Iterator[None]:
-    """Whatever is told within is told in other words: as the value of `words`, or as a stage of that name."""
+    """Whatever is reported within is reported in other words: as the value of `words`, or as a stage of that name."""
     outer = _listener.get() or _line
-    before = _listener.set(lambda told: outer(words(told) if callable(words) else _called(told, words)))
+    before = _listener.set(lambda event: outer(words(event) if callable(words) else _called(event, words)))
     try:
         yield
     finally:
         _listener.reset(before)
 
 
-def _called(told: Any, name: str) -> Any:
-    return replace(told, name=name) if isinstance(told, Stage) else told
+def _called(event: Any, name: str) -> Any:
+    return replace(event, name=name) if isinstance(event, Stage) else event
 
 
 def disable_progress_bars() -> None:
@@ -129,18 +129,18 @@ def _in_notebook() -> bool:
 class _Line:
     """One line on stderr that is written over, for whom nobody listens, in a notebook and on a terminal.
 
-    It takes whatever is told: what it cannot put in words it skips. With a stage that is done it goes.
+    It takes whatever is reported: what it cannot put in words it skips. With a stage that is done it goes.
     """
 
     def __init__(self) -> None:
         self.disabled, self.written, self.length = False, 0.0, 0
 
-    def __call__(self, told: Any) -> None:
+    def __call__(self, event: Any) -> None:
         if self.disabled or threading.current_thread() is not threading.main_thread():
             return
         if not (_in_notebook() or (sys.stderr is not None and sys.stderr.isatty())):
             return
-        said, now = _said(told), time.monotonic()
+        said, now = _said(event), time.monotonic()
         if said is None:
             return
         text, over = said
@@ -162,16 +162,16 @@ class _Line:
 _line = _Line()
 
 
-def _said(told: Any) -> tuple[str, bool] | None:
+def _said(event: Any) -> tuple[str, bool] | None:
     """A stage, a build, or the learning of tokens as a line, and whether it is over."""
     for what, done, total in (
         ("", "done", "total"),
         ("images", "images_done", "images"),
         ("steps", "steps_done", "steps"),
     ):
-        if hasattr(told, done) and hasattr(told, total):
-            name = str(getattr(told, "name", what))
+        if hasattr(event, done) and hasattr(event, total):
+            name = str(getattr(event, "name", what))
             shown = "".join(letter if letter.isprintable() else " " for letter in name)
-            far, whole = getattr(told, done), getattr(told, total)
+            far, whole = getattr(event, done), getattr(event, total)
             return f"{shown}: {far:,} of {whole:,}", far >= whole
     return None

@@ -65,7 +65,7 @@ def counted_of(told: Told) -> int:
 
 
 def lost(told: Told) -> list[str]:
-    return [event.told for event in told if isinstance(event, Lost)]
+    return [event.message for event in told if isinstance(event, Lost)]
 
 
 def files(folder: Path, kind: str) -> set[int]:

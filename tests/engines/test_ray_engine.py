@@ -134,7 +134,7 @@ def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(tw
     assert killed
     assert finished(told) == {6: 60, 1: 10, 2: 20, 3: 30}
     assert counted(told) == 12
-    (lost,) = [event.told for event in told if isinstance(event, Lost)]
+    (lost,) = [event.message for event in told if isinstance(event, Lost)]
     assert "was lost" in lost
     assert "6 is begun again by another" in lost
 
@@ -218,7 +218,7 @@ def test_a_node_that_is_lost_costs_no_item(two_nodes: Any, tmp_path: Path) -> No
         told = told_by(two_nodes, Tens(tmp_path, late=(1, 2, 3)), items)
     assert finished(told) == {item: 10 * item for item in items}
     assert counted(told) == sum(items)
-    lost = [event.told for event in told if isinstance(event, Lost)]
+    lost = [event.message for event in told if isinstance(event, Lost)]
     assert len([said for said in lost if "is begun again" in said]) == 1
     knows_of(two_nodes, 2)
 
@@ -246,7 +246,7 @@ def test_who_waits_for_what_others_hold_is_told_once(
     finally:
         ray.shutdown()
     assert finished(told) == {5: 50}
-    (said,) = [event.told for event in told if isinstance(event, Lost)]
+    (said,) = [event.message for event in told if isinstance(event, Lost)]
     assert "no actor is ready" in said and "ray status" in said
 
 

@@ -62,7 +62,7 @@ def first(context, work):
     worker.give(1)
     while True:
         WorkerProcess.wait_for([worker])
-        for heard in worker.told():
+        for heard in worker.messages():
             if isinstance(heard, Done):
                 worker.dismiss()
                 worker.ended()

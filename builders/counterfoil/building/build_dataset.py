@@ -364,7 +364,7 @@ def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> list[Receipt
             if isinstance(event, Advanced):
                 drawn += event.count
             elif isinstance(event, Lost):
-                lost.append(event.told)
+                lost.append(event.message)
             elif not isinstance(event, Delivered):
                 receipts = event.result
             elif collected is not None and isinstance(event.part, ShardFiles):

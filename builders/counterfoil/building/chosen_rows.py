@@ -180,12 +180,12 @@ def shared_with_source(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _not_retrieved(place: str, unreadable: int, copies: int) -> list[str]:
-    told = [
+    parts = [
         f"{unreadable:,} cannot be read" if unreadable else None,
         f"{copies:,} {'is a copy' if copies == 1 else 'are copies'} of an earlier one" if copies else None,
     ]
-    said = " and ".join(one for one in told if one is not None)
-    return [f"Of the rows of {place} {said}, and none of these is retrieved"] if said else []
+    joined = " and ".join(one for one in parts if one is not None)
+    return [f"Of the rows of {place} {joined}, and none of these is retrieved"] if joined else []
 
 
 def _too_few(recipe: Recipe, place: str, wanted: int, found: str) -> UserError:
@@ -310,8 +310,8 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> Chosen:
         notes.append(_left_out(unreadable, what))
     if few:
         more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
-        told = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
-        notes.append(f"{told} fewer images than the recipe asks for: all of them are taken")
+        names = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
+        notes.append(f"{names} fewer images than the recipe asks for: all of them are taken")
     return Chosen(edited, {"sha256": edited.sha256}, tuple(notes))
 
 
@@ -369,8 +369,8 @@ def _captions_of_captioner(
 
         while rows := missing():
             keys = {images.keys[row]: row for row in sorted(set(rows))}
-            told = caption_images(images, captioner, user_cache() / "captions", keys=tuple(keys), number=1)
-            found |= {row: _usable((told[key] or (None,))[0]) for key, row in keys.items()}
+            captions = caption_images(images, captioner, user_cache() / "captions", keys=tuple(keys), number=1)
+            found |= {row: _usable((captions[key] or (None,))[0]) for key, row in keys.items()}
     pin = {"name": without_folders(name), "revision": describe_captioner(name).revision, "sha256": captioner.sha256}
     return found, {"captioner": pin}
 

@@ -135,7 +135,7 @@ def resolve_inputs(
     source = open_source(recipe.source, None if lock is None else lock.inputs.get("source")).pin
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
-    rows, told = _rows_of(recipe, out, begun, pins, device)
+    rows, row_notes = _rows_of(recipe, out, begun, pins, device)
     before = MeasuredBefore() if begun is None else measured_thresholds(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
     asked = (recipe, before.entries, device, screen, source, before.known)
@@ -144,7 +144,7 @@ def resolve_inputs(
     thresholds = called_on(device, thresholds_of, *asked) if measured else thresholds_of(*asked)
     notes = _with_judge_errors(pins, recipe, begun, source, device)
     pins["thresholds"] = thresholds.pin()
-    return Inputs(pins, thresholds, tokens, rows, embeddings, (*told, *notes))
+    return Inputs(pins, thresholds, tokens, rows, embeddings, (*row_notes, *notes))
 
 
 def pins_of(
@@ -307,8 +307,8 @@ def _problems(recipe: Recipe, embeddings: ImageEmbeddings | None, family: Family
             return
         width = adapter_width(generator.adapter, generator.adapter_revision)
     elif family.takes is None or (family.takes == "adapter" and embeddings is not None):
-        told = "" if family.takes is None else " without a generator.adapter"
-        yield f"generator.model: '{generator.model}' is a {family.name}, which takes no image embeddings{told}"
+        without = "" if family.takes is None else " without a generator.adapter"
+        yield f"generator.model: '{generator.model}' is a {family.name}, which takes no image embeddings{without}"
         return
     if embeddings is not None and embeddings.width != width:
         taker = generator.model if generator.adapter is None else generator.adapter

@@ -95,7 +95,7 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
     start = begun[-1] if begun else 0
     ways = [array("q", range(start + 1, count + 1))]
     ways += [_filled(batches, start, idle, longest) for longest in _LENGTHS]
-    best = min(ways, key=lambda way: _judged(batches, start, idle, way))
+    best = min(ways, key=lambda way: _score(batches, start, idle, way))
     return begun + best
 
 
@@ -163,9 +163,9 @@ def _long_spans(batches: _Batches, workers: int) -> array[int]:
 
 
 def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) -> array[int]:
-    """Ends of spans that fill each worker up to one level, the lowest that is found where all shards have room.
+    """Ends of spans that fill each worker up to one level, the lowest that is found where all shards have space.
 
-    `idle`: batches after which each worker is free. One with room for more than `longest` takes less at once.
+    `idle`: batches after which each worker is free. One with space for more than `longest` takes less at once.
     """
     least = max(-(-(sum(idle) + batches.of(start, len(batches))) // len(idle)), max(idle))
     low, high, found = least - 1, least, _up_to(batches, start, idle, longest, least)
@@ -187,9 +187,9 @@ def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, lev
     free, ends, at = list(idle), array("q"), start
     heapq.heapify(free)
     while at < len(batches):
-        room = level - free[0]
-        end = batches.furthest(at, room)
-        if batches.of(at, end) > room:
+        space = level - free[0]
+        end = batches.furthest(at, space)
+        if batches.of(at, end) > space:
             return None
         if batches.of(at, end) > longest:
             end = batches.padding_little(at, longest)
@@ -199,7 +199,7 @@ def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, lev
     return ends
 
 
-def _judged(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:
+def _score(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:
     """When the last worker has ended, all batches, and less for more spans: the lower, the better."""
     free, total = list(idle), 0
     heapq.heapify(free)

@@ -163,8 +163,8 @@ def build(
     if loaded is None:
         note(f"{source} → {out}: loading libraries and checking what it is made from")
     else:
-        if told := license_note(loaded.license):
-            note(told)
+        if unlisted := license_note(loaded.license):
+            note(unlisted)
         note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
     from counterfoil.building import PartResult, build
     from counterfoil.building.regenerate_dataset import Regeneration, regenerate

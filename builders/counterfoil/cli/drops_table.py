@@ -43,12 +43,12 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
         table.add_column(name, justify="right")
     gaps = bool(number.where(VALIDATION_GAP))
     if gaps:
-        told = (number.estimate(VALIDATION, model=model.name) for model in shown)
-        table.add_row("validation", *map(_accuracy, told), style="dim")
+        estimates = (number.estimate(VALIDATION, model=model.name) for model in shown)
+        table.add_row("validation", *map(_accuracy, estimates), style="dim")
     table.add_row("base", *(_accuracy(results.base_number(model.name)) for model in shown), style="dim")
     if gaps:
-        told = (number.estimate(VALIDATION_GAP, model=model.name) for model in shown)
-        table.add_row("validation → base", *map(points_cell, told), style="dim")
+        estimates = (number.estimate(VALIDATION_GAP, model=model.name) for model in shown)
+        table.add_row("validation → base", *map(points_cell, estimates), style="dim")
     for shift in results.shifts:
         slope = number.value("slope", group=shift.name)
         table.add_row(
@@ -67,9 +67,9 @@ def _table(title: str | None = None) -> Table:
 
 def _drop_of(results: Results, model: ModelFacts, shift: str) -> str:
     """A drop, its interval, and the base accuracy over the same classes."""
-    told = points_cell(results.rows.estimate("drop", model=model.name, group=shift))
+    text = points_cell(results.rows.estimate("drop", model=model.name, group=shift))
     base = results.rows.value("base_accuracy", model=model.name, group=shift)
-    return told if base is None else f"{told}\n[dim]of {percent(base)}[/dim]"
+    return text if base is None else f"{text}\n[dim]of {percent(base)}[/dim]"
 
 
 def _accuracy(estimate: Estimate | None) -> str:

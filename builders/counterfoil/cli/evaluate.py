@@ -249,10 +249,10 @@ def _print_table(evaluation: Evaluation) -> None:
     _print_sections(evaluation)
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
-        told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
+        text = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
         paths = evaluation.unreadable_paths or (None,) * n
         named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
-        say(f"{told} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
+        say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
     for name in _FILES:
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:
@@ -284,7 +284,7 @@ def _print_sections(evaluation: Evaluation) -> None:
     for distances in results.distances:
         if distances.sets:
             print_table(console, distances_table(distances, results.rows), MOST_ROWS, "distances.csv")
-            if told := about_bias(distances):
-                say(told)
+            if bias := about_bias(distances):
+                say(bias)
     if results.label_checks is not None:
         say(labels_text(results.label_checks))

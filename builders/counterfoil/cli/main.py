@@ -59,7 +59,7 @@ for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine,
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
-        with listening(lambda told: None):  # a command that shows how far it is listens itself
+        with listening(lambda event: None):  # a command that shows how far it is listens itself
             app()
     except Exception as error:
         sys.exit(show_error(error))

@@ -228,7 +228,7 @@ def _gain(one: SetMeasured | None) -> str:
     """The accuracy, and below it what was gained with its interval."""
     if one is None or one.after is None:
         return points(None)
-    told = points(one.gain, signed=True)
+    text = points(one.gain, signed=True)
     if one.low is not None and one.high is not None:
-        told += f" ({points(one.low, signed=True)} to {points(one.high, signed=True)})"
-    return f"{points(one.after)}\n[dim]{told}[/dim]"
+        text += f" ({points(one.low, signed=True)} to {points(one.high, signed=True)})"
+    return f"{points(one.after)}\n[dim]{text}[/dim]"

@@ -200,8 +200,8 @@ def _print(result: MineResult) -> None:
         print_rows(terminal(PIPED_WIDTH), columns, [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]])
         if many := findings.answered.labels_in_all:
             say(f"{counted(many, 'label')} to look at: the classifier is sure of another class.")
-    for told in _notes(result):
-        say(f"{opening(told)}.")
+    for sentence in _notes(result):
+        say(f"{opening(sentence)}.")
     for name in ("report", "findings", "relabel", "rows", "recipe", "adversarial", "pool", "weights"):
         if name in result.files:
             say(f"{name + ':':<13}{result.files[name]}")

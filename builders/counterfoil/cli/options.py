@@ -89,7 +89,7 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def spread(args: list[str], flags: Mapping[str, str]) -> list[str]:
+def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
     """Arguments with a flag repeated before every value that follows it; flags: as written → as it is repeated."""
     given: list[str] = []
     listing: str | None = None
@@ -142,4 +142,4 @@ class ManyValues(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         many = [each for each in self.params if isinstance(each.metavar, str) and each.metavar.endswith("...")]
-        return super().parse_args(ctx, spread(args, {flag: each.opts[0] for each in many for flag in each.opts}))
+        return super().parse_args(ctx, repeat_flags(args, {flag: each.opts[0] for each in many for flag in each.opts}))

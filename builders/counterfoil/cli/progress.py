@@ -41,8 +41,8 @@ class Display:
             self.live.stop()
         self._listening.__exit__(kind, error, trace)
 
-    def draw(self, told: Any, /) -> None:
-        """Show one thing that is told."""
+    def draw(self, event: Any, /) -> None:
+        """Show one event."""
         raise NotImplementedError
 
 
@@ -58,31 +58,31 @@ class BuildDisplay(Display):
         self.history: deque[tuple[float, int]] = deque()
         self.printed = 0.0
         self.lost = 0
-        self.told_there = False
+        self.reported_there = False
         self.tokens = TokenLines()
 
-    def draw(self, told: Any) -> None:
+    def draw(self, event: Any) -> None:
         """What comes before the images, and the images; what it does not know it leaves."""
         from counterfoil.building import BuildProgress
         from counterfoil.generate.screen import ScreenDoubts
 
-        match told:
+        match event:
             case BuildProgress():
-                self.update(told)
+                self.update(event)
             case Stage():
-                self.stage(told)
+                self.stage(event)
             case ScreenDoubts():
-                print_doubts(told.lines())
+                print_doubts(event.lines())
             case _:
-                self.tokens.draw(told)
+                self.tokens.draw(event)
 
     def update(self, progress: BuildProgress) -> None:
         now = time.monotonic()
-        for told in progress.lost[self.lost :]:
-            self.console.print(told, markup=False, highlight=False, soft_wrap=True)
+        for sentence in progress.lost[self.lost :]:
+            self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
         self.lost = len(progress.lost)
-        if progress.there and not self.told_there:
-            self.told_there = True
+        if progress.there and not self.reported_there:
+            self.reported_there = True
             whole = progress.there + progress.images
             self.console.print(f"{progress.there:,} of {whole:,} images are there", highlight=False)
         self._mark(now, progress.images_done)
@@ -127,15 +127,15 @@ class TokenLines:
         self.printed = 0.0
         self.lost = 0
 
-    def draw(self, told: Any) -> None:
+    def draw(self, event: Any) -> None:
         from counterfoil.generate.tokens.learn_tokens import TokenProgress
 
-        if isinstance(told, TokenProgress):
-            self._update(told)
+        if isinstance(event, TokenProgress):
+            self._update(event)
 
     def _update(self, progress: TokenProgress) -> None:
-        for told in progress.lost[self.lost :]:
-            note(told)
+        for sentence in progress.lost[self.lost :]:
+            note(sentence)
         self.lost = len(progress.lost)
         now = time.monotonic()
         if now - self.printed < _PLAIN_EVERY and progress.classes_done < progress.classes:

@@ -190,8 +190,8 @@ def check(
     quotas = judged_quotas(plan.recipe)
     lacks = lacking(loaded)
     missing = [lack for lack in lacks if lack.weight == "missing"]
-    if told := license_note(loaded.license):
-        note(told)
+    if unlisted := license_note(loaded.license):
+        note(unlisted)
     if json:
         lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
         print_json(_check_as_json(plan, cost, budget, quotas) | {"buildable": not missing, "lacks": lists})
@@ -316,9 +316,9 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")
     console.print(totals)
     if quotas:
-        from counterfoil.plan import spoken_quotas
+        from counterfoil.plan import format_quotas
 
-        console.print(f"\n[bold]Wrong answers[/bold]: {escape(spoken_quotas(quotas))}")
+        console.print(f"\n[bold]Wrong answers[/bold]: {escape(format_quotas(quotas))}")
     console.print(shifts)
     for line in _by_class(plan.recipe)[:MOST_LINES]:
         console.print(f"[bold]Object thresholds by class[/bold]: {escape(line)}", soft_wrap=True)

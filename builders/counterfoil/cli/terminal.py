@@ -178,7 +178,7 @@ def _of_a_library(error: BaseException) -> CounterfoilError | None:
 
     try:
         return meaning("what this command needs", error)
-    except ImportError:  # an installation that is not whole is told as what it met first
+    except ImportError:  # an installation that is not whole is reported as what it met first
         return None
 
 

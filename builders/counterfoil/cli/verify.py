@@ -83,10 +83,10 @@ def _print_rerendered(rows: tuple[Rerendered, ...]) -> None:
     for row in rows:
         stacks[row.stack] = stacks.get(row.stack, 0) + 1
     for stack, count in stacks.items():
-        told = "on the stack of their shards"
+        where = "on the stack of their shards"
         if stack:
-            told = f"on another stack than their shards' (“there”): {'; '.join(stack)}"
-        say(f"{counted(count, 'row')} rendered again {told}.")
+            where = f"on another stack than their shards' (“there”): {'; '.join(stack)}"
+        say(f"{counted(count, 'row')} rendered again {where}.")
     say("")
 
 

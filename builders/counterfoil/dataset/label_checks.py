@@ -47,7 +47,7 @@ LEAST_COVERED = 0.8
 JudgedCounts = Mapping[tuple[str, str], tuple[int, int]]
 Task = Literal["class", "shift"]
 TASKS: tuple[Task, ...] = ("class", "shift")
-# A rater who gets fewer of either kind of controls right is told, and counted all the same.
+# A rater who gets fewer of either kind of controls right is named, and counted all the same.
 FEWEST_PASSED = 0.75
 
 
@@ -120,8 +120,8 @@ def is_told_apart(one: JudgedClass) -> bool:
     if not one.own or not one.others:
         return False
     seen, erred = one.told_apart / one.others, one.wrong / one.own
-    told, wrong = wilson_interval(one.told_apart, one.others), wilson_interval(one.wrong, one.own)
-    below, _ = mover((seen - told[0], told[1] - seen), (wrong[1] - erred, erred - wrong[0]))
+    of_seen, of_erred = wilson_interval(one.told_apart, one.others), wilson_interval(one.wrong, one.own)
+    below, _ = mover((seen - of_seen[0], of_seen[1] - seen), (of_erred[1] - erred, erred - of_erred[0]))
     return bool(seen - erred - below > 0)
 
 
@@ -148,24 +148,24 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     mean of shares with weights, and has the Wilson interval of as many images as would vary alike. That takes the
     classes for alike, which is the widest that they can be.
     """
-    told = [one for one in classes if one.images and is_told_apart(one)]
-    every, images = sum(one.images for one in classes), sum(one.images for one in told)
+    estimable = [one for one in classes if one.images and is_told_apart(one)]
+    every, images = sum(one.images for one in classes), sum(one.images for one in estimable)
     if not images or images < LEAST_COVERED * every:
         return None
-    shares = [_share_of_false(one) for one in told]
-    value = sum(one.images / images * share for one, share in zip(told, shares, strict=True))
+    shares = [_share_of_false(one) for one in estimable]
+    value = sum(one.images / images * share for one, share in zip(estimable, shares, strict=True))
     cut = [min(1.0, max(0.0, share)) for share in shares]
     # What a change of q changes in the average.
-    slopes = [one.images / images / (one.told_apart / one.others - one.wrong / one.own) for one in told]
-    disagreed = _mean([(slope, one.disagreed, one.images) for slope, one in zip(slopes, told, strict=True)])
-    erred = _mean([(slope * (1 - p), one.wrong, one.own) for slope, p, one in zip(slopes, cut, told, strict=True)])
+    slopes = [one.images / images / (one.told_apart / one.others - one.wrong / one.own) for one in estimable]
+    disagreed = _mean([(slope, one.disagreed, one.images) for slope, one in zip(slopes, estimable, strict=True)])
+    erred = _mean([(slope * (1 - p), one.wrong, one.own) for slope, p, one in zip(slopes, cut, estimable, strict=True)])
     # The validation images of other classes are nearly the same ones for every class: they are counted once.
-    fewest = min(one.others for one in told)
+    fewest = min(one.others for one in estimable)
     seen = _mean(
-        [(slope * p, one.told_apart, one.others) for slope, p, one in zip(slopes, cut, told, strict=True)], fewest
+        [(slope * p, one.told_apart, one.others) for slope, p, one in zip(slopes, cut, estimable, strict=True)], fewest
     )
     below, above = mover(disagreed, erred[::-1], seen[::-1])
-    return _with_interval(value, value - float(below), value + float(above), _if_never_erring(told))
+    return _with_interval(value, value - float(below), value + float(above), _if_never_erring(estimable))
 
 
 def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) -> tuple[float, float]:
@@ -198,7 +198,7 @@ def _with_interval(value: float, low: float, high: float, if_never_erring: float
     """Cut to 0 … 1, and with the value inside.
 
     A judge that disagrees with fewer labels than it errs on validation images errs less here, by how much nobody knows:
-    the interval then reaches to where it would end if it never did, so that nothing is not told as certain.
+    the interval then reaches to where it would end if it never did, so that nothing is not shown as certain.
     """
     if value <= 0:
         high = max(high, if_never_erring)
@@ -232,7 +232,7 @@ def judged_checks(
 ) -> LabelChecks:
     """The checks of `shifts`, in this order, by what the judge said; a shift of no image has none.
 
-    Without `validation` its disagreement is told plainly, and no label error is estimated. So it is under the shifts
+    Without `validation` its disagreement stands as it is, and no label error is estimated. So it is under the shifts
     that are `picked`: their images are there because this judge disagrees.
     """
     total = None if validation is None else sum(sum(own.values()) for own in validation.values())
@@ -386,10 +386,10 @@ class Selection:
 
     def to_json(self) -> dict[str, Any]:
         """As the file has it."""
-        told = plain(self)
-        for one in told["shifts"]:
+        values = plain(self)
+        for one in values["shifts"]:
             one |= {"class": one.pop("by_class"), "shift": one.pop("by_shift")}
-        return told
+        return values
 
     @classmethod
     def of_dataset(cls, directory: Path, content: str) -> tuple[Selection | None, str]:

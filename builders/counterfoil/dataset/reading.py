@@ -28,7 +28,7 @@ from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind
 from counterfoil.regular_files import open_regular
 from counterfoil.store import Receipt
-from counterfoil.store.documents import differences, told
+from counterfoil.store.documents import differences, error_lines
 from counterfoil.store.inside import list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import (
     EMBEDDINGS,
@@ -126,11 +126,11 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
     try:
         lock = read_lock(directory)
     except UserError as error:  # of another version
-        what, *lines = told(error, directory / LOCK)
+        what, *lines = error_lines(error, directory / LOCK)
         faults.append(Fault(LOCK, what, tuple(lines), mistake=True, hint=error.hint or RESTORE))
         return None
     except (CounterfoilError, *_ODD) as error:
-        lines = told(error, directory / LOCK)
+        lines = error_lines(error, directory / LOCK)
         lines = lines if isinstance(error, CounterfoilError) else ("cannot be read", *lines)
         faults.append(Fault(LOCK, lines[0], lines[1:]))
         return None
@@ -193,7 +193,7 @@ def _recipe(directory: Path, lock: Lock | None, odd: Mapping[str, str], faults: 
         lines = [] if lock is None else list(_other_hashes(recipe, lock))
         groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
     except (CounterfoilError, *_ODD) as error:
-        faults.append(Fault(RECIPE, "cannot be read", told(error, path)))
+        faults.append(Fault(RECIPE, "cannot be read", error_lines(error, path)))
         return None
     if lines:
         what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
@@ -236,7 +236,7 @@ def _thresholds(
         faults.append(Fault(THRESHOLDS, "is damaged", (str(error),)))
     except _ODD as error:
         there = None
-        faults.append(Fault(THRESHOLDS, "cannot be read", told(error, directory / THRESHOLDS)))
+        faults.append(Fault(THRESHOLDS, "cannot be read", error_lines(error, directory / THRESHOLDS)))
     if needs_validation(recipe, known):
         if there is not None:
             what = "lacks thresholds that the recipe takes of validation images"
@@ -277,7 +277,7 @@ def _tokens(
     try:
         return read_token_folder(recipe, directory / TOKENS)
     except (CounterfoilError, OSError) as error:
-        faults.append(Fault(TOKENS, "cannot be read", told(error, directory / TOKENS)))
+        faults.append(Fault(TOKENS, "cannot be read", error_lines(error, directory / TOKENS)))
         return None
 
 
@@ -316,7 +316,7 @@ def _table(
         faults.append(Fault(ROWS, "is missing"))
         return None
     except (CounterfoilError, *_ODD) as error:
-        faults.append(Fault(ROWS, "cannot be read", told(error, directory / ROWS), consequence=True))
+        faults.append(Fault(ROWS, "cannot be read", error_lines(error, directory / ROWS), consequence=True))
         return None
     problems = tuple(islice(found.problems(recipe), _MOST_LINES))
     if problems:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
 
 
-_MOST_FAULTS = 20  # told where a command refuses
+_MOST_FAULTS = 20  # shown where a command refuses
 
 
 RESTORE = "These cannot be made again: restore them from a copy, such as the published dataset."

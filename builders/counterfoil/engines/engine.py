@@ -21,16 +21,16 @@ Result = TypeVar("Result")
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
 Part = TypeVar("Part")
-Told = TypeVar("Told")
+Yielded = TypeVar("Yielded")
 
-# An item on its way, in whichever process: it yields what is to be told of it, and returns its result.
-Doing: TypeAlias = Generator[Told, None, Result]
+# An item on its way, in whichever process: it yields its events, and returns its result.
+Doing: TypeAlias = Generator[Yielded, None, Result]
 
 
 class Work(Protocol[Item_contra, Result_co]):
     """What a worker does: plain data that pickles, and a way to get ready.
 
-    It may have two more attributes: `less_memory`, a sentence that says what makes it need less, told where there was
+    It may have two more attributes: `less_memory`, a sentence that says what makes it need less, shown where there was
     too little; `imports`, the heavy modules that its workers import, which are worth a server to fork them from.
     """
 
@@ -71,9 +71,9 @@ class Delivered(Generic[Part]):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A worker or its device was lost, or none can be had yet, and the run goes on; `told` says so in a sentence."""
+    """A worker or its device was lost, or none can be had yet, and the run goes on; `message` says so in a sentence."""
 
-    told: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

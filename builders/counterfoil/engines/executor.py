@@ -85,7 +85,7 @@ class Worker(Protocol):
 
 
 class Crew(Protocol):
-    """Workers, and where they come from. One that fails its device, or ended, is out of the crew before it is told."""
+    """Workers, and where they come from. One that fails its device, or ended, leaves the crew before that is reported."""
 
     def idle(self, wanted: int) -> Sequence[Worker]:
         """At most so many workers that can take an item, started just now or before. RunFailure where none starts."""
@@ -100,16 +100,16 @@ class Crew(Protocol):
         ...
 
 
-def told_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered[Any] | Done]:
-    """What an item tells as it is done, and last its result; closed before its end, it closes the item."""
+def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered[Any] | Done]:
+    """The events of an item as it is done, and last its result; closed before its end, it closes the item."""
     with contextlib.closing(doing):
         while True:
             try:
-                told = next(doing)
+                event = next(doing)
             except StopIteration as end:
                 yield Done(end.value)
                 return
-            yield told if isinstance(told, Delivered) else Advanced(told)
+            yield event if isinstance(event, Delivered) else Advanced(event)
 
 
 def hand_out(
@@ -122,7 +122,7 @@ def hand_out(
     waiting = deque(range(len(items)))
     held: dict[Worker, int] = {}  # who has which item
     counted: Counter[Worker] = Counter()  # of its item, by the worker that has it
-    told: Counter[int] = Counter()  # of an item, whoever did it
+    reported: Counter[int] = Counter()  # of an item, whoever did it
     gone: list[str] = []
     failure: BaseException | None = None
     while True:
@@ -148,8 +148,9 @@ def hand_out(
                 match heard:
                     case Advanced(count):
                         counted[worker] += count
-                        if (more := counted[worker] - told[place]) > 0:  # the rest was told of one that was lost
-                            told[place] = counted[worker]
+                        # What a worker that was lost had counted of the item was reported then.
+                        if (more := counted[worker] - reported[place]) > 0:
+                            reported[place] = counted[worker]
                             yield Advanced(more)
                         continue
                     case Delivered():
@@ -157,7 +158,7 @@ def hand_out(
                         continue
                     case Done(result):
                         deaths.finished += 1
-                        del told[place]
+                        del reported[place]
                         yield Finished(items[place], result)
                     case NoMemory(reason):
                         failure = failure or deaths.out_of_memory(items[place], worker.device, reason)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from counterfoil.engines.engine import Doing, Engine, EngineChoice, Event, Finished, Item, Result, Work
-from counterfoil.engines.executor import Deaths, DeviceFailed, Done, Ended, Failed, Heard, NoMemory, hand_out, told_of
+from counterfoil.engines.executor import Deaths, DeviceFailed, Done, Ended, Failed, Heard, NoMemory, events_of, hand_out
 from counterfoil.engines.processes import WorkerProcess, begin_server, deaf_to_interrupts, worker_context
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import holds_context, one_thread, stack_of, touch
@@ -83,8 +83,8 @@ def _run_here(work: Work[Item, Result], items: Sequence[Item], deaths: Deaths) -
     try:
         with one_thread(), work.ready() as do:
             for item in items:
-                for told in told_of(do(item)):
-                    yield Finished(item, told.result) if isinstance(told, Done) else told
+                for event in events_of(do(item)):
+                    yield Finished(item, event.result) if isinstance(event, Done) else event
     except Exception as error:
         reason = memory_error(error)
         if reason is None:
@@ -121,7 +121,7 @@ class _Processes:
 
     def idle(self, wanted: int) -> list[WorkerProcess]:
         """Processes are started before any item is read, so that all get ready while the first ones are sent."""
-        if self._unstarted is not None:  # told now that those which were there had something to do first
+        if self._unstarted is not None:  # raised now that those which were there had something to do first
             raise self._unstarted
         idle = [worker for worker, busy in self._workers.items() if not busy][:wanted]
         while self._free and len(idle) < wanted:
@@ -149,16 +149,16 @@ class _Processes:
         workers = list(self._workers)
         WorkerProcess.wait_for(workers)
         for worker in workers:
-            for told in worker.told():
-                if isinstance(told, DeviceFailed | Ended):
+            for event in worker.messages():
+                if isinstance(event, DeviceFailed | Ended):
                     worker.ended()
                     del self._workers[worker]
-                    gone = isinstance(told, DeviceFailed) and not told.was_ready
+                    gone = isinstance(event, DeviceFailed) and not event.was_ready
                     self._free += self._spare[:1] if gone else [worker.device]
                     self._spare = self._spare[1:] if gone else self._spare
                 else:
-                    self._workers[worker] = not isinstance(told, Done | Failed | NoMemory)
-                yield worker, told
+                    self._workers[worker] = not isinstance(event, Done | Failed | NoMemory)
+                yield worker, event
 
     def terminate(self) -> None:
         for worker in self._workers:

@@ -36,7 +36,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from counterfoil.engines.engine import Doing, Work
-from counterfoil.engines.executor import DeviceFailed, Ended, Failed, Heard, NoMemory, ending_of, told_of
+from counterfoil.engines.executor import DeviceFailed, Ended, Failed, Heard, NoMemory, ending_of, events_of
 from counterfoil.errors import RunFailure
 from counterfoil.models.devices import holds_context, make_current
 from counterfoil.models.loading_errors import device_error, memory_error, one_line
@@ -185,7 +185,7 @@ def _nothing() -> None:
     """What the first worker does."""
 
 
-# How long a worker that was told to end may take; then it is killed. Nothing of it is waited for any more.
+# How long a worker that is to end may take; then it is killed. Nothing of it is waited for any more.
 _PATIENCE = 30.0  # seconds
 
 
@@ -245,7 +245,7 @@ class WorkerProcess:
     def _send(self, message: object) -> None:
         self._outgoing.put(ForkingPickler.dumps(message))  # here: what does not pickle is an error of whoever sends
 
-    def told(self) -> Iterator[Heard]:
+    def messages(self) -> Iterator[Heard]:
         """What has come, if anything has; last that it ended, if it has."""
         try:
             while self._pipe.poll():
@@ -293,7 +293,7 @@ class WorkerProcess:
 
 def _send_all(pipe: Connection, outgoing: queue.SimpleQueue[Any]) -> None:
     """What is put there, until it is None."""
-    with contextlib.suppress(OSError):  # one that is dead is heard of by `told`
+    with contextlib.suppress(OSError):  # one that is dead is heard of by `messages`
         while (message := outgoing.get()) is not None:
             pipe.send_bytes(message)
 
@@ -318,8 +318,8 @@ def _serve(pipe: Connection, environment: Mapping[str, str]) -> None:
             return
         while (given := _next(pipe)) is not None:
             try:
-                for told in told_of(do(given.item)):
-                    _tell(pipe, told)
+                for event in events_of(do(given.item)):
+                    _tell(pipe, event)
             except Exception as error:
                 _tell_failure(pipe, error, was_ready=True)
 

@@ -154,7 +154,7 @@ def _refuse_silent(address: str) -> None:
     place = _PLACE.fullmatch(_found(address) if address == "auto" else address)
     if place is None:
         raise UserError(f"address {address}: Ray finds no cluster that runs on this machine", _START)
-    told = f"{address} ({place[0]})" if address == "auto" else address
+    named = f"{address} ({place[0]})" if address == "auto" else address
     host, port = place["host"].strip("[]"), int(place["port"])
     try:
         with socket.create_connection((host, port), timeout=_ANSWERS_WITHIN) as connection:
@@ -163,9 +163,9 @@ def _refuse_silent(address: str) -> None:
             connection.sendall(_HELLO)
             answer = connection.recv(9)
     except (OSError, OverflowError) as error:
-        raise UserError(f"address {told}: no Ray cluster answers there ({one_line(error)})", _START) from error
+        raise UserError(f"address {named}: no Ray cluster answers there ({one_line(error)})", _START) from error
     if len(answer) < 4 or answer[3] != _SETTINGS:
-        raise UserError(f"address {told}: what answers there is no Ray cluster", _START)
+        raise UserError(f"address {named}: what answers there is no Ray cluster", _START)
 
 
 def _found(address: str) -> str:
@@ -216,12 +216,12 @@ def _visible(devices: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Ray prints what happens to nodes and workers on stdout, where data goes; here it is told by events and errors."""
+    """Ray prints what happens to nodes and workers on stdout, where data goes; here events and errors say it."""
     from ray._private import worker
 
     before: Any = getattr(worker, "print_to_stdstream", None)
     if before is not None:
-        worker.print_to_stdstream = lambda *told, **how: None
+        worker.print_to_stdstream = lambda *lines, **how: None
     try:
         yield
     finally:

@@ -28,8 +28,8 @@ from counterfoil.engines.executor import (
     Heard,
     NoMemory,
     Unready,
+    events_of,
     hand_out,
-    told_of,
 )
 from counterfoil.engines.local import default_workers
 from counterfoil.engines.ray_cluster import RayCluster, connected, refuse_absent_ray, refuse_no_cluster
@@ -128,7 +128,7 @@ class _Actors:
         self.unready = Unready("Ray actor")
         self.looked = -_LOOKS_EVERY
         self.began = time.monotonic()
-        self.any_ready = self.told_of_waiting = False
+        self.any_ready = self.reported_waiting = False
 
     def close(self) -> None:
         for actor in list(self.actors):
@@ -153,18 +153,18 @@ class _Actors:
 
     def heard(self) -> Iterator[tuple[_Actor | None, Heard]]:
         for actor in self._stirred():
-            if (told := self._told(actor)) is not None:
-                yield actor, told
-        if self.any_ready or self.told_of_waiting or time.monotonic() < self.began + _TELLS_AFTER:
+            if (event := self._next_event(actor)) is not None:
+                yield actor, event
+        if self.any_ready or self.reported_waiting or time.monotonic() < self.began + _TELLS_AFTER:
             return
         # Ray itself waits without a word for what others hold.
-        self.told_of_waiting = True
+        self.reported_waiting = True
         what = "GPU" if self.cluster.resource == "GPU" else "CPU core"
-        told = (
+        message = (
             f"no actor is ready after {_TELLS_AFTER:.0f} seconds: every {what} of the Ray cluster at"
             f" {self.cluster.address} may be in use, or models still load (see `ray status`); the run goes on waiting"
         )
-        yield None, Lost(told)
+        yield None, Lost(message)
 
     def _started(self) -> _Actor:
         import ray
@@ -195,8 +195,8 @@ class _Actors:
             ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         return [waiting[reference] for reference in ready]
 
-    def _told(self, actor: _Actor) -> Heard | None:
-        """What an actor tells next; None of one that got ready."""
+    def _next_event(self, actor: _Actor) -> Heard | None:
+        """The next event of an actor; None of one that got ready."""
         import ray
         from ray import exceptions
 
@@ -206,19 +206,19 @@ class _Actors:
                 actor.waiting, self.any_ready = None, True
                 self.unready.one_got_ready()
                 return None
-            told = ray.get(next(actor.waiting))
+            event = ray.get(next(actor.waiting))
         except exceptions.RayTaskError as error:
             self._end(actor)
             return Failed(error.cause or error)
         except exceptions.RayError as error:
             return self._lost(actor, _reason(error), _was_killed(error))
-        if isinstance(told, Done):
+        if isinstance(event, Done):
             actor.waiting, actor.has_item = None, False
-        elif isinstance(told, NoMemory):
+        elif isinstance(event, NoMemory):
             self._end(actor)
-        elif isinstance(told, DeviceFailed):
-            return self._lost(actor, told.reason, None)
-        return told
+        elif isinstance(event, DeviceFailed):
+            return self._lost(actor, event.reason, None)
+        return event
 
     def _lost(self, actor: _Actor, reason: str, code: int | None) -> Heard:
         """What to tell of an actor that is gone: with its item, or before it was ready, which may be one too many."""
@@ -227,9 +227,9 @@ class _Actors:
         if actor.has_item:
             return Ended(f"of Ray was lost ({reason})", code, True)
         if _NO_PACKAGE in reason:
-            told = f"a node of the Ray cluster cannot import what it needs: {reason}"
+            problem = f"a node of the Ray cluster cannot import what it needs: {reason}"
             hint = f"Install the same on every node: pip install 'counterfoil[ray]=={__version__}'."
-            return Failed(UserError(told, hint))
+            return Failed(UserError(problem, hint))
         with_it = _LOST_NODE.search(reason)
         try:
             return Lost(self.unready.count(reason, with_it[1] if with_it else None))
@@ -278,7 +278,7 @@ class RayWorker:
         """Load what the work needs.
 
         `folder` is where the command was given, so that a relative path means the same here. `work_at` holds the place
-        of the work in the cluster's store, not the work itself: one that cannot be read is told here, in words.
+        of the work in the cluster's store, not the work itself: one that cannot be read is reported here, in words.
         """
         disable_progress_bars()  # its output goes to whoever began the run, who hears of items
         self.device = device
@@ -292,9 +292,9 @@ class RayWorker:
             self.do_item = self.context.__enter__()
 
     def do(self, item: Any) -> Iterator[Heard]:
-        """What is told of an item, and as the last its result, or why this worker cannot have one."""
+        """The events of an item, and as the last its result, or why this worker cannot have one."""
         try:
-            yield from told_of(self.do_item(item))
+            yield from events_of(self.do_item(item))
         except Exception as error:
             if reason := memory_error(error):
                 yield NoMemory(reason)

@@ -5,9 +5,9 @@ from counterfoil.plan.estimate import (
     JudgedQuota,
     RenderedBudget,
     estimate,
+    format_quotas,
     judged_quotas,
     rendered_budget,
-    spoken_quotas,
 )
 from counterfoil.plan.layout import (
     Cell,
@@ -35,11 +35,11 @@ __all__ = [
     "Shard",
     "captions_asked",
     "estimate",
+    "format_quotas",
     "judged_quotas",
     "make_plan",
     "rendered_budget",
     "rows_wanted",
     "sample_key",
     "sample_seed",
-    "spoken_quotas",
 ]

@@ -315,8 +315,8 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
         facts = mined_facts(recipe.prompts.shifts[shift.name].mined_from)
         # A rate by another failure rule is no rate of what this rule keeps.
         same = rule.at_least == 1 and facts.target in judges and (facts.failure or TOP1) == rule.failure
-        told = facts.set_rate if same else None
-        rate = told or None  # at a rate of nothing no number of candidates is enough
+        known_rate = facts.set_rate if same else None
+        rate = known_rate or None  # at a rate of nothing no number of candidates is enough
         found.append(
             JudgedQuota(
                 shift=shift.name,
@@ -333,7 +333,7 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
     return tuple(found)
 
 
-def spoken_quotas(quotas: Sequence[JudgedQuota]) -> str:
+def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     """One sentence of what they cost; `quotas` are at least one."""
     judges = list(dict.fromkeys(judge for one in quotas for judge in one.judges))
     who = judges[0] if len(judges) == 1 else f"{len(judges)} classifiers"

@@ -28,7 +28,7 @@ from counterfoil.engines import Doing, Engine, Finished, Lost
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import report, track
 from counterfoil.recipe import sha256_json
-from counterfoil.store.atomic import make_folder, told_to_people, write_atomically
+from counterfoil.store.atomic import disk_errors, make_folder, write_atomically
 from counterfoil.store.decoding import decoded_batches, readable_image
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def embed(
     make_folder(folder)
     part, note = path.with_suffix(".part.npy"), path.with_suffix(".done")
     array, done = _begun(part, note, len(images), precision)
-    with told_to_people(path):
+    with disk_errors(path):
         for rows in _parts(images, embedder, engine, device, batch_size, done):
             if isinstance(rows, Lost):
                 report(embedder.name, done, len(images), rows.told)

@@ -130,7 +130,7 @@ def _one_pass(
         done = min(kept)
         for event in batches:
             if isinstance(event, Lost):
-                report(stage, done, len(images.keys), event.told)
+                report(stage, done, len(images.keys), event.message)
                 continue
             done = event
             for place, model in enumerate(models):

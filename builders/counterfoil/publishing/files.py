@@ -134,8 +134,8 @@ def _unreadable(path: str, error: OSError) -> RunFailure:
 class UnchangedReader(io.BufferedIOBase):
     """A file to read in order, from its beginning or from where reading began before: RunFailure if it changed.
 
-    It is told at the latest by the read that would hand out the last byte, which is then not handed out. Seeking serves
-    the Hub's client, which sends in parts, and a part or the whole again where a connection broke.
+    It is raised at the latest by the read that would hand out the last byte, which is then not handed out. Seeking is
+    for the Hub's client, which sends in parts, and a part or the whole again where a connection broke.
     """
 
     def __init__(self, file: LocalFile) -> None:

@@ -117,7 +117,7 @@ def publish_model(
             tag=tag,
             create_pr=False,
             files_per_commit=FILES_PER_COMMIT,
-            told=_told(metadata),
+            told=_metadata_lines(metadata),
         )
         if confirm is not None and not confirm(ahead):
             return None
@@ -179,15 +179,15 @@ def _head_of_weights(file: Path) -> str:
 def _metadata(remote: Remote, found: _Verified, license: str | None) -> ModelMetadata:
     card, _ = split_card(found.texts.get(CARD, ""))
     bases = base_models(found.note)
-    told = license or told_license(card, found.config)
-    if told is None:
-        told = next((known for base in bases if (known := remote.license_of_model(base))), None)
+    known_license = license or declared_license(card, found.config)
+    if known_license is None:
+        known_license = next((found_there for base in bases if (found_there := remote.license_of_model(base))), None)
     # A name that looks like one of the Hub may be a folder here; a private dataset is nobody's business.
     datasets = tuple(name for name in named_datasets(found.note) if remote.is_public_dataset(name))
-    return ModelMetadata(told or UNKNOWN, bases, datasets)
+    return ModelMetadata(known_license or UNKNOWN, bases, datasets)
 
 
-def _told(metadata: ModelMetadata) -> tuple[str, ...]:
+def _metadata_lines(metadata: ModelMetadata) -> tuple[str, ...]:
     lines = [f"license: {metadata.license}"]
     if metadata.license == UNKNOWN:
         lines[0] += " (name it by --license)"
@@ -220,7 +220,7 @@ _MOST_LISTED = 200
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the Hub is told: a licence, the models that it was made from and the datasets, by their names there."""
+    """What the Hub reads in a card: a licence, the models that it was made from and the datasets, by name."""
 
     license: str
     base_model: tuple[str, ...]
@@ -239,7 +239,7 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
     return json.loads(json.dumps(found, default=str)), text[match.end() :]
 
 
-def told_license(metadata: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+def declared_license(metadata: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
     """The licence that a card gives, or the model's configuration; None where neither does."""
     described = config.get("pretrained_cfg")
     for found in (metadata.get("license"), described.get("license") if isinstance(described, dict) else None):
@@ -278,10 +278,10 @@ def named_datasets(note: MendedNote | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(match["repo"] for match in matches if match))
 
 
-def published_card(text: str, name: str, told: ModelMetadata, mended: bool) -> str:
+def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> str:
     """The whole card. Equal arguments give equal texts. `text`: the folder's own card, empty where it has none."""
     metadata, body = split_card(text)
-    license, license_name = license_metadata(told.license)
+    license, license_name = license_metadata(added.license)
     metadata |= {"license": license}
     if license_name is not None:
         metadata |= {"license_name": license_name}
@@ -290,10 +290,10 @@ def published_card(text: str, name: str, told: ModelMetadata, mended: bool) -> s
     metadata |= {"library_name": LIBRARY, "pipeline_tag": TASK}
     tags = (LIBRARY, TASK, *(("counterfoil", "mended") if mended else ()))
     metadata["tags"] = _joined(metadata, "tags", tags)
-    for key, names in (("base_model", told.base_model), ("datasets", told.datasets)):
+    for key, names in (("base_model", added.base_model), ("datasets", added.datasets)):
         if listed := _joined(metadata, key, names):
             metadata[key] = listed
-    if told.base_model and mended:
+    if added.base_model and mended:
         metadata.setdefault("base_model_relation", "finetune")
     return f"---\n{dump_yaml(metadata)}---\n{body or _own_body(name)}"
 

@@ -165,8 +165,8 @@ class Remote:
             card = self.api.model_info(name).card_data
         except RepositoryNotFoundError:
             return None
-        told = None if card is None else card.get("license")
-        return told if isinstance(told, str) else None
+        license = None if card is None else card.get("license")
+        return license if isinstance(license, str) else None
 
     def send(self, files: Sequence[LocalFile], revision: str) -> None:
         """Send contents that the Hub's large-file storage lacks. Commits nothing."""

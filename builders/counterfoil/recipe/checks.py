@@ -141,13 +141,13 @@ def _without_a_class(parts: _Parts) -> Iterator[RecipeProblem]:
 
     What was mined for named classes may call them otherwise: a top by the pullover that it is.
     """
-    told: set[RecipePath] = set()
+    reported: set[RecipePath] = set()
     for path, template, spec in parts.templates():
         named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
         captioned = path[-1] == "prompt"  # whether there are captions is asked elsewhere
         problem = template_problem(template, with_class=not named or None, about_class=True, captioned=captioned)
-        if problem is not None and f"expected '{{{CLASS}}}'" in problem and path not in told:
-            told.add(path)
+        if problem is not None and f"expected '{{{CLASS}}}'" in problem and path not in reported:
+            reported.add(path)
             yield path, problem
 
 
@@ -172,7 +172,7 @@ def _words_of_classes(parts: _Parts) -> Iterator[RecipeProblem]:
 
 
 def _nothing_to_draw(parts: _Parts) -> Iterator[RecipeProblem]:
-    """Neither prompt nor embedding. What stands there and is no mapping is told by its own check."""
+    """Neither prompt nor embedding. What stands there and is no mapping is reported by its own check."""
     if parts.corrupts:
         return
     prompts = parts.recipe.get("prompts")
@@ -229,8 +229,8 @@ def _whole_cells(parts: _Parts) -> Iterator[RecipeProblem]:
         yield ("screen", "keep"), _FILLED.format(default)
     for place, own in parts.of_shifts:
         rule = _ranking(own.get("keep")) if own.get("keep") is not None else default
-        told = own.get("keep") is None and own.get("samples") is None
-        if rule and _has_quota(own, parts.samples) and not told:
+        reported = own.get("keep") is None and own.get("samples") is None
+        if rule and _has_quota(own, parts.samples) and not reported:
             yield (*place, "keep" if own.get("keep") is not None else "samples"), _FILLED.format(rule)
         threshold = own.get("threshold") if own.get("threshold") is not None else parts.screen.get("shift_threshold")
         if rule and own.get("caption") is not None and _mapping(threshold).get("percentile") is not None:
@@ -250,11 +250,11 @@ def _rows_of_a_pool(parts: _Parts) -> Iterator[RecipeProblem]:
     if parts.samples.get("noise") != "independent":
         yield ("samples", "noise"), "rows of a pool share no noise, expected independent"
     if parts.recipe.get("tokens") is not None:
-        told = {
+        message = {
             "rows": "rows of a pool are not drawn from prompts, expected null",
             "retrieve": "a pool is searched by class names, and a CLIP knows no class token, expected null",
         }
-        yield ("tokens",), told[kind]
+        yield ("tokens",), message[kind]
     for path, _ in embedding_specs(parts.recipe):
         yield path, "rows of a pool are not drawn from embeddings, expected null"
     names = ("base", *parts.shifts)
@@ -315,19 +315,19 @@ def _captions_of_rows(parts: _Parts) -> Iterator[RecipeProblem]:
     edits = parts.generator.get("kind") == "edit"
     templates = [(path, template) for path, template, _ in parts.templates() if path[-1] == "prompt"]
     asking = [path for path, template in templates if asks_caption(template)]
-    told_by = [key for key in ("caption_column", "captioner") if edits and parts.generator.get(key) is not None]
-    if told_by and not asking:
-        yield ("generator", told_by[0]), "no prompt asks for '{caption}', expected null"
-    if told_by:
+    captions_from = [key for key in ("caption_column", "captioner") if edits and parts.generator.get(key) is not None]
+    if captions_from and not asking:
+        yield ("generator", captions_from[0]), "no prompt asks for '{caption}', expected null"
+    if captions_from:
         return
-    told = (
+    message = (
         "no row has a caption, expected generator.caption_column or generator.captioner"
         if edits
         else "only images that are edited have one, expected '{class}', or generator.kind edit"
     )
     if asking:
         more = f" (as {len(asking):,} prompts do)" if len(asking) > 1 else ""
-        yield asking[0], f"uses '{{caption}}'{more}: {told}"
+        yield asking[0], f"uses '{{caption}}'{more}: {message}"
 
 
 def _judges_apart(parts: _Parts) -> Iterator[RecipeProblem]:
@@ -449,8 +449,8 @@ def _corrupted_rows(parts: _Parts) -> Iterator[RecipeProblem]:
             if spec.get("severity") is not None:
                 yield (*path, "severity"), "match has no severity, expected null"
             if parts.source.get("config") != "base":
-                told = "match takes the pairs of a built dataset, expected base: the config of its base images"
-                yield ("source", "config"), told
+                message = "match takes the pairs of a built dataset, expected base: the config of its base images"
+                yield ("source", "config"), message
 
 
 def _unscreened(parts: _Parts) -> Iterator[RecipeProblem]:
@@ -463,19 +463,19 @@ def _unscreened(parts: _Parts) -> Iterator[RecipeProblem]:
             if screen.get(key) is None:
                 yield ("screen", key), f"missing, expected {expected}"
         return
-    told = "without screen.model nothing is screened, expected null"
+    message = "without screen.model nothing is screened, expected null"
     least = _mapping(screen.get("object_threshold"))
     if least.get("percentile") is not None or least.get("classes") or least.get("value", -1) != -1:
-        yield ("screen", "object_threshold"), told
+        yield ("screen", "object_threshold"), message
     for key in ("weights", "shift_threshold"):
         if screen.get(key) is not None:
-            yield ("screen", key), told
+            yield ("screen", key), message
     if screen.get("store_embeddings") is True:
         yield ("screen", "store_embeddings"), "without screen.model there is no embedding to store, expected false"
     for path, spec in parts.specs:
         for key in ("caption", "threshold", "object_caption", "object_threshold"):
             if spec.get(key) is not None:
-                yield (*path, key), told
+                yield (*path, key), message
 
 
 _PAIRS_SHARE = "samples.pairs is attention"
@@ -523,7 +523,7 @@ def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
         return
     try:
         asked = HeldFromBase.model_validate(dict(held))
-    except ValueError:  # told as what it is
+    except ValueError:  # reported as what it is
         return
     if asked == HeldFromBase() or not asked.share or not asked.until or asked.holds(steps):
         return

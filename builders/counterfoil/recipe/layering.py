@@ -141,17 +141,17 @@ def names_every_label(classes: Any) -> bool:
     )
 
 
-def same_classes(told: Any, found: Sequence[Any]) -> bool:
-    """Whether classes that were found are those that a recipe tells: null means all; else every key is as told."""
-    if told is None:
+def same_classes(given: Any, found: Sequence[Any]) -> bool:
+    """Whether classes that were found are those that a recipe gives: null means all; else every key is as given."""
+    if given is None:
         return True
-    if not isinstance(told, list | tuple) or len(told) != len(found):
+    if not isinstance(given, list | tuple) or len(given) != len(found):
         return False
     return all(
         isinstance(one, Mapping)
         and isinstance(other, Mapping)
         and all(value is None or other.get(key) == value for key, value in one.items())
-        for one, other in zip(told, found, strict=True)
+        for one, other in zip(given, found, strict=True)
     )
 
 
@@ -361,8 +361,8 @@ def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMap
     below, above = lower.get("source"), upper.get("source")
     if not isinstance(below, LocatedMapping) or not isinstance(above, LocatedMapping):
         return lower
-    told, found = below.get("classes"), above.get("classes")
-    if names_every_label(told) or not isinstance(found, LocatedList) or not same_classes(told, found):
+    given, found = below.get("classes"), above.get("classes")
+    if names_every_label(given) or not isinstance(found, LocatedList) or not same_classes(given, found):
         return lower
     return lay_over(lower, LocatedMapping({"source": LocatedMapping({"classes": found}, above.origins)}, upper.origins))
 

@@ -32,7 +32,7 @@ CLASS = "class"
 CLASS_ID = "class_id"
 # What a class list may say of a class beside its name, and prompts may use.
 ABOUT_CLASS = ("parent", "category")
-# What prompts that edit a real image may hold: what is told of that image.
+# What prompts that edit a real image may hold: the caption of that image.
 CAPTION = "caption"
 LONGEST_KEY = 200
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -41,7 +41,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 def fill(template: str, class_text: str, about: Sequence[str | None] = (), caption: str | None = None) -> str:
     """The template with `{class}` replaced by a class name or a placeholder token.
 
-    `about` are the class's words for `ABOUT_CLASS`, `caption` what is told of the image that is edited; ValueError for
+    `about` are the class's words for `ABOUT_CLASS`, `caption` that of the image that is edited; ValueError for
     a template that uses one that is None. What is filled in is never read as a template.
     """
     words = {CLASS: class_text, CAPTION: caption} | dict(zip(ABOUT_CLASS, about, strict=False))
@@ -156,8 +156,8 @@ class RecipeClass:
         `caption` is that of an image that is edited; unknown, its place stays as it is written.
         """
         words = [getattr(self, word) for word in ABOUT_CLASS]
-        told = f"{{{CAPTION}}}" if caption is None else caption
-        return fill(template, self.name if placeholder is None else placeholder, words, told)
+        caption_text = f"{{{CAPTION}}}" if caption is None else caption
+        return fill(template, self.name if placeholder is None else placeholder, words, caption_text)
 
     def has_words_for(self, template: str) -> bool:
         """Whether it has the parent and the category that a template uses."""

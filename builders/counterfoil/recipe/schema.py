@@ -12,7 +12,7 @@ screen and those names. Decisions on what enters where:
 - `source`, `revision`s, token vectors and embeddings are inputs. That tokens are used at all changes prompts, and that
   a shift is drawn from embeddings is a way of drawing: plan.
 - A class's parent and category enter only where a prompt (plan) or an object caption (screen) uses them, or a keep rule
-  whose failures are told by parents (screen).
+  whose failures are decided by parents (screen).
 - A key that was added later enters only where it is not at its default: older directories keep their hashes.
 - Where a generator's weights wait changes no image, and compiled blocks are of the stack: none.
 - A folder of this machine enters by its last part only; its content is pinned by the inputs.
@@ -104,7 +104,7 @@ class Recipe(Section):
 
     @property
     def names_every_label(self) -> bool:
-        """Whether the source label of every class is told; if not, `resolve_classes` asks the input dataset."""
+        """Whether the source label of every class is given; if not, `resolve_classes` asks the input dataset."""
         return names_every_label(None if self.source.classes is None else [dict(each) for each in self.source.classes])
 
     @property

@@ -1,7 +1,7 @@
 """What a recipe says of mining: which classifier is audited on what, when a failure counts as found.
 
-And what each method can be told (`mine.settings`), known before anything heavy is imported, and what `mined_from`
-tells of a shift.
+And the settings of each method (`mine.settings`), known before anything heavy is imported, and what `mined_from`
+says of a shift.
 
 `mined_from` is free-form and may come from anybody, so that every part is looked at by itself, and what is of another
 form is as good as absent. Text is of printable characters alone: a card, a page and a terminal show it.
@@ -36,7 +36,7 @@ MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
 
 @dataclass(frozen=True, slots=True)
 class MinedFacts:
-    """What a mined shift came from; None for what is not told, or not in this form.
+    """What a mined shift came from; None for what is not given, or not in this form.
 
     set_rate, rest_rate: the failure rates of the finding's images and of those that they were compared with, as
     fractions, by the rule `failure`. tested_on: what these images were; only the words of `TESTED_ON` are believed.
@@ -77,7 +77,7 @@ def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
         q=_share(record.get("q")),
         tested_on=tested_on if (tested_on := record.get("tested_on")) in TESTED_ON else None,
         failure=shown_text(record.get("failure")),
-        marks=tuple(mark for mark in MARKS if isinstance(told := record.get("marks"), list | tuple) and mark in told),
+        marks=tuple(mark for mark in MARKS if isinstance(marks := record.get("marks"), list | tuple) and mark in marks),
         classes=tuple(filter(None, map(shown_text, classes if isinstance(classes, list | tuple) else ()))),
     )
 
@@ -586,5 +586,5 @@ def validated(section: type[_Section], values: Mapping[str, Any], place: str) ->
         problems = problem_lines(section, LocatedMapping(values), error, across=lambda raw: ())
         # What is wrong between keys is of no one of them.
         between = [one for one in error.errors(include_url=False) if not one["loc"] and one["type"] == "value_error"]
-        told = [f"{place}: {one.get('ctx', {}).get('error', one['msg'])}" for one in between]
-        raise UserError([*(f"{place}.{problem}" for problem in problems), *told]) from error
+        across = [f"{place}: {one.get('ctx', {}).get('error', one['msg'])}" for one in between]
+        raise UserError([*(f"{place}.{problem}" for problem in problems), *across]) from error

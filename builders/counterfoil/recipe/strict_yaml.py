@@ -184,7 +184,7 @@ def refuse_unbounded(text: str, place: str) -> None:
                     if event.anchor is not None:
                         anchored[event.anchor] = 1
                 case yaml.AliasEvent():
-                    size = anchored.get(event.anchor, 1)  # one that contains itself is told when it is read
+                    size = anchored.get(event.anchor, 1)  # one that contains itself is reported when it is read
                 case _:
                     continue
             values, anchor = within.pop()

@@ -57,7 +57,7 @@ class HashedFile:
 
 
 @contextlib.contextmanager
-def told_to_people(path: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
     """Turn the failures of a disk into messages: forbidden → UserError, full or any other → RunFailure."""
     try:
         yield
@@ -81,7 +81,7 @@ def told_to_people(path: Path) -> Iterator[None]:
 
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents, and flush the entries that name them."""
-    with told_to_people(folder):
+    with disk_errors(folder):
         missing = []
         while not folder.exists():
             missing.append(folder)
@@ -127,7 +127,7 @@ def atomic_file(path: Path) -> Iterator[HashedFile]:
     """A file that takes the name `path` when the block ends well, and vanishes when it does not."""
     make_folder(path.parent)
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
-    with told_to_people(path):
+    with disk_errors(path):
         try:
             with temporary.open("wb", buffering=1 << 20) as file:
                 yield HashedFile(file)
@@ -150,7 +150,7 @@ def write_atomically(path: Path, content: bytes) -> HashedFile:
 
 def remove_durably(path: Path) -> bool:
     """Remove a file so that it stays removed after a crash; False when there was none."""
-    with told_to_people(path):
+    with disk_errors(path):
         try:
             path.unlink()
         except FileNotFoundError:
@@ -162,7 +162,7 @@ def remove_durably(path: Path) -> bool:
 def remove_stale(folder: Path, names: Sequence[str]) -> None:
     """Remove what an earlier run left and this does not write, in order: what says that all is there goes first."""
     for name in names:
-        with told_to_people(folder / name):
+        with disk_errors(folder / name):
             (folder / name).unlink(missing_ok=True)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe.keep import ACCEPTED
-from counterfoil.store.atomic import make_folder, remove_durably, told_to_people, write_atomically
+from counterfoil.store.atomic import disk_errors, make_folder, remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock, opening_lock, part_lock
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.inside import is_outside, list_files, refuse_unfit
@@ -251,7 +251,7 @@ def _settle_lock(directory: Path, here: Lock, allow_mixed: bool, alone: bool = T
 
 def refuse_foreign(directory: Path) -> None:
     """UserError for a file, and for a folder that holds something else than a dataset; nothing is changed."""
-    with told_to_people(directory):
+    with disk_errors(directory):
         if not directory.exists():
             return
         if not directory.is_dir():
@@ -315,7 +315,7 @@ def _write_if_new(directory: Path, path: str, content: bytes) -> None:
     if is_outside(path):
         raise ValueError(f"{path!r} is not a path below the dataset directory")
     target = directory / path
-    with told_to_people(target):
+    with disk_errors(target):
         if target.is_file() and target.read_bytes() == content:
             return
     write_atomically(target, content)

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan.layout import PlanPart
-from counterfoil.store.atomic import told_to_people, write_atomically
+from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.layout import (
     DIRECTORY_LOCK,
     DIRECTORY_LOCK_HOLDER,
@@ -122,7 +122,7 @@ def _whole(directory: Path, seconds: float) -> Iterator[None]:
 @contextlib.contextmanager
 def _system_lock(path: Path, seconds: float) -> Iterator[bool]:
     """Hold a lock of the system, waited for so long; False where another process has it still."""
-    with told_to_people(path):
+    with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not per thread: a run may open the store in one thread and close it in another.
         lock = FileLock(path, thread_local=False)
@@ -143,7 +143,7 @@ def _system_lock(path: Path, seconds: float) -> Iterator[bool]:
 def _named(holder: Path, text: str) -> Iterator[None]:
     """Whoever holds a lock, beside it while it is held."""
     try:
-        with told_to_people(holder):
+        with disk_errors(holder):
             holder.unlink(missing_ok=True)  # never through a link that somebody left there
             holder.write_text(text)
         yield

@@ -38,7 +38,7 @@ def parse_document(content: bytes) -> Any:
 
 _MOST_LINES = 20
 _MOST_CHARACTERS = 60
-_MOST_IN_ONE = 3  # of one fault or error, where it is told in one line
+_MOST_IN_ONE = 3  # of one fault or error, where it is shown in one line
 _ABSENT = object()
 
 
@@ -85,7 +85,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
 
 
-def told(error: Exception, path: Path) -> tuple[str, ...]:
+def error_lines(error: Exception, path: Path) -> tuple[str, ...]:
     """The lines of an error about a file, without the path that they begin with."""
     if not isinstance(error, CounterfoilError):
         return (f"{type(error).__name__}: {error}",)

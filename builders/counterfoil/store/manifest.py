@@ -231,7 +231,7 @@ def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | 
         problems.append(FileProblem(MANIFEST, "changed", "is damaged: it is not the manifest that Counterfoil writes"))
         return None
     if not gives_its_own_hash(listed, content):
-        # Which of its entries is wrong cannot be told, so it proves nothing about any file.
+        # Which of its entries is wrong is not known, so it proves nothing about any file.
         problems.append(FileProblem(MANIFEST, "changed", "is changed: its listing does not give its own hash"))
         return None
     return listed

@@ -118,7 +118,7 @@ def read_file(
 def _batches(
     path: Path, columns: Sequence[str] | None, what: What, form: TableForm, only: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a shard's rows. The file may come from anybody: whatever its reader raises is told in words.
+    """Batches of a shard's rows. The file may come from anybody: whatever its reader raises is reported in words.
 
     ValueError for a column that no such table has: a mistake of the caller's.
     """

@@ -23,7 +23,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.recipe.keep import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.documents import differences, document_bytes, told
+from counterfoil.store.documents import differences, document_bytes, error_lines
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import (
     LOCK,
@@ -205,7 +205,7 @@ def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[Standi
             return StandingShard(path, shard, read_receipt(directory / path))
         except (CounterfoilError, OSError, RecursionError) as error:
             own = isinstance(error, CounterfoilError)
-            why = told(error, directory / path) if own else (f"cannot be read: {error}",)
+            why = error_lines(error, directory / path) if own else (f"cannot be read: {error}",)
             return StandingShard(path, shard, None, why)
 
     for shard in shards:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import RunFailure
-from counterfoil.store.atomic import flush_folder, make_folder, remove_durably, told_to_people, write_atomically
+from counterfoil.store.atomic import disk_errors, flush_folder, make_folder, remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes, read_document
 from counterfoil.store.inside import refuse_unfit
@@ -76,7 +76,7 @@ def replace_dataset(directory: Path) -> None:
 def discard_replacement(directory: Path) -> None:
     """Remove what was written for a swap and what it moved out."""
     folder = directory / REPLACEMENT
-    with told_to_people(folder):
+    with disk_errors(folder):
         if folder.is_dir():
             shutil.rmtree(folder)
 
@@ -87,7 +87,7 @@ def _swap(directory: Path, new: Sequence[str], gone: Sequence[str]) -> None:
     make_folder(outgoing)
     others = [name for name in new if name not in _PROOFS]
     proofs = [name for name in _PROOFS if name in new]
-    with told_to_people(directory):
+    with disk_errors(directory):
         # What still lies in `new` has not come in yet, so what bears its name here is the old one.
         for name in [*reversed(proofs), *gone, *others]:
             waiting = name in gone or os.path.lexists(incoming / name)

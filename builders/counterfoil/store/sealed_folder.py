@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import read_regular
-from counterfoil.store.atomic import flush_folder, remove_durably, told_to_people, write_atomically
+from counterfoil.store.atomic import disk_errors, flush_folder, remove_durably, write_atomically
 from counterfoil.store.documents import document_bytes, parse_document
 from counterfoil.store.inside import MOST_DOCUMENT, is_outside
 from counterfoil.store.layout import EVALUATION, MANIFEST, REVIEW
@@ -113,7 +113,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _remove_empty(folder: Path) -> None:
-    with told_to_people(folder):
+    with disk_errors(folder):
         for place, _, _ in os.walk(folder, topdown=False):
             if not any(Path(place).iterdir()):
                 Path(place).rmdir()

@@ -16,7 +16,7 @@ from counterfoil.dataset.verification.rerendering import (
     LEAST_PSNR,
     choose_rows,
     compare_images,
-    difference_told,
+    difference_text,
     greatest_difference,
     psnr,
 )
@@ -135,22 +135,22 @@ def rendered(outcome, psnr: float | None = None, *stack: str) -> Rerendered:
 
 def test_what_of_a_difference_is_damage_depends_on_the_stack() -> None:
     other = "versions.torch: 1 there, 2 here"
-    assert difference_told(rendered("identical bytes")) is None
-    assert difference_told(rendered("identical pixels")) is not None
-    assert difference_told(rendered("different", 80.0)) is not None
-    assert difference_told(rendered("not rendered")) is not None
+    assert difference_text(rendered("identical bytes")) is None
+    assert difference_text(rendered("identical pixels")) is not None
+    assert difference_text(rendered("different", 80.0)) is not None
+    assert difference_text(rendered("not rendered")) is not None
     for fine in (
         rendered("identical bytes", None, other),
         rendered("identical pixels", None, other),
         rendered("different", LEAST_PSNR, other),
     ):
-        assert difference_told(fine) is None
+        assert difference_text(fine) is None
     for damaged in (
         rendered("different", LEAST_PSNR - 0.1, other),
         rendered("different", None, other),  # another size
         rendered("not rendered", None, other),
     ):
-        assert "more than another stack explains (30 dB)" in (difference_told(damaged) or "")
+        assert "more than another stack explains (30 dB)" in (difference_text(damaged) or "")
 
 
 def test_psnr_and_levels_of_known_differences() -> None:

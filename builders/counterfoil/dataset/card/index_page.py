@@ -24,7 +24,7 @@ from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.report.results import results_from
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import between, counted, in_words, listed, percent, points
-from counterfoil.store.atomic import told_to_people, write_atomically
+from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
 from counterfoil.store.layout import CARD, FIGURES, INDEX, LOCK, PRIVATE, REVIEW
 from counterfoil.store.reading import read_receipts
@@ -65,7 +65,7 @@ def write_index(directory: Path) -> None:
         write_atomically(place, content)
         return
     write_atomically(private / INDEX, content)
-    with told_to_people(place):
+    with disk_errors(place):
         (private / INDEX).replace(place)
 
 

@@ -64,7 +64,7 @@ class ChosenRow:
 
 
 def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> PinnedGenerator | None:
-    """The generator of a dataset; None where its recipe or lock is damaged, which is told elsewhere.
+    """The generator of a dataset; None where its recipe or lock is damaged, which is reported elsewhere.
 
     `overrides` say where the generator, its adapter and rows that are edited lie (`generator.model=PATH`), and nothing
     else. UserError, with both hashes, for one that is not what the lock pins.
@@ -240,18 +240,18 @@ class Rerenderer:
         return Rerendered(_path(place), row["key"], outcome, decibels, levels, fields)
 
 
-def tell_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: ProblemsFound) -> None:
+def report_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: ProblemsFound) -> None:
     """What of the rows rendered again is damage: any other byte on the same stack, and on another what one would see.
 
     `receipts` are the shards' receipts by file.
     """
     for each in rerendered:
-        what = difference_told(each)
+        what = difference_text(each)
         if what is not None:
             findings.add(each.path, what, findings.repairs.of_shard(receipts[each.path]))
 
 
-def difference_told(each: Rerendered) -> str | None:
+def difference_text(each: Rerendered) -> str | None:
     """Why a row that was rendered again is damaged; None where it is not."""
     numbers = ""
     if each.psnr is not None:

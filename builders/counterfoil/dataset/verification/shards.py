@@ -27,7 +27,7 @@ from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, PARENT, RI
 from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
 from counterfoil.recipe.layering import without_folders
 from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, open_image
-from counterfoil.store.documents import in_one_line, told
+from counterfoil.store.documents import error_lines, in_one_line
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
 from counterfoil.store.receipts import filled_of, reasons_of
@@ -155,8 +155,8 @@ def _check_sample(row: Row, sample: Sample, plan: Plan, prompts_known: bool, fau
         expected = getattr(sample, name)
         if row[name] != expected and (prompts_known or name != "prompt"):
             faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
-    told = {**sample.of_pool, **plan.recipe.pairing(plan.shift(sample.shift))}
-    for name, expected in told.items():
+    known = {**sample.of_pool, **plan.recipe.pairing(plan.shift(sample.shift))}
+    for name, expected in known.items():
         if row[name] != expected:
             faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
 
@@ -249,12 +249,12 @@ def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFa
         answer, confidence, right, failed = (
             judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
         )
-        told = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
+        columns = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
         for row in rows:
-            found = [row[column] for column in told]
-            # A label of no class is told elsewhere.
+            found = [row[column] for column in columns]
+            # A label of no class is reported elsewhere.
             targets = pinned if row["label"] in range(len(plan.recipe.classes)) else None
-            if failed not in told and row.get(failed) is not None:
+            if failed not in columns and row.get(failed) is not None:
                 faults.add(failed, row["key"], f"{failed} is {shown_value(row[failed])}, expected none")
             # An image whose scores are no numbers may still have been looked at.
             if all(value is None for value in found):
@@ -268,15 +268,15 @@ def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFa
                 )
             elif targets is not None and row[right] != (row[answer] in targets[row["label"]]):
                 faults.add(right, row["key"], f"{right} is {shown_value(row[right])}, which the answer contradicts")
-            elif targets is not None and failed in told:
-                told_by_first = _told_by_first(rule or TOP1, row[answer], row["label"], plan.recipe.classes, targets)
-                if told_by_first is not None and row[failed] != told_by_first:
+            elif targets is not None and failed in columns:
+                by_first = _fails_by_first(rule or TOP1, row[answer], row["label"], plan.recipe.classes, targets)
+                if by_first is not None and row[failed] != by_first:
                     faults.add(
                         failed, row["key"], f"{failed} is {shown_value(row[failed])}, which the answer contradicts"
                     )
 
 
-def _told_by_first(
+def _fails_by_first(
     rule: str, answer: int, label: int, classes: Sequence[RecipeClass], targets: Sequence[Sequence[int]]
 ) -> bool | None:
     """Whether a judge fails, where its first answer decides it, which alone is recorded; None where it does not."""
@@ -328,7 +328,7 @@ class Look:
 
 
 def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
-    """Decode an image to its last pixel; one whose header says another `size` is not decoded, for that is told."""
+    """Decode an image to its last pixel; one whose header says another `size` is not decoded, for that is reported."""
     try:
         with open_image(encoded) as picture:
             look = Look(picture.format or "", picture.size, picture.mode)
@@ -408,7 +408,7 @@ class ShardCheck:
         rows: list[Row] = []
         if not self._is_readable(path):
             return None
-        with self._told(path, shard):
+        with self._reported(path, shard):
             self._check_form(path, shard, "candidates")
             for batch in read_file(self.directory / path, "candidates", [*self._columns, "reason"], form=self._form):
                 rows += batch
@@ -420,7 +420,7 @@ class ShardCheck:
             self._add(path, shard, f"has {len(rows)} rows, and the plan has {shard.candidates:,}")
             return None
         faults = check_candidates(rows, shard, self.plan, self.thresholds, self.prompts_known, self.judges)
-        self._tell(path, shard, faults)
+        self._report(path, shard, faults)
         if receipt is not None and not faults:
             self._check_counts(rows, shard, receipt)
         return rows
@@ -450,7 +450,7 @@ class ShardCheck:
         faults, count = RowFaults(), 0
         table = TableCheck(expected, optional, faults, self._columns)
         columns = [*self._columns, "image", *(["reason"] if what == "rejected" else [])]
-        with self._told(path, shard):
+        with self._reported(path, shard):
             self._check_form(path, shard, what)
             for rows in read_file(self.directory / path, what, columns, form=self._form):
                 count += len(rows)
@@ -459,7 +459,7 @@ class ShardCheck:
                 table.rows(rows)
             table.end()
         self._receipts[path] = receipt_path(shard.group, shard.number)
-        self._tell(path, shard, faults)
+        self._report(path, shard, faults)
         if receipt is not None and not self.findings.is_damaged(path) and receipt.rows[what] != count:
             self._add(receipt.path, shard, f"says that {path} has {receipt.rows[what]} rows, and it has {count}")
 
@@ -488,7 +488,7 @@ class ShardCheck:
         self.images += len(rows)
 
     @contextlib.contextmanager
-    def _told(self, path: str, shard: Shard) -> Iterator[None]:
+    def _reported(self, path: str, shard: Shard) -> Iterator[None]:
         """A file whose reader fails is a finding, whatever the reader raises."""
         try:
             yield
@@ -507,7 +507,7 @@ class ShardCheck:
         output = self.plan.recipe.output
         return shard_path(what, shard.group, output.split, shard.number, shard.of, output.format)
 
-    def _tell(self, path: str, shard: Shard, faults: RowFaults) -> None:
+    def _report(self, path: str, shard: Shard, faults: RowFaults) -> None:
         for line in faults.lines():
             self._add(path, shard, line)
 
@@ -541,7 +541,7 @@ def decode_images(
 def unreadable(error: Exception, path: Path) -> str:
     """What is said of a file whose reader raised this."""
     if isinstance(error, CounterfoilError):
-        return in_one_line(told(error, path))
+        return in_one_line(error_lines(error, path))
     shown = " ".join(str(error).split())[:200]
     return f"cannot be read: {type(error).__name__}" + (f": {shown}" if shown else "")
 

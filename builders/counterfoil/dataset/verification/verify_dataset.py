@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.data.hub import locate_dataset
 from counterfoil.dataset import StandingDataset, read_dataset
 from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
-from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, pinned_generator, tell_differences
+from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, pinned_generator, report_differences
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.progress import report
@@ -103,7 +103,7 @@ def verify(
     )
 
 
-def _tell_files(files: FileCheck, findings: ProblemsFound) -> None:
+def _report_files(files: FileCheck, findings: ProblemsFound) -> None:
     for problem in files.problems:
         if problem.fault == "unexpected":
             findings.unexpected(problem.path, problem.what)
@@ -115,7 +115,7 @@ def _tell_files(files: FileCheck, findings: ProblemsFound) -> None:
         findings.note(f"no file was compared with {MANIFEST}, which is missing or damaged; receipts and {LOCK} were")
 
 
-def _tell_faults(described: StandingDataset, findings: ProblemsFound) -> None:
+def _report_faults(described: StandingDataset, findings: ProblemsFound) -> None:
     damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
     for fault in described.causes():
         if not (fault.consequence and fault.path in damaged):
@@ -142,8 +142,8 @@ class _Reading:
     def of(cls, described: StandingDataset, findings: ProblemsFound) -> _Reading:
         directory = described.directory
         files = check_files(directory)
-        _tell_files(files, findings)
-        _tell_faults(described, findings)
+        _report_files(files, findings)
+        _report_faults(described, findings)
         receipts = read_shard_receipts(directory, described, files, findings)
         return cls(directory, findings, files, described, receipts)
 
@@ -213,7 +213,7 @@ class _Reading:
         described = self.described
         renderer = Rerenderer(self.directory, plan, described.tokens, generator, device, described.embeddings)
         done = renderer.render(chosen)
-        tell_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
+        report_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
         return done
 
 
@@ -331,11 +331,11 @@ def check_croissant(directory: Path, found: Mapping[str, Entry], findings: Probl
     """Compare the files that croissant.json gives hashes of with those that were `found`."""
     try:
         document = parse_document(read_inside(directory, CROISSANT))
-        told = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
+        hashes = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
     except (OSError, ValueError, KeyError, TypeError) as error:
         findings.add(CROISSANT, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return
-    for path, sha256 in told.items():
+    for path, sha256 in hashes.items():
         entry = found.get(path)
         if not findings.is_damaged(path) and (entry is None or entry.sha256 != sha256):
             here = "there is no such file" if entry is None else f"it is {entry.sha256[:12]}…"
@@ -357,17 +357,17 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
             globs = [split["path"]] if isinstance(split["path"], str) else split["path"]
             own = [path for path in stored if any(fnmatchcase(path, glob) for glob in globs)]
             matched.update(own)
-            told = info.pop(name, None)
+            split_info = info.pop(name, None)
             shown = f"config '{name[0]}', split '{name[1]}'"
-            if told is None:
+            if split_info is None:
                 yield f"says in dataset_info nothing of {shown}"
                 continue
             for key, unit, count in (
                 ("num_examples", "rows", sum(stored[path].rows for path in own)),
                 ("num_bytes", "bytes", sum(stored[path].size for path in own)),
             ):
-                if told.get(key) != count:
-                    yield f"says that {shown} has {told.get(key)} {unit}, and its files have {count}"
+                if split_info.get(key) != count:
+                    yield f"says that {shown} has {split_info.get(key)} {unit}, and its files have {count}"
     for config, split in info:
         yield f"says in dataset_info something of config '{config}', split '{split}', which it does not have"
     left = [path for path in stored if path not in matched]

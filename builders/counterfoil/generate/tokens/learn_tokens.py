@@ -224,7 +224,7 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
                     elif isinstance(event, Delivered):
                         _write_collected(folder, pending, *event.part)
                     elif isinstance(event, Lost):
-                        lost.append(event.told)
+                        lost.append(event.message)
                     else:
                         losses_of_group, failed_of_group = event.result
                         learned.extend(losses_of_group)

@@ -97,9 +97,10 @@ def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:
 
 def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
     """The columns of what a judge says; `decides` is what of its record a rule asks for."""
-    told = _COLUMNS | ({FAILED: _FAILED} if decides == FAILED else {})
+    columns = _COLUMNS | ({FAILED: _FAILED} if decides == FAILED else {})
     return {
-        judge_column(model, what): Column(type, about.format(_last_part(model))) for what, (type, about) in told.items()
+        judge_column(model, what): Column(type, about.format(_last_part(model)))
+        for what, (type, about) in columns.items()
     }
 
 

@@ -36,8 +36,8 @@ class SameImageRule(KeepRule):
         return (SOURCE_SIMILARITY,)
 
     def columns(self) -> dict[str, Column]:
-        told = "Cosine of the image and the row that it was edited from, as it was edited, in the screen's CLIP."
-        return {SOURCE_SIMILARITY: Column("float32", told)}
+        description = "Cosine of the image and the row that it was edited from, as it was edited, in the screen's CLIP."
+        return {SOURCE_SIMILARITY: Column("float32", description)}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
         return ["other_image" if self._differs(verdict) else None for verdict in left]

@@ -82,14 +82,14 @@ def visibility(pixels: NDArray[Any]) -> dict[str, float]:
     pixels = pixels.reshape(-1, 3)
     luma = (pixels.astype(np.int64) @ np.array(_LUMA) + 0x8000) >> 16
     measured = {
-        CONTRAST: float(max(_spread(pixels[:, channel]) for channel in range(3))),
+        CONTRAST: float(max(_range(pixels[:, channel]) for channel in range(3))),
         BLACK: float((luma <= MOST_BLACK).mean()),
         WHITE: float((luma >= LEAST_WHITE).mean()),
     }
     return {name: as_stored(value) for name, value in measured.items()}
 
 
-def _spread(levels: NDArray[Any]) -> int:
+def _range(levels: NDArray[Any]) -> int:
     """From the first level past a twentieth of them to the last before one: whole numbers, which no library rounds."""
     import numpy as np
 
