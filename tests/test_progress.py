@@ -58,8 +58,8 @@ def test_what_a_listener_raises_ends_the_work_and_what_it_holds_is_let_go(error:
     let_go: list[str] = []
     passed: list[str] = []
 
-    def hear(told: Stage) -> None:
-        if told.done == 1:
+    def hear(events: Stage) -> None:
+        if events.done == 1:
             raise error
 
     with pytest.raises(type(error)) as raised, listening(hear), held(let_go):
@@ -72,7 +72,7 @@ def test_what_a_listener_raises_ends_the_work_and_what_it_holds_is_let_go(error:
 def test_work_that_lives_with_its_errors_does_not_live_with_a_listeners() -> None:
     passed: list[str] = []
 
-    def hear(told: Stage) -> None:
+    def hear(events: Stage) -> None:
         raise ValueError("full")
 
     def lenient() -> None:
@@ -85,16 +85,16 @@ def test_work_that_lives_with_its_errors_does_not_live_with_a_listeners() -> Non
     with pytest.raises(ValueError, match="full") as raised, listening(hear):
         lenient()
     assert passed == [] and raised.value.__cause__ is None
-    with listening(lambda told: None):
+    with listening(lambda events: None):
         counted(1)
 
 
-def test_what_is_told_within_is_told_in_other_words() -> None:
+def test_what_is_reported_within_is_reported_in_other_words() -> None:
     heard: list[Any] = []
     with listening(heard.append):
-        with renamed("inner"), renamed(lambda told: Stage(told.name.upper(), told.done, told.total)):
+        with renamed("inner"), renamed(lambda events: Stage(events.name.upper(), events.done, events.total)):
             counted(1)
-        with renamed(lambda told: told.name):
+        with renamed(lambda events: events.name):
             counted(1)
         counted(1)
     assert heard == [Stage("inner", 0, 1), "counting", Stage("counting", 0, 1)]
@@ -111,7 +111,7 @@ def test_whoever_listens_within_hears_alone() -> None:
     assert inner == outer == [Stage("counting", 0, 1)]
 
 
-def test_a_terminal_shows_one_line_unless_it_is_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_one_line_unless_it_is_reported_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
     def shown() -> str:
         monkeypatch.setattr(sys, "stderr", terminal := Terminal())
         for done in range(1, 4):

@@ -169,7 +169,7 @@ def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(rendered: list[l
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_every_shard_of_a_span_is_told_once_as_it_is_written(
+def test_every_shard_of_a_span_is_reported_once_as_it_is_written(
     workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = SHARDS // 2
@@ -177,12 +177,12 @@ def test_every_shard_of_a_span_is_told_once_as_it_is_written(
     heard: list[object] = []
     with listening(heard.append):
         tiny(tmp_path / "out", workers=workers)
-    told = [one for one in heard if isinstance(one, BuildProgress)]
-    done = [one.shards_done for one in told]
+    progress = [one for one in heard if isinstance(one, BuildProgress)]
+    done = [one.shards_done for one in progress]
     assert done == sorted(done)
     assert set(done) == set(range(SHARDS + 1))
-    counted = [sum(sum(reasons.values()) for reasons in one.counts.values()) for one in told]
-    assert len(set(counted)) == SHARDS + 1 and counted[-1] == told[-1].images
+    counted = [sum(sum(reasons.values()) for reasons in one.counts.values()) for one in progress]
+    assert len(set(counted)) == SHARDS + 1 and counted[-1] == progress[-1].images
 
 
 # Quota cells: the first n that pass, by index, in full batches, whoever renders them.

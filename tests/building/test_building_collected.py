@@ -153,11 +153,11 @@ def test_what_another_machine_makes_is_written_here(
         tiny(out, engine=EngineChoice("other", str(out)))
     assert f"{out} is not the same folder on" in refused.value.problems[0]
     assert not list(out.rglob("receipts/*"))
-    told: list[BuildProgress] = []
+    progress_found: list[BuildProgress] = []
 
     def hear(progress: object) -> None:
         if isinstance(progress, BuildProgress):
-            told.append(progress)
+            progress_found.append(progress)
             assert len(list(out.rglob("receipts/*.json"))) >= progress.shards_done
 
     def believed(writer: ShardWriter, shard: object) -> None:
@@ -167,8 +167,8 @@ def test_what_another_machine_makes_is_written_here(
     with listening(hear):
         tiny(out, engine=EngineChoice("other", str(out), collect=True))
     assert published(out) == published(undisturbed)
-    assert [each.images_done for each in told] == sorted(each.images_done for each in told)
-    assert (told[-1].images_done, told[-1].shards_done) == (24, SHARDS)
+    assert [each.images_done for each in progress_found] == sorted(each.images_done for each in progress_found)
+    assert (progress_found[-1].images_done, progress_found[-1].shards_done) == (24, SHARDS)
     assert not list(out.rglob("*.tmp"))
 
 

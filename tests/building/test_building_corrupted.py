@@ -150,8 +150,8 @@ def test_of_a_small_class_all_is_taken_and_what_does_not_decode_is_replaced(tmp_
     assert sorted((row["shift"], row["class_id"]) for row in rows) == sorted(
         (shift, class_id) for shift in ("base", "fog") for class_id, n in (("mug", 3), ("star", 2)) for _ in range(n)
     )
-    told = " ".join(result.notes)
-    assert "does not decode" in told and "star has fewer images than the recipe asks for" in told
+    notes = " ".join(result.notes)
+    assert "does not decode" in notes and "star has fewer images than the recipe asks for" in notes
     assert not verify(tmp_path / "out").problems
     before = published(tmp_path / "out")
     build(folder_recipe(folder, tmp_path / "recipe.yaml"), tmp_path / "out", device="cpu", workers=1)
@@ -247,5 +247,5 @@ def test_a_class_needs_a_partner_under_its_own_shifts_alone(dataset: Path, tmp_p
     cells = {(row["shift"], row["class_id"]) for row in rows_of(tmp_path / "out")}
     every = (one.name, *(other.name for other in others))
     assert cells == {("fog", one.name)} | {(shift, name) for shift in ("base", "greyscale") for name in every}
-    told = (tmp_path / "out" / "croissant.json").read_text()
-    assert "contrast of its partner" in told and "at a severity from 1 to 5" not in told
+    croissant = (tmp_path / "out" / "croissant.json").read_text()
+    assert "contrast of its partner" in croissant and "at a severity from 1 to 5" not in croissant

@@ -227,7 +227,7 @@ def test_a_changed_table_is_seen(
 
 
 @pytest.mark.parametrize("others", [("edited",), ("generator",), ("edited", "generator")])
-def test_a_lock_that_pins_too_little_for_edits_is_told(
+def test_a_lock_that_pins_too_little_for_edits_is_reported(
     dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, others: tuple[str, ...]
 ) -> None:
     """Also where its hash is of what it says: with rows and nothing to edit them by, or without the rows."""
@@ -320,7 +320,7 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
 
 
 @pytest.mark.parametrize("row", [None, -1, 10**12])
-def test_a_row_that_is_none_is_told_to_who_mends_with_it(
+def test_a_row_that_is_none_is_reported_to_who_mends_with_it(
     dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, row: int | None
 ) -> None:
     shutil.copytree(dataset[0], crafted := tmp_path / "crafted")
@@ -373,7 +373,7 @@ def test_a_captioner_tells_where_no_column_does(source: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ("samples.candidates=5", "class '00' (t-shirt) has 4 rows in"),
         ("samples.candidates=4", "1 more without a caption, expected 4"),
@@ -381,12 +381,12 @@ def test_a_captioner_tells_where_no_column_does(source: Path, tmp_path: Path) ->
         ("generator.split=audit", "audit"),
     ],
 )
-def test_what_cannot_be_edited_is_told_before_anything_is_written(
-    source: Path, change: str, told: str, tmp_path: Path
+def test_what_cannot_be_edited_is_reported_before_anything_is_written(
+    source: Path, change: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(CounterfoilError) as refused:
         edited_build(source, tmp_path / "out", change)
-    assert told in "\n".join(refused.value.problems)
+    assert message in "\n".join(refused.value.problems)
     assert not (tmp_path / "out").exists()
 
 

@@ -60,7 +60,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(file: Path) -> Iterator[Path]:
     """A build that was interrupted after its first shard and went on."""
     out = file.parent / "out"
-    with given_up(lambda told: isinstance(told, BuildProgress) and told.shards_done == 1):
+    with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 1):
         tiny(out, *changes(file))
     assert not (out / "manifest.json").exists()
     tiny(out, *changes(file))
@@ -150,7 +150,7 @@ def recipe_of(file: Path, *others: str) -> Recipe:
 
 
 @pytest.mark.parametrize(
-    ("make", "others", "told"),
+    ("make", "others", "message"),
     [
         (stable_diffusion_1, [], ["takes no image embeddings without a generator.adapter"]),
         (stable_diffusion_1, ["generator.adapter=lab:decoder"], ["24 numbers, and 'lab:decoder' takes 128"]),
@@ -165,17 +165,17 @@ def recipe_of(file: Path, *others: str) -> Recipe:
     ids=["no adapter", "another CLIP's", "adapter for nothing", "not every sample", "prompts for nothing"],
 )
 def test_what_cannot_be_drawn_is_refused_before_weights_load(
-    tmp_path: Path, make: Callable[[], Any], others: list[str], told: list[str]
+    tmp_path: Path, make: Callable[[], Any], others: list[str], message: list[str]
 ) -> None:
     file = vectors(tmp_path / "v.safetensors", *RED, width=EMBEDDING)
     name = without_weights(tmp_path / "model", make)
     with pytest.raises(UserError) as refused:
         image_embeddings(recipe_of(file, f"generator.model={name}", *others))
-    for words in told:
+    for words in message:
         assert words in "\n".join(refused.value.problems)
 
 
-def test_a_missing_vector_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_missing_vector_is_reported_before_anything_is_written(tmp_path: Path) -> None:
     file = vectors(tmp_path / "v.safetensors", "05_hard")
     with pytest.raises(UserError, match=r"no '08_hard' in v\.safetensors"):
         tiny(tmp_path / "out", *changes(file))

@@ -65,7 +65,7 @@ def test_unusable_output_directories_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_missing_input_dataset_is_told_where_a_percentile_needs_it(tmp_path: Path) -> None:
+def test_a_missing_input_dataset_is_reported_where_a_percentile_needs_it(tmp_path: Path) -> None:
     said = _refused(tmp_path / "dataset", PERCENTILE, f"source.dataset={tmp_path / 'gone'}")
     assert "gone" in said
     assert "source" in said
@@ -90,7 +90,7 @@ def test_a_class_without_validation_images_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"), [("--workers", "0", "--workers"), ("--device", "gpu", "device 'gpu'")]
 )
-def test_wrong_options_are_told(option: str, value: str, said: str, tmp_path: Path) -> None:
+def test_wrong_options_are_reported(option: str, value: str, said: str, tmp_path: Path) -> None:
     run = run_command([*build_arguments(tmp_path / "dataset"), option, value])
     assert run.returncode == 2
     assert said in run.stderr
@@ -131,7 +131,7 @@ PLACES = [in_proc, below_a_file, too_long, far_too_long]
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_place_that_takes_no_files_is_told_before_libraries_are_loaded(tmp_path: Path, place: Place) -> None:
+def test_a_place_that_takes_no_files_is_reported_before_libraries_are_loaded(tmp_path: Path, place: Place) -> None:
     out = place(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     # Without a model by this name: were anything loaded first, it would be what is told.
@@ -171,7 +171,7 @@ def test_a_directory_that_is_removed_in_the_middle_ends_the_build_and_stays_remo
     assert not (out / "receipts").exists() and not (out / "manifest.json").exists()
 
 
-def test_a_scheduler_that_there_is_not_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_a_scheduler_that_there_is_not_is_reported_before_anything_is_loaded(tmp_path: Path) -> None:
     for name in ("../x", "DDIMM", "os"):
         with pytest.raises(UserError, match=r"generator\.scheduler"):
             tiny(tmp_path / "dataset", f"generator.scheduler={name}", "screen.model=lab:none")

@@ -165,9 +165,9 @@ def test_judges_see_what_is_stored(wrong: Path) -> None:
 
 def test_a_cell_tells_how_many_candidates_filled_it(wrong: Path) -> None:
     receipts = [receipt for receipt in read_receipts(wrong) if receipt.group == "red"]
-    told = {cls: at for receipt in receipts for cls, at in (receipt.filled or {})["red"].items()}
-    assert set(told) == {"00", "05", "08"}
-    for class_id, at in told.items():
+    filled = {cls: at for receipt in receipts for cls, at in (receipt.filled or {})["red"].items()}
+    assert set(filled) == {"00", "05", "08"}
+    for class_id, at in filled.items():
         cell = [row["reason"] for row in rows_of(wrong) if (row["shift"], row["class_id"]) == ("red", class_id)]
         accepted = [place for place, reason in enumerate(cell, start=1) if reason == "accepted"]
         assert at == (accepted[1] if len(accepted) == 2 else None)
@@ -236,11 +236,12 @@ def test_a_judge_elsewhere_is_the_same_by_its_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("judge", "told"), [("lab:resnet10", "did you mean 'resnet10t'"), ("local-dir:/none", "there is no folder /none")]
+    ("judge", "message"),
+    [("lab:resnet10", "did you mean 'resnet10t'"), ("local-dir:/none", "there is no folder /none")],
 )
-def test_a_judge_that_is_not_there_is_told_before_anything_is_made(judge: str, told: str, tmp_path: Path) -> None:
+def test_a_judge_that_is_not_there_is_reported_before_a_build(judge: str, message: str, tmp_path: Path) -> None:
     keep = f"screen.keep=[thresholds, {{misclassified: {{models: ['{judge}']}}}}]"
-    with pytest.raises((UserError, RunFailure), match=told):
+    with pytest.raises((UserError, RunFailure), match=message):
         build("wardrobe-mini", tmp_path / "out", overrides=[CLASSES, keep], device="cpu", workers=1)
     assert not (tmp_path / "out").exists()
 
@@ -325,21 +326,21 @@ def fails(rule: str, label: int, answers: list[int]) -> bool:
 def test_what_is_kept_is_what_fails_by_the_rule_of_its_shift(failed: Path) -> None:
     answers, seen = first_three(failed), set()
     for row in rows_in(failed):
-        told = row["resnet10t_failed"]
+        failed_found = row["resnet10t_failed"]
         if row["shift"] == "base":
-            assert told is None and row["reason"] == "accepted"
+            assert failed_found is None and row["reason"] == "accepted"
             continue
         rule = RULES[row["shift"]]
         assert row["resnet10t_answer"] == answers[row["key"]][0]
         assert row["resnet10t_right"] == (answers[row["key"]][0] == (0, 5, 6)[row["label"]])
-        assert told == fails(rule, row["label"], answers[row["key"]])
-        assert row["reason"] == ("accepted" if told else "answered_right")
-        seen.add((rule, told, row["resnet10t_right"]))
+        assert failed_found == fails(rule, row["label"], answers[row["key"]])
+        assert row["reason"] == ("accepted" if failed_found else "answered_right")
+        seen.add((rule, failed_found, row["resnet10t_right"]))
     # Each rule keeps some and drops some, and none of them keeps what is merely not right.
-    assert {(rule, told) for rule, told, _ in seen} == {
-        (rule, told) for rule in RULES.values() for told in (True, False)
+    assert {(rule, failed_found) for rule, failed_found, _ in seen} == {
+        (rule, failed_found) for rule in RULES.values() for failed_found in (True, False)
     }
-    assert {rule for rule, told, right in seen if not told and not right} == set(RULES.values())
+    assert {rule for rule, failed_found, right in seen if not failed_found and not right} == set(RULES.values())
 
 
 def test_it_is_whole(failed: Path) -> None:
@@ -360,8 +361,8 @@ def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(failed
     tiny(tmp_path / "fresh", *BY_RULE, f"prompts.shifts.red.keep={keep('top1')}")
     assert published(tmp_path / "first") == published(tmp_path / "fresh")
     # Where the first answer is asked for, nothing of another rule is recorded.
-    told = {row["shift"]: row["resnet10t_failed"] for row in rows_in(tmp_path / "first")}
-    assert told["red"] is None is told["base"] and told["in_the_snow"] is not None
+    failed_found = {row["shift"]: row["resnet10t_failed"] for row in rows_in(tmp_path / "first")}
+    assert failed_found["red"] is None is failed_found["base"] and failed_found["in_the_snow"] is not None
     assert verify(tmp_path / "first").problems == ()
 
 
@@ -381,7 +382,7 @@ def test_transfer_is_over_what_failed_by_the_rule(failed: Path) -> None:
         assert all(rate.value == 1 for rate in rates if rate.low is None)
 
 
-def test_a_judge_that_cannot_answer_a_rule_is_told_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_judge_that_cannot_answer_a_rule_is_reported_before_anything_is_made(tmp_path: Path) -> None:
     few = tmp_path / "model"
     of_three_outputs(few)
     rule = f"screen.keep=[thresholds, {{misclassified: {{models: ['local-dir:{few}'], failure: top3}}}}]"

@@ -49,8 +49,8 @@ def test_bases_are_the_files_that_they_are_without(beside_base: Path, undisturbe
 
 
 def test_every_table_says_what_a_pair_shares_and_only_where_a_recipe_asks(beside_base: Path, undisturbed: Path) -> None:
-    told = paired_by(beside_base)
-    assert {key.startswith("base_"): value for key, value in told.items()} == {True: None, False: "attention"}
+    shared = paired_by(beside_base)
+    assert {key.startswith("base_"): value for key, value in shared.items()} == {True: None, False: "attention"}
     assert PAIRED_BY not in next(iter(read_rows(undisturbed)))
     card = (beside_base / "README.md").read_text(encoding="utf-8")
     assert PAIRED_BY in card and "was drawn beside its base image" in card
@@ -65,7 +65,7 @@ def test_two_workers_make_the_same_directory(beside_base: Path, tmp_path: Path) 
 
 
 def test_a_build_that_was_stopped_ends_with_the_same_bytes(beside_base: Path, tmp_path: Path) -> None:
-    with given_up(lambda told: isinstance(told, BuildProgress) and told.shards_done == 3):
+    with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 3):
         tiny(tmp_path / "dataset", BESIDE)
     assert not (tmp_path / "dataset" / "manifest.json").exists()
     assert tiny(tmp_path / "dataset", BESIDE).shards_made == SHARDS - 3

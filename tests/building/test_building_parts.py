@@ -37,9 +37,9 @@ def test_two_commands_at_once_killed_and_run_again_are_one_build(undisturbed: Pa
     assert 1 <= left <= SHARDS // 2
     started = [command(*build_arguments(out), "--shards", f"{number}/2", "--json") for number in (1, 2)]
     with warm.start(*started[0]) as first, warm.start(*started[1]) as second:
-        told = [process.communicate() for process in (first, second)]
-        assert [first.returncode, second.returncode] == [0, 0], told
-    documents = [json.loads(said) for said, _ in told]
+        outputs = [process.communicate() for process in (first, second)]
+        assert [first.returncode, second.returncode] == [0, 0], outputs
+    documents = [json.loads(said) for said, _ in outputs]
     assert [document["shards_made"] for document in documents] == [SHARDS // 2, SHARDS // 2 - left]
     assert max(document["all_done"] for document in documents) == SHARDS
     assert not (out / "manifest.json").exists()
@@ -63,11 +63,11 @@ def test_parts_one_after_another_and_a_build_that_makes_what_is_missing(undistur
 
 def test_the_command_tells_what_is_done_and_how_to_close(tmp_path: Path) -> None:
     arguments = build_arguments(tmp_path / "dataset", *SMALL)
-    told = run_command([*arguments, "--shards", "3/3"])
-    assert told.returncode == 0
-    assert "Part 3/3: 1 of its 1 shard made now" in told.stdout
-    assert "1 of 3 shards of the whole are done" in told.stdout
-    assert "without --shards makes what is missing, and closes" in told.stderr
+    done = run_command([*arguments, "--shards", "3/3"])
+    assert done.returncode == 0
+    assert "Part 3/3: 1 of its 1 shard made now" in done.stdout
+    assert "1 of 3 shards of the whole are done" in done.stdout
+    assert "without --shards makes what is missing, and closes" in done.stderr
     empty = run_command([*arguments, "--shards", "4/4"])
     assert (empty.returncode, "Part 4/4 is empty: the plan has 3 shards" in empty.stdout) == (0, True)
     for wrong in ("3/2", "0/4", "a/b"):
@@ -149,7 +149,7 @@ def test_other_inputs_are_refused_to_a_part_that_began_at_the_same_time(
     assert {receipt.shard for receipt in read_receipts(out)} == {0}
 
 
-def test_a_part_of_another_stack_is_refused_or_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_another_stack_is_refused_or_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = part(tmp_path, "1/2", *SMALL)
     assert here.shards_made == 2
     there = read_lock(tmp_path)

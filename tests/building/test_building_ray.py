@@ -66,7 +66,7 @@ def tried(clusters: Clusters) -> bool:
 @pytest.mark.whole
 def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clusters, undisturbed: Path) -> None:
     out = one_node.unseen / "dataset"
-    told: list[BuildProgress] = []
+    progress_found: list[BuildProgress] = []
     with pytest.raises(UserError) as refused:
         tiny(out, workers=1, engine=one_node.choice())
     assert f"{out} is not the same folder on" in refused.value.problems[0]
@@ -77,15 +77,15 @@ def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clu
 
     def hear(progress: object) -> None:
         if isinstance(progress, BuildProgress):
-            told.append(progress)
+            progress_found.append(progress)
             assert shards_done(out) >= progress.shards_done
 
     with listening(hear):
         tiny(out, workers=1, engine=one_node.choice(collect=True))
     assert not tried(one_node)
     assert published(out) == published(undisturbed)
-    assert [each.images_done for each in told] == sorted(each.images_done for each in told)
-    assert (told[-1].images_done, told[-1].shards_done) == (IMAGES, SHARDS)
+    assert [each.images_done for each in progress_found] == sorted(each.images_done for each in progress_found)
+    assert (progress_found[-1].images_done, progress_found[-1].shards_done) == (IMAGES, SHARDS)
     assert not list(out.rglob("*.tmp"))
 
 
@@ -147,12 +147,12 @@ def test_three_nodes_make_the_same_bytes_though_one_is_lost(
 ) -> None:
     out = tmp_path / "dataset"
     node = max(three_nodes.cluster.worker_nodes, key=lambda node: node.unique_id)
-    told: list[BuildProgress] = []
+    progress_found: list[BuildProgress] = []
 
     def hear(progress: object) -> None:
         nonlocal node
         if isinstance(progress, BuildProgress):
-            told.append(progress)
+            progress_found.append(progress)
             if node is not None and progress.images_done:
                 three_nodes.cluster.remove_node(node, allow_graceful=False)
                 node = None
@@ -161,7 +161,7 @@ def test_three_nodes_make_the_same_bytes_though_one_is_lost(
         tiny(out, engine=three_nodes.choice(), workers=3)
     assert node is None
     assert published(out) == published(undisturbed)
-    assert (told[-1].images_done, told[-1].shards_done) == (IMAGES, SHARDS)
+    assert (progress_found[-1].images_done, progress_found[-1].shards_done) == (IMAGES, SHARDS)
     assert not list(out.rglob("*.tmp"))
 
 

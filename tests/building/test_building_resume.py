@@ -194,7 +194,7 @@ def test_two_worker_processes_make_the_same_directory(undisturbed: Path, tmp_pat
         result = tiny(tmp_path / "dataset", workers=2)
     assert published(tmp_path / "dataset") == published(undisturbed)
     assert (result.shards_made, result.images_made) == (SHARDS, 24)
-    builds = [told for told in heard if isinstance(told, BuildProgress)]
+    builds = [event for event in heard if isinstance(event, BuildProgress)]
     assert builds == heard
     assert (builds[0].shards_done, builds[-1].shards_done) == (0, SHARDS)
     assert builds[-1].images_done == 24
@@ -299,9 +299,9 @@ def wait_for(condition: Callable[[], bool], process: warm.Running | None = None)
     while not condition():
         assert time.monotonic() < end, "it never came to that"
         if process is not None and process.poll() is not None:
-            told = f"the build ended by itself with {process.returncode}: {process.communicate()[1]}"
-            assert process.returncode == 0, told
-            raise DoneBefore(told)
+            message = f"the build ended by itself with {process.returncode}: {process.communicate()[1]}"
+            assert process.returncode == 0, message
+            raise DoneBefore(message)
         time.sleep(0.02)
 
 

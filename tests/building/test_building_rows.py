@@ -134,7 +134,7 @@ def test_rows_may_stand_in_a_file(chosen: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ("generator.rows.base.00=[1]", "row 1 of lab:wardrobe, split train has the label of another class"),
         ("generator.rows.base.00=[990000]", "found row 990000, and lab:wardrobe, split train has"),
@@ -149,17 +149,17 @@ def test_rows_may_stand_in_a_file(chosen: Path, tmp_path: Path) -> None:
         ("generator.license_column=license", "has no column 'license'"),
     ],
 )
-def test_what_cannot_be_taken_is_told_before_anything_is_written(change: str, told: str, tmp_path: Path) -> None:
+def test_what_cannot_be_taken_is_reported_before_anything_is_written(change: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(CounterfoilError) as refused:
         rows_build(tmp_path / "out", change)
-    assert told in "\n".join(refused.value.problems)
+    assert message in "\n".join(refused.value.problems)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"a,b\n", b"shift,class_id,row\nbase,00\n", b"shift,class_id,row\nbase,00,x\n", b"\xff"]
 )
-def test_a_file_that_is_no_table_of_rows_is_told(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_no_table_of_rows_is_reported(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(content)
     with pytest.raises(UserError, match=r"rows\.csv"):
         rows_build(tmp_path / "out", f"generator.rows={tmp_path / 'rows.csv'}")
@@ -296,7 +296,7 @@ def test_no_image_is_there_twice(dataset: tuple[Path, BuildResult]) -> None:
         assert ("red" in row["prompt"]) == (row["shift"] == "red")
 
 
-def test_rows_that_nobody_can_take_are_told(dataset: tuple[Path, BuildResult]) -> None:
+def test_rows_that_nobody_can_take_are_reported(dataset: tuple[Path, BuildResult]) -> None:
     (said,) = dataset[1].notes
     assert "2 cannot be read and 2 are copies of an earlier one" in said
 
@@ -365,7 +365,7 @@ def test_a_changed_table_is_seen_and_made_from_by_nobody(
         regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"generator.dataset={pool}"], device="cpu")
 
 
-def test_rows_past_the_end_of_the_pool_are_told_before_any_is_taken(pool: Path) -> None:
+def test_rows_past_the_end_of_the_pool_are_reported_before_any_is_taken(pool: Path) -> None:
     """A table may be a stranger's, and be pinned by the lock beside it."""
     recipe = load_recipe("wardrobe-mini", [*RETRIEVAL, f"generator.dataset={pool}"])
     pin, last = pin_pool(recipe, None), EMPTY
@@ -426,7 +426,7 @@ def test_another_pool_of_the_same_name_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (f"samples.candidates={(len(SCENES) + 4) // 6 + 1}", f"has {len(SCENES) + 4} rows, and 36 samples are wanted"),
         ("prompts.shifts.in_the_snow={prompt: 'a {class} in the snow', classes: ['00', '05']}", None),
@@ -440,18 +440,18 @@ def test_another_pool_of_the_same_name_is_refused(
         ("generator.clip={weights: none}", "missing"),
     ],
 )
-def test_what_cannot_be_retrieved_is_told_before_anything_is_written(
-    pool: Path, change: str, told: str | None, tmp_path: Path
+def test_what_cannot_be_retrieved_is_reported_before_anything_is_written(
+    pool: Path, change: str, message: str | None, tmp_path: Path
 ) -> None:
-    more = [change] if told is not None else [change, "samples.candidates=4"]
+    more = [change] if message is not None else [change, "samples.candidates=4"]
     with pytest.raises(CounterfoilError) as refused:
         retrieved_build(pool, tmp_path / "out", *more)
     said = "\n".join(refused.value.problems)
-    if told is None:  # enough rows, and too few images among them
+    if message is None:  # enough rows, and too few images among them
         assert "30 images: of 34 rows 2 cannot be read, and 2 are copies of another" in said
         assert "32 samples are wanted" in said
     else:
-        assert told in said
+        assert message in said
     assert not (tmp_path / "out").exists()
 
 
@@ -465,14 +465,14 @@ def test_the_clip_is_of_the_plan_by_its_name() -> None:
     assert "elsewhere" not in other.portable_yaml
 
 
-def test_a_pool_of_the_source_itself_is_told() -> None:
-    def told(*changes: str) -> str:
+def test_a_pool_of_the_source_itself_is_reported() -> None:
+    def message(*changes: str) -> str:
         return " ".join(retrieved_rows.shared_with_source(load_recipe("wardrobe-mini", [*RETRIEVAL, *changes])))
 
-    assert "have seen these images" in told()
-    assert "have seen these images" in told("generator.dataset=lab:wardrobe")
-    assert "thresholds" in told("generator.split=validation")
-    assert told("generator.split=audit") == told("generator.dataset=someone/photos") == ""
+    assert "have seen these images" in message()
+    assert "have seen these images" in message("generator.dataset=lab:wardrobe")
+    assert "thresholds" in message("generator.split=validation")
+    assert message("generator.split=audit") == message("generator.dataset=someone/photos") == ""
 
 
 def test_check_knows_no_rate_and_fetches_nothing(pool: Path) -> None:

@@ -228,12 +228,12 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("judge", "told"),
+    ("judge", "message"),
     [("predictions:./answers.csv", "screen.judge.*recorded predictions"), ("lab:resnet10", "screen.judge.*resnet10t"),
      ("open_clip:lab:clap", "screen.judge.*clip"), ("open_clip:lab:clip", "screen.judge.*the model that screens")],
 )  # fmt: skip
-def test_one_that_cannot_judge_is_told_before_anything_is_made(judge: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=told):
+def test_one_that_cannot_judge_is_reported_before_anything_is_made(judge: str, doubted: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=doubted):
         lab = ("source.dataset=lab:wardrobe", "source.classes=[bag, sandal]")
         tiny(tmp_path / "out", *PLAIN, f"screen.judge={judge}", *lab)
     assert not (tmp_path / "out" / "lock.json").exists()
@@ -306,18 +306,18 @@ def changes(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], BuildResult]:
+def doubted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], BuildResult]:
     out = tmp_path_factory.mktemp("shapes") / "dataset"
     heard: list[object] = []
     with listening(heard.append):
         return out, heard, tiny(out, *changes(folder))
 
 
-Told = tuple[Path, list[object], BuildResult]
+Doubted = tuple[Path, list[object], BuildResult]
 
 
-def test_it_is_told_before_the_first_image(told: Told) -> None:
-    out, heard, result = told
+def test_it_is_reported_before_the_first_image(doubted: Doubted) -> None:
+    out, heard, result = doubted
     # Reading the source's files comes first where they were never read.
     heard = [one for one in heard if not isinstance(one, Stage)]
     doubts, after = heard[0], heard[1:]
@@ -333,8 +333,8 @@ def test_it_is_told_before_the_first_image(told: Told) -> None:
     assert stored["right"] / 36 == doubts.accuracy
 
 
-def test_the_card_and_the_description_for_machines_warn(told: Told) -> None:
-    out, _, result = told
+def test_the_card_and_the_description_for_machines_warn(doubted: Doubted) -> None:
+    out, _, result = doubted
     assert result.screen_doubts is not None
     card = (out / "README.md").read_text()
     warning = card.index("> **Warning.** CLIP does not know these classes")
@@ -347,8 +347,8 @@ def test_the_card_and_the_description_for_machines_warn(told: Told) -> None:
     assert any(result.screen_doubts.headline in limit for limit in limits)
 
 
-def test_the_command_warns_people_and_machines(folder: Path, told: Told) -> None:
-    out = told[0]
+def test_the_command_warns_people_and_machines(folder: Path, doubted: Doubted) -> None:
+    out = doubted[0]
     settings = [word for change in (*TINY, *changes(folder)) for word in ("--set", change)]
     done = run_command(["build", "wardrobe-mini", "--out", str(out), "--device", "cpu", *settings, "--json"])
     assert done.returncode == 0, done.stderr
@@ -360,8 +360,8 @@ def test_the_command_warns_people_and_machines(folder: Path, told: Told) -> None
     assert {one["class_id"] for one in machines["classes"]} == {"ladder", "mug", "star"}
 
 
-def test_what_was_measured_is_kept_and_not_measured_again(folder: Path, told: Told, tmp_path: Path) -> None:
-    out = shutil.copytree(told[0], tmp_path / "dataset")
+def test_what_was_measured_is_kept_and_not_measured_again(folder: Path, doubted: Doubted, tmp_path: Path) -> None:
+    out = shutil.copytree(doubted[0], tmp_path / "dataset")
     before = published(out)
     # Another answer of another day: what is there stands, since nothing is measured again.
     document = json.loads((out / "thresholds.json").read_bytes())
@@ -376,8 +376,8 @@ def test_what_was_measured_is_kept_and_not_measured_again(folder: Path, told: To
     assert result.screen_doubts.classes[0].margin == -0.75
 
 
-def test_a_directory_begun_before_goes_on_with_its_bytes(folder: Path, told: Told, tmp_path: Path) -> None:
-    out = shutil.copytree(told[0], tmp_path / "dataset")
+def test_a_directory_begun_before_goes_on_with_its_bytes(folder: Path, doubted: Doubted, tmp_path: Path) -> None:
+    out = shutil.copytree(doubted[0], tmp_path / "dataset")
     lock = (out / "lock.json").read_bytes()
     document = json.loads((out / "thresholds.json").read_bytes())
     del document["known"]
@@ -394,40 +394,40 @@ def test_a_directory_begun_before_goes_on_with_its_bytes(folder: Path, told: Tol
     assert not read_dataset(out, "thresholds", "receipts").faults
 
 
-def test_made_again_it_is_the_same_dataset(told: Told, tmp_path: Path) -> None:
-    made = regenerate(told[0], tmp_path / "again", device="cpu", workers=1)
+def test_made_again_it_is_the_same_dataset(doubted: Doubted, tmp_path: Path) -> None:
+    made = regenerate(doubted[0], tmp_path / "again", device="cpu", workers=1)
     assert made.comparison is not None
     assert made.comparison.identical
-    assert published(tmp_path / "again") == published(told[0])
-    assert made.screen_doubts == told[2].screen_doubts
+    assert published(tmp_path / "again") == published(doubted[0])
+    assert made.screen_doubts == doubted[2].screen_doubts
 
 
-def test_a_cut_carries_it_as_a_fresh_build_has_it(folder: Path, told: Told, tmp_path: Path) -> None:
+def test_a_cut_carries_it_as_a_fresh_build_has_it(folder: Path, doubted: Doubted, tmp_path: Path) -> None:
     cut = tmp_path / "cut.yaml"
     cut.write_text(json.dumps({"prompts": {"shifts": {"in_the_snow": {"threshold": 0.2}}}}))
-    result = recut(told[0], cut, tmp_path / "cut", device="cpu")
-    assert result.screen_doubts == told[2].screen_doubts
+    result = recut(doubted[0], cut, tmp_path / "cut", device="cpu")
+    assert result.screen_doubts == doubted[2].screen_doubts
     tiny(tmp_path / "fresh", *changes(folder), "prompts.shifts.in_the_snow.threshold=0.2")
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
 
 
-def test_thresholds_are_chosen_under_the_same_warning(told: Told, tmp_path: Path) -> None:
-    doubts = told[2].screen_doubts
+def test_thresholds_are_chosen_under_the_same_warning(doubted: Doubted, tmp_path: Path) -> None:
+    doubts = doubted[2].screen_doubts
     assert doubts is not None
     page = tmp_path / "page.html"
-    assert calibrate(told[0], page).screen_doubts == doubts
+    assert calibrate(doubted[0], page).screen_doubts == doubts
     shown = page.read_text()
     assert "<strong>Warning.</strong> CLIP does not know these classes" in shown
     assert str(escape(doubts.meaning)) in shown
-    done = CliRunner().invoke(app, ["calibrate", str(told[0]), "--out", str(page), "--json"])
+    done = CliRunner().invoke(app, ["calibrate", str(doubted[0]), "--out", str(page), "--json"])
     assert done.exit_code == 0, done.output
     assert "Warning: CLIP does not know these classes: it names 38.9 %" in done.stderr
     assert doubts.what_to_do in done.stderr
     assert json.loads(done.stdout)["screen_doubts"]["near_chance"] is True
 
 
-def test_other_classes_in_the_file_are_no_part_of_the_dataset(told: Told, tmp_path: Path) -> None:
-    out = shutil.copytree(told[0], tmp_path / "dataset")
+def test_other_classes_in_the_file_are_no_part_of_the_dataset(doubted: Doubted, tmp_path: Path) -> None:
+    out = shutil.copytree(doubted[0], tmp_path / "dataset")
     document = json.loads((out / "thresholds.json").read_bytes())
     document["known"]["classes"]["ladder"]["taken_for"] = "<script>"
     (out / "thresholds.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")

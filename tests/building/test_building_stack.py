@@ -164,7 +164,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_gpu_that_fails_its_worker_is_told(asked: list[str], tmp_path: Path) -> None:
+def test_a_gpu_that_fails_its_worker_is_reported(asked: list[str], tmp_path: Path) -> None:
     with pytest.raises(RunFailure) as failed:
         build("wardrobe-mini", tmp_path / "out", overrides=TINY, device="auto")
     assert failed.value.problems[0] == "no device is left to work on"

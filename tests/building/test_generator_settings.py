@@ -64,7 +64,7 @@ def test_settings_that_fit_pass(models: Path) -> None:
     check_generator(load_recipe("wardrobe-mini"))
 
 
-def test_all_that_is_wrong_is_told_at_once_and_by_its_key(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_wrong_is_reported_at_once_and_by_its_key(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
@@ -86,41 +86,41 @@ def test_all_that_is_wrong_is_told_at_once_and_by_its_key(models: Path, monkeypa
 
 
 def test_class_tokens_for_a_family_without_are_refused(models: Path) -> None:
-    (told,) = problems(models / "kandinsky", "tokens={path: lab:tokens}")
-    assert "takes no class tokens" in told and "expected null" in told
+    (message,) = problems(models / "kandinsky", "tokens={path: lab:tokens}")
+    assert "takes no class tokens" in message and "expected null" in message
 
 
 def test_class_tokens_that_cannot_be_learned_are_refused(models: Path) -> None:
-    (told,) = problems(models / "flux", "tokens={learn: {}}")
-    assert told.startswith("tokens.learn: ") and "expected tokens.path" in told
+    (message,) = problems(models / "flux", "tokens={learn: {}}")
+    assert message.startswith("tokens.learn: ") and "expected tokens.path" in message
 
 
-def test_a_side_that_is_no_multiple_is_told_with_one_that_is(models: Path) -> None:
-    (told,) = problems(models / "flux", "generator.size=1000")
-    assert told.startswith("generator.size: found 1000") and "multiples of 16, such as 992" in told
+def test_a_side_that_is_no_multiple_is_reported_with_one_that_is(models: Path) -> None:
+    (message,) = problems(models / "flux", "generator.size=1000")
+    assert message.startswith("generator.size: found 1000") and "multiples of 16, such as 992" in message
 
 
-def test_an_option_that_the_call_lacks_is_told_with_the_nearest(models: Path) -> None:
-    (told,) = problems(models / "flux", "generator.options={max_sequence_lenght: 256}")
-    assert "did you mean 'max_sequence_length'?" in told
+def test_an_option_that_the_call_lacks_is_reported_with_the_nearest(models: Path) -> None:
+    (message,) = problems(models / "flux", "generator.options={max_sequence_lenght: 256}")
+    assert "did you mean 'max_sequence_length'?" in message
 
 
 def test_guidance_in_a_part_of_the_steps_is_for_families_that_have_it(models: Path) -> None:
-    (told,) = problems(models / "flux", "generator.guidance_interval=[0.2, 0.8]")
-    assert told.startswith("generator.guidance_interval: ") and "FLUX.1" in told
+    (message,) = problems(models / "flux", "generator.guidance_interval=[0.2, 0.8]")
+    assert message.startswith("generator.guidance_interval: ") and "FLUX.1" in message
 
 
 def test_pairs_that_share_attention_are_for_families_that_have_it(models: Path) -> None:
-    (told,) = problems(models / "kandinsky", "samples.pairs=attention")
-    assert told.startswith("samples.pairs: ") and "Kandinsky" in told and "expected noise" in told
+    (message,) = problems(models / "kandinsky", "samples.pairs=attention")
+    assert message.startswith("samples.pairs: ") and "Kandinsky" in message and "expected noise" in message
     for model in ("sd", "flux"):
         check_generator(recipe_of(models / model, "samples.pairs=attention"))
 
 
 @pytest.mark.parametrize("interval", ["[0.8, 0.2]", "[-0.1, 0.5]", "[0.5, 1.5]", "[0.5, 0.5]"])
 def test_a_part_of_the_steps_lies_within_them(models: Path, interval: str) -> None:
-    told = problems(models / "sd", f"generator.guidance_interval={interval}")
-    assert any("guidance_interval" in problem for problem in told)
+    found = problems(models / "sd", f"generator.guidance_interval={interval}")
+    assert any("guidance_interval" in problem for problem in found)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_a_distilled_pipeline_has_no_part_of_the_steps(
     shutil.copytree(models / "sd", distilled)
     config = json.loads((distilled / file).read_text())
     (distilled / file).write_text(json.dumps(config | {key: value}))
-    (told,) = problems(distilled, "generator.guidance_interval=[0.2, 0.8]")
-    assert told.startswith("generator.guidance_interval: ") and said in told
+    (message,) = problems(distilled, "generator.guidance_interval=[0.2, 0.8]")
+    assert message.startswith("generator.guidance_interval: ") and said in message
 
 
 def test_sizes_to_be_led_away_from_do_not_go_with_a_part_of_the_steps(models: Path) -> None:
@@ -150,7 +150,7 @@ def test_sizes_to_be_led_away_from_do_not_go_with_a_part_of_the_steps(models: Pa
     assert any("found options negative_original_size, expected none beside it" in problem for problem in found)
 
 
-def test_a_pipeline_that_draws_no_image_from_a_prompt_is_told_beside_the_rest(models: Path, tmp_path: Path) -> None:
+def test_a_pipeline_that_draws_no_image_from_a_prompt_is_reported_beside_the_rest(models: Path, tmp_path: Path) -> None:
     odd = tmp_path / "video"
     odd.mkdir()
     (odd / "model_index.json").write_text('{"_class_name": "WanPipeline"}')
@@ -160,8 +160,8 @@ def test_a_pipeline_that_draws_no_image_from_a_prompt_is_told_beside_the_rest(mo
 
 
 def test_layers_cannot_wait_where_an_adapter_changes_them(models: Path) -> None:
-    (told,) = problems(models / "sd", "generator.offload=sequential", "generator.adapter=lab:decoder")
-    assert "generator.offload" in told and "expected model" in told
+    (message,) = problems(models / "sd", "generator.offload=sequential", "generator.adapter=lab:decoder")
+    assert "generator.offload" in message and "expected model" in message
 
 
 @pytest.mark.parametrize("offload", ["model", "sequential"])
@@ -201,8 +201,8 @@ def test_the_driver_of_a_cluster_needs_no_gpu_itself(
     engine = LocalEngine() if address is None else RayEngine(("cuda",), None, address)
     with pytest.raises(UserError) as caught:
         resolve_inputs(recipe, tmp_path / "out", "cpu", engine)
-    told = {problem.partition(":")[0] for problem in caught.value.problems}
-    assert told == ({"generator.size", "generator.quantize"} if address is None else {"generator.size"})
+    places = {problem.partition(":")[0] for problem in caught.value.problems}
+    assert places == ({"generator.size", "generator.quantize"} if address is None else {"generator.size"})
 
 
 # Stable Diffusion 1.x, 2.x, XL and 3, made miniature with random weights, build through the same code.

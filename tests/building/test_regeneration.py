@@ -86,7 +86,7 @@ def test_the_same_directory_comes_out_without_the_input_dataset(original: Path, 
     assert found.shard_files == sum(path.startswith(("data/", "candidates/", "rejected/")) for path in before)
 
 
-def test_another_stack_is_told_and_its_rows_are_compared(copy: Path, tmp_path: Path) -> None:
+def test_another_stack_is_reported_and_its_rows_are_compared(copy: Path, tmp_path: Path) -> None:
     with_torch(copy, "1.0.0")
     dark = "red_00_000001"
 
@@ -124,11 +124,11 @@ def test_other_files_on_the_same_stack_end_with_1(copy: Path, tmp_path: Path) ->
     with_candidates(copy, "base", 1, change)
     run = run_command(["build", "--from", str(copy), "--out", str(tmp_path / "again"), "--workers", "1", "--json"])
     assert run.returncode == 1, run.stderr
-    told = json.loads(run.stdout)["comparison"]
-    assert told["identical"] is False
-    assert told["differing"] == ["data/base/test-00001-of-00002.parquet"]
-    assert set(told["unexplained"]) >= set(told["differing"])
-    assert (told["rows"]["rows"], told["rows"]["same_bytes"], told["rows"]["decisions"]) == (2, 0, 0)
+    compared = json.loads(run.stdout)["comparison"]
+    assert compared["identical"] is False
+    assert compared["differing"] == ["data/base/test-00001-of-00002.parquet"]
+    assert set(compared["unexplained"]) >= set(compared["differing"])
+    assert (compared["rows"]["rows"], compared["rows"]["same_bytes"], compared["rows"]["decisions"]) == (2, 0, 0)
 
 
 def test_what_a_build_does_not_write_is_left_out(copy: Path, undisturbed: Path, tmp_path: Path) -> None:

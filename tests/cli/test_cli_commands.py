@@ -197,7 +197,7 @@ def test_help_tells_every_option_and_a_working_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["wardrobe-bugs"], ["--out is missing"]),
         (["mined", "--try", "in the snow"], ["--try and --class go together: what is to be seen, and of which class"]),
@@ -217,8 +217,8 @@ def test_help_tells_every_option_and_a_working_example() -> None:
         ),
     ],
 )
-def test_options_that_do_not_go_together_are_told_at_once(words: Sequence[str], told: Sequence[str]) -> None:
-    assert list(refused(*words).problems) == list(told)
+def test_options_that_do_not_go_together_are_reported_at_once(words: Sequence[str], message: Sequence[str]) -> None:
+    assert list(refused(*words).problems) == list(message)
 
 
 @pytest.mark.parametrize("more", [TRY, ("--again", "wardrobe-mini", "--set", "generator.steps=2")])
@@ -234,5 +234,5 @@ def test_a_refusal_is_a_message_and_exit_2(
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
-    told = capsys.readouterr().err
-    assert "holds no search for bugs" in told and "Traceback" not in told
+    message = capsys.readouterr().err
+    assert "holds no search for bugs" in message and "Traceback" not in message

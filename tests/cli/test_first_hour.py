@@ -86,8 +86,8 @@ def walked(home: Path) -> dict[str, Result]:
 
 
 def test_every_next_line_is_a_command_that_runs(walked: dict[str, Result]) -> None:
-    told = [line for done in walked.values() for line in done.output.splitlines() if line.startswith("Next: ")]
-    commands = [shlex.split(line.removeprefix("Next: ")) for line in told]
+    lines = [line for done in walked.values() for line in done.output.splitlines() if line.startswith("Next: ")]
+    commands = [shlex.split(line.removeprefix("Next: ")) for line in lines]
     assert [command[:3] for command in commands] == [["counterfoil", "calibrate", "photos-star"]] * 2
     for _, *words in commands:  # where their dataset lies the second one has run: it finds its own cut done
         said(*words)

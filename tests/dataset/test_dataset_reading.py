@@ -32,9 +32,9 @@ def edited(path: Path, change: Callable[[dict], object]) -> None:
 
 
 def refusal(directory: Path, *parts: Part) -> CounterfoilError:
-    with pytest.raises(CounterfoilError) as told:
+    with pytest.raises(CounterfoilError) as refused:
         read_dataset(directory, *parts).finished()
-    return told.value
+    return refused.value
 
 
 def test_what_is_whole_is_read_whole(undisturbed: Path) -> None:
@@ -100,19 +100,19 @@ def test_a_fault_is_named_by_its_file_and_refused(name: str, dataset: Path) -> N
     (fault,) = read_dataset(dataset, *PARTS).causes()
     assert fault.path == path
     assert what in str(fault)
-    told = refusal(dataset, *PARTS)
-    assert isinstance(told, RunFailure)
-    assert f"{dataset / path} " in told.problems[0]
-    assert ("build --from" if path == RECEIPT else "restore") in (told.hint or "")
+    refused = refusal(dataset, *PARTS)
+    assert isinstance(refused, RunFailure)
+    assert f"{dataset / path} " in refused.problems[0]
+    assert ("build --from" if path == RECEIPT else "restore") in (refused.hint or "")
 
 
 def test_a_recipe_that_a_person_changed_is_a_mistake_and_no_damage(dataset: Path) -> None:
     recipe = dataset / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("steps: 1", "steps: 3"))
-    told = refusal(dataset, *PARTS)
-    assert isinstance(told, UserError)
-    assert "generator.steps" in str(told)
-    assert "calibrate --apply" in (told.hint or "")
+    refused = refusal(dataset, *PARTS)
+    assert isinstance(refused, UserError)
+    assert "generator.steps" in str(refused)
+    assert "calibrate --apply" in (refused.hint or "")
 
 
 def test_other_words_of_a_recipe_are_no_damage(dataset: Path) -> None:
@@ -122,7 +122,7 @@ def test_other_words_of_a_recipe_are_no_damage(dataset: Path) -> None:
     assert [str(fault) for fault in read_dataset(dataset, "words").faults] == ["is not as manifest.json lists it"]
 
 
-def test_a_swap_that_cannot_be_settled_is_told_by_everybody(dataset: Path) -> None:
+def test_a_swap_that_cannot_be_settled_is_reported_by_everybody(dataset: Path) -> None:
     replacement_folder(dataset).mkdir(parents=True)
     (replacement_folder(dataset).parent / "swap.json").write_text('{"new": 3}')
     for open_it in (lambda: read_dataset(dataset), lambda: verify(dataset)):
@@ -130,12 +130,12 @@ def test_a_swap_that_cannot_be_settled_is_told_by_everybody(dataset: Path) -> No
             open_it()
 
 
-def test_all_faults_are_told_together_and_many_are_counted(dataset: Path) -> None:
+def test_all_faults_are_reported_together_and_many_are_counted(dataset: Path) -> None:
     for place in sorted((dataset / "receipts").iterdir()):
         place.write_text("{")
     (dataset / "thresholds.json").unlink()
-    told = refusal(dataset, *PARTS)
-    assert len([line for line in told.problems if str(dataset) in line]) == 9
+    refused = refusal(dataset, *PARTS)
+    assert len([line for line in refused.problems if str(dataset) in line]) == 9
     for number in range(2, 30):
         shutil.copy(dataset / RECEIPT, dataset / "receipts" / f"red-{number:05d}.json")
     assert refusal(dataset, *PARTS).problems[-1].startswith("… and")
@@ -152,8 +152,8 @@ def test_nothing_is_opened_that_leads_elsewhere(dataset: Path, tmp_path: Path) -
     (tmp_path / "secret").write_text("secret")
     (dataset / "thresholds.json").unlink()
     (dataset / "thresholds.json").symlink_to(tmp_path / "secret")
-    told = refusal(dataset, "receipts")
-    assert "thresholds.json" in str(told) and "link" in str(told)
+    refused = refusal(dataset, "receipts")
+    assert "thresholds.json" in str(refused) and "link" in str(refused)
 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "rows.csv"])
@@ -163,9 +163,9 @@ def test_a_recipe_elsewhere_is_not_read(name: str, dataset: Path, tmp_path: Path
     (dataset / name).symlink_to(tmp_path / "secret")
     found = read_dataset(dataset, *PARTS)
     assert found.recipe is None
-    told = refusal(dataset, "receipts").problems
-    assert any("link" in line for line in told)
-    assert "nobody may see" not in " ".join([*map(str, found.faults), *told])
+    problems = refusal(dataset, "receipts").problems
+    assert any("link" in line for line in problems)
+    assert "nobody may see" not in " ".join([*map(str, found.faults), *problems])
 
 
 def test_what_a_killed_cut_left_is_settled_in_ones_own_directory_alone(dataset: Path) -> None:

@@ -112,11 +112,11 @@ def test_images_that_the_judge_picked_tell_nothing_of_labels() -> None:
     )
     ids = [cls.id for cls in recipe.classes]
     sure = {name: {name: 100} for name in ids}
-    told = checks_of_dataset(
+    checks = checks_of_dataset(
         recipe, {"judges": {JUDGE: {"validation": sure}}}, {("red", ids[0]): (9, 9), ("at_night", ids[0]): (9, 9)}
     )
-    assert told.of("red").picked and not told.of("red").checked and not told.of("at_night").picked
-    red, night = told.of("red").judge, told.of("at_night").judge
+    assert checks.of("red").picked and not checks.of("red").checked and not checks.of("at_night").picked
+    red, night = checks.of("red").judge, checks.of("at_night").judge
     assert red is not None and red.label_error is None
     assert night is not None and night.label_error is not None and night.label_error.value == 1.0
 

@@ -139,8 +139,8 @@ def test_who_is_there_works_where_another_cannot_start(monkeypatch: pytest.Monke
     monkeypatch.setattr(local, "WorkerProcess", start)
     crew = local._Processes(Tens(tmp_path), ["one", "two"], 2)
     monkeypatch.setattr(crew, "heard", lambda: [(hand, Done(hand.item)) for hand in hands])
-    told = hand_out(crew, [1, 2, 3], Deaths(None, 2, 2))
-    assert next(told) == Finished(1, 1)
+    events = hand_out(crew, [1, 2, 3], Deaths(None, 2, 2))
+    assert next(events) == Finished(1, 1)
     with pytest.raises(StopIteration) as end:
-        next(told)
+        next(events)
     assert isinstance(end.value.value, RunFailure)

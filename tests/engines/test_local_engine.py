@@ -47,14 +47,14 @@ def told_by(workers: int, work: Tens, items: Sequence[int]) -> Told:
     return list(LocalEngine(workers).run(work, items))
 
 
-def finished(told: Told) -> dict[int, int]:
-    return {event.item: event.result[0] for event in told if isinstance(event, Finished)}
+def finished(heard_events: Told) -> dict[int, int]:
+    return {event.item: event.result[0] for event in heard_events if isinstance(event, Finished)}
 
 
-def counted_of(told: Told) -> int:
+def counted_of(heard_events: Told) -> int:
     """All that was counted, which is what was finished, and came before it."""
     counted = done = 0
-    for event in told:
+    for event in heard_events:
         if isinstance(event, Advanced):
             counted += event.count
         elif isinstance(event, Finished):
@@ -64,8 +64,8 @@ def counted_of(told: Told) -> int:
     return counted
 
 
-def lost(told: Told) -> list[str]:
-    return [event.message for event in told if isinstance(event, Lost)]
+def lost(heard_events: Told) -> list[str]:
+    return [event.message for event in heard_events if isinstance(event, Lost)]
 
 
 def files(folder: Path, kind: str) -> set[int]:
@@ -84,15 +84,15 @@ def alive(processes: set[int]) -> set[int]:
 
 @both
 def test_every_item_is_done_once_and_all_of_it_is_counted_before(workers: int, tmp_path: Path) -> None:
-    told = told_by(workers, Tens(tmp_path), [4, 0, 7, 2, 5])
-    assert len([event for event in told if isinstance(event, Finished)]) == 5
-    assert finished(told) == {4: 40, 0: 0, 7: 70, 2: 20, 5: 50}
-    assert counted_of(told) == 18
-    assert sorted(-event.part for event in told if isinstance(event, Delivered)) == [0, 2, 4, 5, 7]
-    assert isinstance(told[-1], Finished)
+    heard_events = told_by(workers, Tens(tmp_path), [4, 0, 7, 2, 5])
+    assert len([event for event in heard_events if isinstance(event, Finished)]) == 5
+    assert finished(heard_events) == {4: 40, 0: 0, 7: 70, 2: 20, 5: 50}
+    assert counted_of(heard_events) == 18
+    assert sorted(-event.part for event in heard_events if isinstance(event, Delivered)) == [0, 2, 4, 5, 7]
+    assert isinstance(heard_events[-1], Finished)
 
 
-def test_in_this_process_each_step_is_told_as_it_is_done(tmp_path: Path) -> None:
+def test_in_this_process_each_step_is_reported_as_it_is_done(tmp_path: Path) -> None:
     events = LocalEngine(1).run(Tens(tmp_path), [2, 1])
     assert next(events) == Advanced(1)
     assert files(tmp_path, "begun") == {2}
@@ -104,8 +104,8 @@ def test_in_this_process_each_step_is_told_as_it_is_done(tmp_path: Path) -> None
 
 @both
 def test_each_worker_gets_ready_once(workers: int, tmp_path: Path) -> None:
-    told = told_by(workers, Tens(tmp_path), range(6))
-    where = {event.result[1] for event in told if isinstance(event, Finished)}
+    heard_events = told_by(workers, Tens(tmp_path), range(6))
+    where = {event.result[1] for event in heard_events if isinstance(event, Finished)}
     assert files(tmp_path, "ready") == where
     assert 1 <= len(where) <= workers
     assert (os.getpid() in where) is (workers == 1)
@@ -120,8 +120,8 @@ def test_nothing_to_do_starts_nothing(workers: int, tmp_path: Path) -> None:
 
 def test_workers_get_ready_at_once_though_an_item_fills_a_pipe(tmp_path: Path) -> None:
     items = [bytes(length) for length in (1_000_000, 1_000_001, 1_000_002)]
-    told = list(LocalEngine(2).run(Together(tmp_path, 2), items))
-    done = sorted(event.result for event in told if isinstance(event, Finished))
+    heard_events = list(LocalEngine(2).run(Together(tmp_path, 2), items))
+    done = sorted(event.result for event in heard_events if isinstance(event, Finished))
     assert done == [1_000_000, 1_000_001, 1_000_002]
 
 
@@ -175,9 +175,9 @@ def test_of_several_failures_the_first_is_raised(tmp_path: Path, monkeypatch: py
     hear = local._Processes.heard
 
     def heard(crew: Any) -> Iterator[Any]:
-        for worker, told in hear(crew):
-            yield worker, told
-            if isinstance(told, executor.Failed):  # and whoever hands out has taken note of it
+        for worker, heard_events in hear(crew):
+            yield worker, heard_events
+            if isinstance(heard_events, executor.Failed):  # and whoever hands out has taken note of it
                 (tmp_path / "go").touch()
 
     monkeypatch.setattr(local._Processes, "heard", heard)
@@ -185,17 +185,17 @@ def test_of_several_failures_the_first_is_raised(tmp_path: Path, monkeypatch: py
         told_by(2, Tens(tmp_path, bad=(1, 2), late=(1,)), [1, 2])
 
 
-def test_an_error_that_no_pickle_holds_is_told_in_words(tmp_path: Path) -> None:
+def test_an_error_that_no_pickle_holds_is_reported_in_words(tmp_path: Path) -> None:
     with pytest.raises(RunFailure, match="1 is not 2"):
         told_by(2, Tens(tmp_path, strange=True), [1, 2])
 
 
 def test_a_worker_that_dies_is_replaced_and_its_item_is_done_again(tmp_path: Path) -> None:
-    told = told_by(2, Tens(tmp_path, mortal=(6, 5)), [6, 1, 5, 2])
-    assert finished(told) == {6: 60, 1: 10, 5: 50, 2: 20}
-    assert counted_of(told) == 14, "what was counted before the death is not counted again"
-    assert len(lost(told)) == 2
-    assert "SIGKILL" in lost(told)[0]
+    heard_events = told_by(2, Tens(tmp_path, mortal=(6, 5)), [6, 1, 5, 2])
+    assert finished(heard_events) == {6: 60, 1: 10, 5: 50, 2: 20}
+    assert counted_of(heard_events) == 14, "what was counted before the death is not counted again"
+    assert len(lost(heard_events)) == 2
+    assert "SIGKILL" in lost(heard_events)[0]
     assert len((tmp_path / "begun-6").read_text().split()) == 2
     # Two and a replacement; the other replacement may come when nothing is left to do.
     assert 3 <= len(files(tmp_path, "ready")) <= 4
@@ -208,10 +208,10 @@ def test_one_that_is_killed_from_outside_while_others_work_is_replaced(tmp_path:
         (tmp_path / "go").touch()
 
     with once(lambda: files(tmp_path, "begun") == {3, 4}, kill):
-        told = told_by(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])
-    assert finished(told) == {3: 30, 4: 40, 5: 50}
-    assert counted_of(told) == 12
-    assert len(lost(told)) == 1
+        heard_events = told_by(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])
+    assert finished(heard_events) == {3: 30, 4: 40, 5: 50}
+    assert counted_of(heard_events) == 12
+    assert len(lost(heard_events)) == 1
 
 
 def test_an_item_that_kills_every_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ def words_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("words_for_gpus")
 def test_a_gpu_is_worked_on_by_another_process_even_for_one_item(tmp_path: Path) -> None:
-    told = list(LocalEngine(1, ("cuda:0",)).run(Tens(tmp_path), [3]))
-    assert counted_of(told) == 3
+    heard_events = list(LocalEngine(1, ("cuda:0",)).run(Tens(tmp_path), [3]))
+    assert counted_of(heard_events) == 3
     [where] = files(tmp_path, "ready")
     assert where != os.getpid()
     assert not alive({where})
@@ -269,35 +269,35 @@ def test_each_device_has_its_workers_and_the_first_of_each_come_first(
     """Three items, each of which waits until all workers that there can be have one."""
     ready = lambda: len(files(tmp_path, "ready")) == len(there)  # noqa: E731
     with once(ready, (tmp_path / "go").touch):
-        told = list(LocalEngine(workers, ("cuda:0", "cuda:1")).run(Tens(tmp_path, late=(3, 4, 5)), [3, 4, 5]))
-    assert finished(told) == {3: 30, 4: 40, 5: 50}
+        heard_events = list(LocalEngine(workers, ("cuda:0", "cuda:1")).run(Tens(tmp_path, late=(3, 4, 5)), [3, 4, 5]))
+    assert finished(heard_events) == {3: 30, 4: 40, 5: 50}
     assert sorted(path.read_text() for path in tmp_path.glob("ready-*")) == there
 
 
 @pytest.mark.usefixtures("words_for_gpus")
 def test_a_device_that_fails_an_item_is_tried_again_by_another_process(tmp_path: Path) -> None:
-    told = list(LocalEngine(1, ("cuda:0",)).run(Tens(tmp_path, struck=(4,)), [4, 1]))
-    assert finished(told) == {4: 40, 1: 10}
-    assert counted_of(told) == 5
-    assert "device-side assert triggered" in lost(told)[0]
+    heard_events = list(LocalEngine(1, ("cuda:0",)).run(Tens(tmp_path, struck=(4,)), [4, 1]))
+    assert finished(heard_events) == {4: 40, 1: 10}
+    assert counted_of(heard_events) == 5
+    assert "device-side assert triggered" in lost(heard_events)[0]
     assert [path.read_text() for path in tmp_path.glob("ready-*")] == ["cuda:0", "cuda:0"]
 
 
 @pytest.mark.usefixtures("words_for_gpus")
 def test_the_others_go_on_with_the_items_of_a_device_that_is_gone(tmp_path: Path) -> None:
-    told = list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4, 1, 2]))
-    assert finished(told) == {4: 40, 1: 10, 2: 20}
-    assert counted_of(told) == 7
-    assert len(lost(told)) == 1
-    assert "cuda:0 cannot be used: CUDA error: CUDA-capable device(s) is/are busy" in lost(told)[0]
+    heard_events = list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4, 1, 2]))
+    assert finished(heard_events) == {4: 40, 1: 10, 2: 20}
+    assert counted_of(heard_events) == 7
+    assert len(lost(heard_events)) == 1
+    assert "cuda:0 cannot be used: CUDA error: CUDA-capable device(s) is/are busy" in lost(heard_events)[0]
     assert [path.read_text() for path in tmp_path.glob("ready-*")] == ["cuda:1"]
 
 
 @pytest.mark.usefixtures("words_for_gpus")
 def test_a_device_that_had_nothing_to_do_stands_in_for_one_that_is_gone(tmp_path: Path) -> None:
-    told = list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4]))
-    assert finished(told) == {4: 40}
-    assert len(lost(told)) == 1
+    heard_events = list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4]))
+    assert finished(heard_events) == {4: 40}
+    assert len(lost(heard_events)) == 1
 
 
 @pytest.mark.usefixtures("words_for_gpus")

@@ -55,8 +55,8 @@ def told_by(cluster: Any, work: Any, items: Sequence[int], workers: int | None =
     return list(engine(cluster, workers).run(work, items))
 
 
-def counted(told: Sequence[Event[int, Any]]) -> int:
-    return sum(event.count for event in told if isinstance(event, Advanced))
+def counted(heard_events: Sequence[Event[int, Any]]) -> int:
+    return sum(event.count for event in heard_events if isinstance(event, Advanced))
 
 
 def gone(numbers: set[int]) -> None:
@@ -78,7 +78,7 @@ class Asked(list[int]):
         return super().__getitem__(place)
 
 
-def test_every_item_is_done_once_and_all_of_it_is_told_before(two_nodes: Any, tmp_path: Path) -> None:
+def test_every_item_is_done_once_and_all_of_it_is_reported_before(two_nodes: Any, tmp_path: Path) -> None:
     items = Asked([4, 0, 7, 2, 5, 1, 3, 8])
     counted = done = 0
     finished, delivered, where = [], [], set()
@@ -102,7 +102,7 @@ def test_every_item_is_done_once_and_all_of_it_is_told_before(two_nodes: Any, tm
     gone(files(tmp_path, "ready"))
 
 
-def test_a_worker_that_cannot_work_is_told_before_it_is_given_any(two_nodes: Any, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_work_is_reported_before_it_is_given_any(two_nodes: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="this worker cannot do it"):
         told_by(two_nodes, Tens(tmp_path, unfit=True), [8, 9], 1)
     assert not files(tmp_path, "begun") & {8, 9}
@@ -121,20 +121,20 @@ def test_what_is_in_flight_is_done_before_a_failure_is_raised(two_nodes: Any, tm
 
 
 def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(two_nodes: Any, tmp_path: Path) -> None:
-    told: list[Event[int, Any]] = []
+    heard_events: list[Event[int, Any]] = []
     killed = False
     for event in engine(two_nodes, 2).run(Tens(tmp_path, late=(6,)), [6, 1, 2, 3]):
-        told.append(event)
-        if finished(told).keys() == {1, 2, 3} and not killed:
-            idle = {event.result[1] for event in told if isinstance(event, Finished)}
+        heard_events.append(event)
+        if finished(heard_events).keys() == {1, 2, 3} and not killed:
+            idle = {event.result[1] for event in heard_events if isinstance(event, Finished)}
             (number,) = files(tmp_path, "ready") - idle
             os.kill(number, signal.SIGKILL)
             (tmp_path / "go").touch()
             killed = True
     assert killed
-    assert finished(told) == {6: 60, 1: 10, 2: 20, 3: 30}
-    assert counted(told) == 12
-    (lost,) = [event.message for event in told if isinstance(event, Lost)]
+    assert finished(heard_events) == {6: 60, 1: 10, 2: 20, 3: 30}
+    assert counted(heard_events) == 12
+    (lost,) = [event.message for event in heard_events if isinstance(event, Lost)]
     assert "was lost" in lost
     assert "6 is begun again by another" in lost
 
@@ -192,7 +192,7 @@ def test_auto_is_the_cluster_that_ray_finds_and_actors_of_a_cpu_run_one_thread(
     assert result == ("1", 1)
 
 
-def test_a_cluster_without_gpus_is_told(two_nodes: Any, tmp_path: Path) -> None:
+def test_a_cluster_without_gpus_is_reported(two_nodes: Any, tmp_path: Path) -> None:
     wanting, here = engine_and_device("cuda", None, EngineChoice("ray", two_nodes.address))
     assert here == "cpu", "this machine needs none"
     with pytest.raises(UserError, match=f"the Ray cluster at {two_nodes.address} has no GPU"):
@@ -215,15 +215,15 @@ def test_a_node_that_is_lost_costs_no_item(two_nodes: Any, tmp_path: Path) -> No
         (tmp_path / "go").touch()
 
     with once(lambda: files(tmp_path, "begun") == {1, 2, 3}, lose):
-        told = told_by(two_nodes, Tens(tmp_path, late=(1, 2, 3)), items)
-    assert finished(told) == {item: 10 * item for item in items}
-    assert counted(told) == sum(items)
-    lost = [event.message for event in told if isinstance(event, Lost)]
+        heard_events = told_by(two_nodes, Tens(tmp_path, late=(1, 2, 3)), items)
+    assert finished(heard_events) == {item: 10 * item for item in items}
+    assert counted(heard_events) == sum(items)
+    lost = [event.message for event in heard_events if isinstance(event, Lost)]
     assert len([said for said in lost if "is begun again" in said]) == 1
     knows_of(two_nodes, 2)
 
 
-def test_who_waits_for_what_others_hold_is_told_once(
+def test_who_waits_for_what_others_hold_is_reported_once(
     two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_engine, "_TELLS_AFTER", 0.0)
@@ -232,25 +232,27 @@ def test_who_waits_for_what_others_hold_is_told_once(
         def here(self) -> bool:
             return True
 
-    told: list[Event[int, Any]] = []
+    heard_events: list[Event[int, Any]] = []
     ray.init(address=two_nodes.address, log_to_driver=False)
     try:
         held: list[Any] = [ray.remote(Holder).options(num_cpus=1).remote() for _ in range(2)]
         ray.get([each.here.remote() for each in held])
         for event in engine(two_nodes, 1).run(Tens(tmp_path), [5]):
-            told.append(event)
+            heard_events.append(event)
             if isinstance(event, Lost):
                 assert not files(tmp_path, "ready")
                 for each in held:
                     ray.kill(each)
     finally:
         ray.shutdown()
-    assert finished(told) == {5: 50}
-    (said,) = [event.message for event in told if isinstance(event, Lost)]
+    assert finished(heard_events) == {5: 50}
+    (said,) = [event.message for event in heard_events if isinstance(event, Lost)]
     assert "no actor is ready" in said and "ray status" in said
 
 
-def test_a_node_without_the_package_is_told(two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_without_the_package_is_reported(
+    two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LACKS", "counterfoil")
     node = two_nodes.add_node(num_cpus=0, num_gpus=1)  # of a GPU, so that the actor comes nowhere else
     wanting, _ = engine_and_device("cuda", None, EngineChoice("ray", two_nodes.address))
@@ -261,7 +263,7 @@ def test_a_node_without_the_package_is_told(two_nodes: Any, tmp_path: Path, monk
     assert "on every node: pip install 'counterfoil[ray]==" in (refused.value.hint or "")
 
 
-def test_another_version_of_ray_is_told(two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_ray_is_reported(two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "__version__", "2.1.0")
     with pytest.raises(UserError) as raised:
         told_by(two_nodes, Tens(tmp_path), [1])
@@ -395,7 +397,7 @@ def refused(address: str, folder: Path) -> UserError:
     return raised.value
 
 
-def test_where_nobody_listens_it_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_listens_it_is_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     assert f"address {address}: no Ray cluster answers there" in str(refused(address, tmp_path))
@@ -416,6 +418,6 @@ def test_what_answers_there_may_be_no_cluster(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        told = str(refused(f"127.0.0.1:{server.getsockname()[1]}", tmp_path))
+        message = str(refused(f"127.0.0.1:{server.getsockname()[1]}", tmp_path))
         thread.join()
-    assert "what answers there is no Ray cluster" in told
+    assert "what answers there is no Ray cluster" in message

@@ -253,7 +253,9 @@ class Left(BaseException):
     """Where a worker would end."""
 
 
-def test_a_gpu_without_memory_is_told_as_that_though_cuda_calls_it_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_memory_is_reported_as_that_though_cuda_calls_it_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def leave(code: int) -> None:
         raise Left(code)
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
-from counterfoil.plan import Cost, estimate, judged_quotas, make_plan, spoken_quotas
+from counterfoil.plan import Cost, estimate, format_quotas, judged_quotas, make_plan
 from counterfoil.plan.estimate import KNOWN_MODELS
 from counterfoil.recipe import Recipe, load_recipe
 
@@ -130,8 +130,8 @@ def changes(
     samples: str = "accepted: 20, at_most: 50",
     failure: str = "top1",
 ) -> list[str]:
-    told = f"models: [{judges}], at_least: {at_least}, failure: '{failure}'"
-    rule = f"[thresholds, {{misclassified: {{{told}}}}}]"
+    rule_found = f"models: [{judges}], at_least: {at_least}, failure: '{failure}'"
+    rule = f"[thresholds, {{misclassified: {{{rule_found}}}}}]"
     return [
         f"prompts.shifts.red={json.dumps({'kind': 'mined', 'mined_from': record})}",
         f"prompts.shifts.red.keep={rule}",
@@ -150,7 +150,7 @@ def test_candidates_are_what_is_wanted_over_the_rate() -> None:
     [one] = judged_quotas(recipe_of(RECORD))
     assert (one.shift, one.cells, one.accepted, one.at_most) == ("red", 10, 20, 50)
     assert (one.rate, one.candidates_each, one.candidates_a_cell) == (0.25, 4, 80)
-    assert spoken_quotas([one]) == (
+    assert format_quotas([one]) == (
         "at most 50 candidates a cell, 500 in all, until 20 are kept that lab:resnet10t gets wrong; at the failure"
         " rates that mined_from tells (25 %) a kept image takes about 4 candidates that pass the screen, a cell about"
         " 80, more than at_most."
@@ -174,14 +174,14 @@ def test_candidates_are_what_is_wanted_over_the_rate() -> None:
 def test_a_rate_that_is_not_that_of_the_rule_is_not_used(recipe: Recipe) -> None:
     [one] = judged_quotas(recipe)
     assert (one.rate, one.candidates_each, one.candidates_a_cell) == (None, None, None)
-    assert "no failure rate is told (mined_from)" in spoken_quotas([one])
+    assert "no failure rate is told (mined_from)" in format_quotas([one])
 
 
 @pytest.mark.parametrize("failure", ["top3", "answered:05"])
 def test_the_price_is_by_the_failure_rule_of_the_set(failure: str) -> None:
     [one] = judged_quotas(recipe_of(RECORD | {"failure": failure}, failure=failure))
     assert (one.failure, one.rate, one.candidates_a_cell) == (failure, 0.25, 80)
-    assert f"are kept that lab:resnet10t gets wrong by the failure rule {failure}; at the" in spoken_quotas([one])
+    assert f"are kept that lab:resnet10t gets wrong by the failure rule {failure}; at the" in format_quotas([one])
 
 
 def test_without_a_quota_or_a_judge_there_is_nothing_to_say() -> None:

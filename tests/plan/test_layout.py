@@ -313,7 +313,7 @@ def test_what_is_no_shifted_sample_of_the_plan_has_no_base(shift: str, class_id:
     assert plan_of(BESIDE).base_prompt(shift, class_id) is None
 
 
-def test_an_image_beside_its_base_costs_two_and_is_told() -> None:
+def test_an_image_beside_its_base_costs_two_and_is_reported() -> None:
     plain, beside = estimate(plan_of(), 4.0), estimate(plan_of(BESIDE), 4.0)
     assert plain.seconds is not None and beside.seconds is not None
     assert (plain.seconds, beside.seconds) == (1200 / 4, (200 + 2 * 1000) / 4)
@@ -411,7 +411,7 @@ def test_a_shift_with_more_candidates_takes_more_rows_of_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         (lambda rows: {**rows, (None, "99"): rows[None, "00"]}, "'99' is no class"),
         (lambda rows: {**rows, ("red", "00"): rows[None, "00"]}, "'00' is no class"),
@@ -420,10 +420,10 @@ def test_a_shift_with_more_candidates_takes_more_rows_of_the_same() -> None:
         (lambda rows: {**rows, (None, "01"): [PoolRow(3), PoolRow(4)]}, "row 3 has no caption"),
     ],
 )
-def test_what_is_no_table_of_a_recipe_is_told(changed, told: str) -> None:
+def test_what_is_no_table_of_a_recipe_is_reported(changed, message: str) -> None:
     recipe = load_recipe("wardrobe-mini", [*EDIT, *CAPTIONED])
     problems = list(RowTable.of(changed(table_of(recipe).rows), "edited").problems(recipe))
-    assert len(problems) == 1 and told in problems[0]
+    assert len(problems) == 1 and message in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -490,7 +490,7 @@ def test_it_reads_back_to_the_bit(rows: list[PoolRow]) -> None:
     ["base,00,1,1", "base,00,1,0,0.5", "base,00,-1,1,0.5", "base,00,1,1,nan", "base,00,1,1,1e99", "base,00,1,x,0.5",
      "base,00,1,1,0.5,6", "base,00,1,1,", "base,00,99999999999999999999,1,0.5"],
 )  # fmt: skip
-def test_a_line_that_is_none_is_told_with_its_number(line: str) -> None:
+def test_a_line_that_is_none_is_reported_with_its_number(line: str) -> None:
     with pytest.raises(UserError, match="mine, line 3"):
         RowTable.read(f"shift,class_id,row,rank,score\nbase,00,7,1,0.5\n{line}\n".encode(), "mine", "retrieved")
 
@@ -511,7 +511,7 @@ def test_samples_are_the_rows_of_their_cells(recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda rows: rows.pop(("base", "00")), "'base' of class '00' has 0 rows, expected 2"),
         (lambda rows: rows.update({("red", "00"): rows["red", "05"]}), "'red' of class '00' is no cell"),
@@ -520,7 +520,7 @@ def test_samples_are_the_rows_of_their_cells(recipe: Recipe) -> None:
         (lambda rows: rows.update({("rde", "05"): rows.pop(("red", "05"))}), "'rde' of class '05' is no cell"),
     ],
 )
-def test_a_table_of_another_recipe_is_none(recipe: Recipe, change, told: str) -> None:
+def test_a_table_of_another_recipe_is_none(recipe: Recipe, change, message: str) -> None:
     rows = table(recipe)
     change(rows)
-    assert any(told in problem for problem in retrieved_table(rows).problems(recipe))
+    assert any(message in problem for problem in retrieved_table(rows).problems(recipe))

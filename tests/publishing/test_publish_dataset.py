@@ -28,8 +28,8 @@ def stages(answer: dict[str, Any]) -> list[str]:
 
 
 def assert_forward(answer: dict[str, Any]) -> None:
-    for _, told in groupby(answer["sending"], key=lambda one: one["stage"]):
-        done = [(one["files_done"], one["bytes_done"], one["files"], one["bytes"]) for one in told]
+    for _, stage_events in groupby(answer["sending"], key=lambda one: one["stage"]):
+        done = [(one["files_done"], one["bytes_done"], one["files"], one["bytes"]) for one in stage_events]
         assert done == sorted(done)
         assert all(files_done <= files and bytes_done <= size for files_done, bytes_done, files, size in done)
         assert len({(files, size) for _, _, files, size in done}) == 1
@@ -141,13 +141,13 @@ def test_nothing_is_done_without_consent(loopback: LoopbackHub, first: Path, sta
 def test_a_publication_that_is_given_up_lets_go_of_the_directory_and_the_client(first: Path) -> None:
     before = are_progress_bars_disabled()
 
-    def first_told(told: object) -> bool:
-        assert told == Sending("verifying", 0, 0, 0, 0)
+    def first_event(event: object) -> bool:
+        assert event == Sending("verifying", 0, 0, 0, 0)
         with pytest.raises(UserError, match="in use by another process"), directory_lock(first):
             pass
         return True
 
-    with given_up(first_told):
+    with given_up(first_event):
         publish(first, REPO)
     assert are_progress_bars_disabled() == before
     with directory_lock(first):
@@ -229,7 +229,7 @@ def test_an_answer_that_is_lost_is_no_second_change(
     assert published(hub) == published(hub, "v2") == contents(second)
     assert len(hub.commits(REPO)) == 3
     assert len(hub.repository(REPO).pull_requests) == (1 if many else 0)
-    assert answer["told"] or "preupload" in path
+    assert answer["lines"] or "preupload" in path
 
 
 def test_a_commit_of_somebody_else_in_between_is_kept(
@@ -258,8 +258,8 @@ def test_expired_addresses_and_quotas_are_waited_out(
     hub = start_loopback(commit_quota=3, sleep_scale=0.001, faults=Faults([Fault.expire(times=2)]))
     answer = start_publisher(hub, sleep_scale=0.001).publish(call(first, files_per_commit=10))
     assert published(hub) == contents(first)
-    assert any("429" in line for line in answer["told"])
-    assert any("address of the storage" in line for line in answer["told"])
+    assert any("429" in line for line in answer["lines"])
+    assert any("address of the storage" in line for line in answer["lines"])
 
 
 def test_a_pull_request_of_an_older_base_is_begun_anew(
@@ -280,12 +280,12 @@ def test_a_silent_connection_is_given_up(
 ) -> None:
     hub = start_loopback(faults=Faults([Fault.latency(8, "POST", "/commit/")]))
     answer = start_publisher(hub).publish(call(first, silence=3.0))
-    assert any("connection failed" in line for line in answer["told"])
+    assert any("connection failed" in line for line in answer["lines"])
     assert published(hub) == contents(first)
     assert len(hub.commits(REPO)) == 2
 
 
-def test_a_wait_that_is_too_long_is_told_and_not_slept_through(
+def test_a_wait_that_is_too_long_is_reported_and_not_slept_through(
     start_loopback: Callable[..., LoopbackHub], first: Path, start_publisher: Start
 ) -> None:
     hub = start_loopback(faults=Faults([Fault.status(429, "POST", "/preupload/", retry_after=86400)]))
@@ -365,7 +365,9 @@ def test_what_pairs_share_is_a_column_on_the_hub(
     assert published(loopback) == contents(beside_base)
     reader = start_reader(loopback)
     assert read(reader) == keys_of(beside_base)
-    told = {
+    paired = {
         split: {row["paired_by"] for row in rows} for split, rows in reader.rows(REPO, columns=["paired_by"]).items()
     }
-    assert told.pop("base") == {None} and told and set(map(frozenset, told.values())) == {frozenset({"attention"})}
+    assert (
+        paired.pop("base") == {None} and paired and set(map(frozenset, paired.values())) == {frozenset({"attention"})}
+    )

@@ -116,11 +116,11 @@ def test_a_model_goes_there_in_one_commit_and_is_loaded_from_there(
         "from counterfoil.models.mended import mended_of\n"
         "one = load_classifier(sys.argv[1])\nprint(one.sha256, one.label_names, mended_of(sys.argv[1]).rows)"
     )
-    told = run_here(loopback, tmp_path / "reader", program, f"hf-hub:{REPO}")
+    printed = run_here(loopback, tmp_path / "reader", program, f"hf-hub:{REPO}")
     from counterfoil.models.classifiers import load_classifier
 
     own = load_classifier(f"local-dir:{model}")
-    assert told == f"{own.sha256} {own.label_names} {dict(sorted(NOTE.rows.items()))}\n"
+    assert printed == f"{own.sha256} {own.label_names} {dict(sorted(NOTE.rows.items()))}\n"
 
 
 def test_again_it_changes_nothing_and_a_next_version_replaces_it(

@@ -135,7 +135,7 @@ def test_a_full_storage_ends_it_at_once(
     refused = start_publisher(hub).ask(call(first))
     assert (refused["exit_code"], refused["kind"]) == (1, "RunFailure")
     assert "storage quota" in refused["error"][0]
-    assert refused["told"] == []
+    assert refused["lines"] == []
     assert published(hub) == {}
 
 

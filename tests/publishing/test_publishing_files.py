@@ -291,12 +291,12 @@ def publish_while(
     return answer, bool(done)
 
 
-def is_told(answer: dict[str, Any], path: str) -> bool:
+def is_reported(answer: dict[str, Any], path: str) -> bool:
     """Whether a publication ended with words about a file that changed here, and about nobody else."""
     assert answer.get("kind") == "RunFailure", answer
     assert "Somebody else" not in str(answer)
     assert "counterfoil verify" in str(answer["hint"])
-    assert answer["told"] == [], "a changed file is not tried again"
+    assert answer["lines"] == [], "a changed file is not tried again"
     return any(path in line and "changed on this machine" in line for line in answer["error"])
 
 
@@ -353,7 +353,7 @@ def test_a_change_between_any_two_requests_never_reaches_readers(
         assert when != "before"
         assert all(version in (old, new, {}) for version in versions_of_main(loopback))
         if "error" in answer:
-            assert is_told(answer, path)
+            assert is_reported(answer, path)
             assert published(loopback) == old
             refused.append(moment)
         else:
@@ -419,7 +419,7 @@ NAMES = ["flipped", "replaced", "longer", "shorter", "empty", "gone", "link", "p
 @pytest.mark.parametrize(
     ("path", "xet"), [pytest.param(SMALL, False, id="small, http"), pytest.param(LARGE, True, id="large, xet")]
 )
-def test_every_kind_of_change_is_told(
+def test_every_kind_of_change_is_reported(
     loopback: LoopbackHub, second: Path, directory: Path, start_publisher: Start, path: str, xet: bool
 ) -> None:
     process = start_publisher(loopback, xet=xet)
@@ -434,7 +434,7 @@ def test_every_kind_of_change_is_told(
             lambda change=change: change(directory / path),
         )
         assert reached
-        assert is_told(answer, path.rpartition("/")[0] if change is under_a_link_meanwhile else path), name
+        assert is_reported(answer, path.rpartition("/")[0] if change is under_a_link_meanwhile else path), name
         assert published(loopback) == {}
     assert not [one for one in loopback.requests if "/commit/" in one.path]
 
@@ -492,7 +492,7 @@ def test_with_xet_what_it_sent_is_compared_before_the_commit(
         lambda: flip(directory / LARGE),
     )
     assert reached
-    assert is_told(answer, LARGE)
+    assert is_reported(answer, LARGE)
     assert not [one for one in loopback.requests if "/commit/" in one.path]
     shutil.copyfile(second / LARGE, directory / LARGE)
     process.publish(call(directory))

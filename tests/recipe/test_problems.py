@@ -204,14 +204,14 @@ ONE = {
 
 
 @pytest.mark.parametrize("case", ONE)
-def test_one_mistake_is_told_with_its_path_and_what_was_expected(case: str) -> None:
+def test_one_mistake_is_reported_with_its_path_and_what_was_expected(case: str) -> None:
     text, path, message = ONE[case]
     found = [problem for problem in problems(text) if problem.startswith(f"{path} (")]
     assert found, problems(text)
     assert re.search(message, found[0]), found[0]
 
 
-def test_all_mistakes_are_told_together_in_the_order_of_the_file() -> None:
+def test_all_mistakes_are_reported_together_in_the_order_of_the_file() -> None:
     text = (
         "nme: x\n"
         "samples: {candidates: three}\n"

@@ -281,7 +281,7 @@ def test_any_changes_read_back_as_those_changes(made: dict[str, Any]) -> None:
     assert read["extends"] == "./a folder/x.yaml"
 
 
-def test_a_parent_that_has_changed_is_told_with_both_hashes_and_a_way_out(tmp_path: Path) -> None:
+def test_a_parent_that_has_changed_is_reported_with_both_hashes_and_a_way_out(tmp_path: Path) -> None:
     parent = write(tmp_path / "parent.yaml", "extends: wardrobe-mini\nname: parent\n")
     before = load_recipe(parent).recipe_hash
     layer = write(tmp_path / "layer.yaml", layer_text({"name": "mined"}, load_recipe(parent), "./parent.yaml"))
@@ -353,7 +353,7 @@ def test_every_layer_of_a_chain_is_asked(tmp_path: Path) -> None:
     assert len(said) == 2 and "b.yaml:3" in said[0] and "c.yaml:3" in said[1]
 
 
-def test_a_parent_that_is_no_recipe_any_more_is_told(tmp_path: Path) -> None:
+def test_a_parent_that_is_no_recipe_any_more_is_reported(tmp_path: Path) -> None:
     parent = write(tmp_path / "parent.yaml", "extends: wardrobe-mini\n")
     layer = write(tmp_path / "layer.yaml", layer_text({"name": "x"}, load_recipe(parent), "./parent.yaml"))
     write(parent, "extends: wardrobe-mini\nsamples: {sed: 1}\n")
@@ -362,12 +362,12 @@ def test_a_parent_that_is_no_recipe_any_more_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["abc", "3", "[a]", "'" + "g" * 64 + "'"])
-def test_what_is_no_sha256_is_told(tmp_path: Path, written: str) -> None:
+def test_what_is_no_sha256_is_reported(tmp_path: Path, written: str) -> None:
     (said,) = problems(write(tmp_path / "a.yaml", f"extends: wardrobe-mini\nextends_sha256: {written}\n"))
     assert "a.yaml:2" in said and "64 digits" in said
 
 
-def test_a_sha256_of_nothing_is_told(tmp_path: Path) -> None:
+def test_a_sha256_of_nothing_is_reported(tmp_path: Path) -> None:
     (said,) = problems(write(tmp_path / "a.yaml", f"name: x\nextends_sha256: {'a' * 64}\n"))
     assert "a.yaml:2" in said and "expected `extends` beside it" in said
 
@@ -542,7 +542,7 @@ def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path, kind: str) 
     ],
 )
 @pytest.mark.parametrize("key", ["extends", "source.dataset", "source.classes", "generator.model", "tokens.path"])
-def test_names_that_no_path_can_have_are_told_in_words(tmp_path: Path, key: str, name: str, expected: str) -> None:
+def test_names_that_no_path_can_have_are_reported_in_words(tmp_path: Path, key: str, name: str, expected: str) -> None:
     section, _, inner = key.partition(".")
     value = f'{{{inner}: "{name}"}}' if inner else f'"{name}"'
     head = "" if key == "extends" else "extends: wardrobe-mini\n"
@@ -719,7 +719,7 @@ def test_the_short_forms_mean_what_the_long_ones_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected_message"),
     [
         (
             recipe_text("[mug, 3]"),
@@ -732,8 +732,8 @@ def test_the_short_forms_mean_what_the_long_ones_do() -> None:
         (recipe_text(prompts="\nprompts: {base: a photo}"), r"prompts\.base\.prompt.*expected '\{class\}'"),
     ],
 )
-def test_what_is_no_class_and_no_prompt_is_told(text: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_is_no_class_and_no_prompt_is_reported(text: str, expected_message: str) -> None:
+    with pytest.raises(UserError, match=expected_message):
         load_recipe_text(text)
 
 

@@ -258,13 +258,13 @@ TOLD = (
 )
 
 
-def test_what_is_told_is_kept_and_enters_no_hash() -> None:
-    plain, told = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", TOLD)
-    assert told.publish.authors == ("Jane Doe", "Müller, Jörg", "{Institute of Things}")
-    assert (told.publish.year, told.publish.version) == (2026, "1.2.0")
-    assert (told.plan_hash, told.screen_hash) == (plain.plan_hash, plain.screen_hash)
-    assert told.recipe_hash == plain.recipe_hash
-    assert load_recipe_text(told.portable_yaml).publish == told.publish
+def test_what_is_said_is_kept_and_enters_no_hash() -> None:
+    plain, described = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", TOLD)
+    assert described.publish.authors == ("Jane Doe", "Müller, Jörg", "{Institute of Things}")
+    assert (described.publish.year, described.publish.version) == (2026, "1.2.0")
+    assert (described.plan_hash, described.screen_hash) == (plain.plan_hash, plain.screen_hash)
+    assert described.recipe_hash == plain.recipe_hash
+    assert load_recipe_text(described.portable_yaml).publish == described.publish
 
 
 def test_a_recipe_that_tells_nothing_is_written_as_before() -> None:

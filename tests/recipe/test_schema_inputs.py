@@ -99,7 +99,7 @@ def test_a_layer_adds_replaces_and_drops_single_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("{a: {b: 1}}", "a: found a mapping"),
         ("{a: [[1]]}", "a: found a list in a list"),
@@ -128,8 +128,8 @@ def test_a_layer_adds_replaces_and_drops_single_options() -> None:
         ("[a]", "expected"),
     ],
 )
-def test_what_is_no_plain_value_or_too_much_is_refused(options: str, told: str) -> None:
-    assert told in refused(options)
+def test_what_is_no_plain_value_or_too_much_is_refused(options: str, message: str) -> None:
+    assert message in refused(options)
 
 
 def test_what_pipelines_take_unless_told_is_within_the_bounds() -> None:
@@ -139,9 +139,9 @@ def test_what_pipelines_take_unless_told_is_within_the_bounds() -> None:
     assert recipe(f"generator.options={{{known}, scale: 5.0e+12}}").generator.options["max_area"] == 1048576
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
-    told = refused("{a: {}, b: .nan, c: 1}")
-    assert "a: found a mapping" in told and "b: found nan" in told and "c: found" not in told
+def test_all_that_is_wrong_is_reported_at_once() -> None:
+    message = refused("{a: {}, b: .nan, c: 1}")
+    assert "a: found a mapping" in message and "b: found nan" in message and "c: found" not in message
 
 
 def test_only_what_renders_takes_options() -> None:
@@ -154,7 +154,7 @@ ASKS = "prompts.shifts.red.prompt='{caption}, red'"
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (
             ["generator={kind: edit}"],
@@ -178,10 +178,10 @@ ASKS = "prompts.shifts.red.prompt='{caption}, red'"
         (["generator={kind: retrieve, model: null, captioner: 'lab:captioner'}"], "and captioner, expected none"),
     ],
 )
-def test_what_cannot_be_edited_is_refused(changes: list[str], told: str) -> None:
+def test_what_cannot_be_edited_is_refused(changes: list[str], message: str) -> None:
     with pytest.raises(UserError) as error:
         load_recipe("wardrobe-mini", changes)
-    assert told in "\n".join(error.value.problems)
+    assert message in "\n".join(error.value.problems)
 
 
 def test_it_draws_from_rows_and_other_kinds_say_nothing_of_its_keys() -> None:
@@ -214,7 +214,7 @@ CORRUPT = "wardrobe-corrupt"
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "told"),
+    ("name", "changes", "message"),
     [
         (CORRUPT, ["prompts.shifts.fog.corruption=fogg"], "prompts.shifts.fog.corruption (--set"),
         (CORRUPT, ["prompts.shifts.fog.corruption=fogg"], "did you mean 'fog'?"),
@@ -242,10 +242,10 @@ CORRUPT = "wardrobe-corrupt"
         ("wardrobe-mini", ["prompts.base=null"], "missing, expected a prompt with"),
     ],
 )
-def test_what_cannot_be_corrupted_is_refused(name: str, changes: list[str], told: str) -> None:
+def test_what_cannot_be_corrupted_is_refused(name: str, changes: list[str], message: str) -> None:
     with pytest.raises(UserError) as error:
         load_recipe(name, changes)
-    assert told in "\n".join(error.value.problems)
+    assert message in "\n".join(error.value.problems)
 
 
 def test_it_takes_rows_draws_nothing_and_needs_no_screen(tmp_path: Path) -> None:
@@ -285,12 +285,12 @@ def test_a_shift_may_have_a_prompt_an_embedding_or_both() -> None:
     assert len(hashes) == 3
 
 
-def test_neither_is_told_for_every_shift_at_once() -> None:
+def test_neither_is_reported_for_every_shift_at_once() -> None:
     with pytest.raises(UserError) as refused:
         load_recipe("wardrobe-mini", ["prompts.base.prompt=null", "prompts.shifts.red.prompt=null"])
-    told = "\n".join(refused.value.problems)
-    assert "prompts.base.prompt" in told and "prompts.shifts.red.prompt" in told
-    assert told.count("missing, expected a prompt with '{class}', or an `embedding`") == 2
+    message = "\n".join(refused.value.problems)
+    assert "prompts.base.prompt" in message and "prompts.shifts.red.prompt" in message
+    assert message.count("missing, expected a prompt with '{class}', or an `embedding`") == 2
 
 
 def test_file_and_key_name_an_input_and_enter_no_hash_of_a_directory() -> None:
@@ -383,14 +383,14 @@ def problems(*changes: str) -> list[str]:
         ),
     ],
 )
-def test_what_does_not_go_with_it_is_told_by_its_key(changes: list[str], key: str, said: str) -> None:
+def test_what_does_not_go_with_it_is_reported_by_its_key(changes: list[str], key: str, said: str) -> None:
     found = problems(*changes)
     assert any(problem.startswith(key) for problem in found)
     with pytest.raises(UserError, match=said):
         load_recipe("wardrobe-mini", [BESIDE, *changes])
 
 
-def test_all_of_it_is_told_at_once() -> None:
+def test_all_of_it_is_reported_at_once() -> None:
     changes = ("samples.noise=independent", "generator.batch_size=3", "generator.compile=true")
     found = {problem.partition(" ")[0].rstrip(":") for problem in problems(*changes)}
     assert found == {"samples.noise", "generator.batch_size", "generator.compile"}
@@ -423,8 +423,8 @@ def test_rows_tell_what_pairs_share_only_where_a_recipe_asks_for_more_than_noise
     assert PAIRED_BY not in plain.added_columns and beside.added_columns[PAIRED_BY].type == "string"
     assert set(beside.added_columns) == {*plain.added_columns, PAIRED_BY}
     assert all(plain.pairing(shift) == {} for shift in plain.all_shifts())
-    told = {shift.name: beside.pairing(shift)[PAIRED_BY] for shift in beside.all_shifts()}
-    assert told.pop("base") is None and set(told.values()) == {"attention"}
+    shared = {shift.name: beside.pairing(shift)[PAIRED_BY] for shift in beside.all_shifts()}
+    assert shared.pop("base") is None and set(shared.values()) == {"attention"}
 
 
 @pytest.mark.parametrize(

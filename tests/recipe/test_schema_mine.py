@@ -101,7 +101,7 @@ def test_a_record_has_bounds(bound: str) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), b"x", {1: 2}, {"a"}, object()])
-def test_what_is_no_json_is_told(value: object) -> None:
+def test_what_is_no_json_is_reported(value: object) -> None:
     assert free_form_problem({"a": value})
 
 
@@ -167,7 +167,7 @@ def test_text_is_one_line_of_what_can_be_printed() -> None:
     assert [shown_text(value) for value in ("", " \n", 7, None, ["a"])] == [None] * 5
 
 
-@pytest.mark.parametrize(("settings", "told"), [
+@pytest.mark.parametrize(("settings", "message"), [
     ({}, "nobody proposes contexts"),
     ({"chat": {}}, "nobody answers"),
     ({"chat": {"base_url": "http://localhost/v1"}}, "base_url needs model"),
@@ -180,11 +180,11 @@ def test_text_is_one_line_of_what_can_be_printed() -> None:
     ({"contexts": "wardrobe", "similarity": 1.5}, "similarity"),
     ({"contexts": "wardrobe", "k": 0}, "k: found the number 0"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused_in_one_line(settings: dict, told: str) -> None:
+def test_what_cannot_be_is_refused_in_one_line(settings: dict, message: str) -> None:
     with pytest.raises(UserError) as refused:
         validated(ContextsSettings, settings, "mine.settings")
     assert len(refused.value.problems) == 1
-    assert told in refused.value.problems[0]
+    assert message in refused.value.problems[0]
 
 
 @pytest.mark.parametrize("address", [
@@ -204,11 +204,11 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         validated(ChatSettings, {"model": "m", "base_url": address}, "chat")
 
 
-def test_the_prompt_is_the_axiss_unless_it_is_told() -> None:
+def test_the_prompt_is_the_axiss_unless_it_is_given() -> None:
     assert ContextsSettings(contexts="x").prompt == "a photo of a {class} {context}"
     assert ContextsSettings(contexts="x", axis="colour").caption("bag", "red") == "a photo of a red bag"
-    told = ContextsSettings(contexts="x", axis="colour", prompt="{context}: {class}")
-    assert told.caption("{context}", "{class}") == "{class}: {context}"  # what is filled in is no template
+    settings = ContextsSettings(contexts="x", axis="colour", prompt="{context}: {class}")
+    assert settings.caption("{context}", "{class}") == "{class}: {context}"  # what is filled in is no template
 
 
 def test_paths_are_from_the_recipes_folder_and_a_datasets_own_recipe_opens_and_asks_nobody(tmp_path: Path) -> None:

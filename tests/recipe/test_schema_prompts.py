@@ -179,7 +179,7 @@ def test_hashes_stand_when_the_recipe_is_published_and_read_back(tmp_path: Path)
     assert "parent" not in dump_recipe(load_recipe("wardrobe-mini")), "an unset key is not written"
 
 
-def test_classes_without_the_word_are_told_together_and_once_for_all_prompts() -> None:
+def test_classes_without_the_word_are_reported_together_and_once_for_all_prompts() -> None:
     many = [{"id": f"{n:03d}", "name": "thing", "source_label": n} for n in range(200)]
     given = [*many, {"id": "whole", "name": "kite", "source_label": 200, "parent": "hawk"}]
     with pytest.raises(UserError) as refused:
@@ -202,7 +202,7 @@ def test_classes_without_the_word_are_told_together_and_once_for_all_prompts() -
         assert len(line) < 500
 
 
-def test_other_problems_of_the_recipe_are_told_beside_it() -> None:
+def test_other_problems_of_the_recipe_are_reported_beside_it() -> None:
     with pytest.raises(UserError) as refused:
         recipe_of(PROMPT, "samples.seed=x", "generator.steps=0")
     assert len(refused.value.problems) == 3
@@ -221,7 +221,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("override", WRONG)
-def test_what_is_wrong_with_a_word_is_told(override: str) -> None:
+def test_what_is_wrong_with_a_word_is_reported(override: str) -> None:
     with pytest.raises(UserError) as refused:
         load_recipe("wardrobe-mini", [override])
     assert WRONG[override] in "\n".join(refused.value.problems)
@@ -406,7 +406,7 @@ REFUSED |= {
 
 
 @pytest.mark.parametrize("written", REFUSED)
-def test_what_is_no_rule_is_told(written: str) -> None:
+def test_what_is_no_rule_is_reported(written: str) -> None:
     with pytest.raises(UserError) as refused:
         load_recipe("wardrobe-mini", [f"screen.keep={written}"])
     assert REFUSED[written] in "\n".join(refused.value.problems)

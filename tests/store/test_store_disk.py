@@ -94,7 +94,7 @@ def test_a_forbidden_folder_is_the_users_to_change(unprivileged: Path, below: st
     assert list((unprivileged / "forbidden").iterdir()) == []
 
 
-def test_any_other_failure_of_the_disk_is_told_too(tmp_path: Path) -> None:
+def test_any_other_failure_of_the_disk_is_reported_too(tmp_path: Path) -> None:
     with pytest.raises(RunFailure, match="File name too long"):
         write_atomically(tmp_path / ("n" * 300), b"")
 

@@ -214,7 +214,7 @@ def test_a_lock_of_another_form_is_refused_in_words(dataset: Path, change: dict)
 
 
 @pytest.mark.parametrize("name", [b"\xff\xfe", b"data/base/\xff", b"receipts/\xff.json", b"n\xe4mlich.txt"])
-def test_a_name_that_is_no_text_is_told_before_anything_is_written(dataset: Path, name: bytes) -> None:
+def test_a_name_that_is_no_text_is_reported_before_anything_is_written(dataset: Path, name: bytes) -> None:
     before = published(dataset)
     (dataset / os.fsdecode(name)).touch()
     for run in (lambda: settle_directory(dataset), lambda: build(dataset, plan_of())):
@@ -286,7 +286,7 @@ def test_other_formats_are_not(format: str) -> None:
 
 
 @pytest.mark.parametrize("content", [None, 3, "text", b"", b"x", encoded("PNG")[:40], {"bytes": b""}])
-def test_what_is_no_image_is_told(content: object) -> None:
+def test_what_is_no_image_is_reported(content: object) -> None:
     with pytest.raises(UnreadableImage):
         rgb_image(content)
 
@@ -349,7 +349,7 @@ def test_a_jpeg_has_as_many_scans_as_encoders_write() -> None:
         open_image(whole[:start] + whole[start:-2] * 100 + whole[-2:])
 
 
-def test_what_no_photograph_is_is_told_in_words() -> None:
+def test_what_no_photograph_is_is_reported_in_words() -> None:
     with pytest.raises(UnreadableImage, match="cannot identify image file"):
         open_image(b"<svg xmlns='http://www.w3.org/2000/svg'/>", photograph=True)
     with io.BytesIO() as file:

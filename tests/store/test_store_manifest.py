@@ -65,7 +65,7 @@ def test_one_flipped_bit_anywhere_in_the_manifest_shows(tmp_path: Path) -> None:
         assert any("manifest.json is" in problem for problem in verify_files(tmp_path)), position
 
 
-def test_missing_unexpected_and_resized_files_are_told_apart(dataset: Path) -> None:
+def test_missing_unexpected_and_resized_files_are_reported_apart(dataset: Path) -> None:
     (dataset / "recipe.yaml").unlink()
     (dataset / "figures/extra.png").write_bytes(b"")
     (dataset / "README.md").write_text("# Cranes, and more\n")
@@ -232,7 +232,7 @@ def test_nothing_is_settled_under_another_process(tmp_path: Path) -> None:
     assert replacement_folder(tmp_path).is_dir()
 
 
-def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
+def test_a_damaged_journal_is_reported(tmp_path: Path) -> None:
     begun(tmp_path)
     (replacement_folder(tmp_path).parent / "swap.json").write_text('{"new": 3}')
     with pytest.raises(RunFailure):

@@ -218,7 +218,7 @@ def test_attachments_stay_inside_the_directory(tmp_path: Path) -> None:
     assert not (tmp_path / "escaped").exists()
 
 
-def test_a_second_process_is_refused_and_told_by_whom(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_reported_by_whom(tmp_path: Path) -> None:
     with opened(tmp_path, plan_of()):
         code = (
             "import sys; from pathlib import Path; from counterfoil.errors import UserError\n"

@@ -104,7 +104,7 @@ def test_many_processes_that_begin_one_directory_at_one_moment(tmp_path: Path) -
     assert published(build(tmp_path / "together", plan)) == published(build(tmp_path / "alone", plan))
 
 
-def test_a_part_that_is_made_is_refused_to_a_second_process_and_told_by_whom(tmp_path: Path) -> None:
+def test_a_part_that_is_made_is_refused_to_a_second_process_and_reported_by_whom(tmp_path: Path) -> None:
     out = tmp_path / "dataset"
     with held_elsewhere(out, FIRST) as child:
         with pytest.raises(UserError, match=rf"part 1/2 of .* by another process \(process id {child}\)"):

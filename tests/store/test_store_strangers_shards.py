@@ -94,7 +94,7 @@ TABLES: dict[Callable[[pa.Table], pa.Table], str] = {
 
 
 @pytest.mark.parametrize("change", TABLES)
-def test_tables_of_another_form_are_told_in_words(parquet: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+def test_tables_of_another_form_are_reported_in_words(parquet: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     pq.write_table(change(pq.read_table(shard(parquet))), shard(parquet))
     with pytest.raises(RunFailure, match=TABLES[change]) as caught:
         rows(parquet)
@@ -125,14 +125,14 @@ def test_many_rows_of_one_large_text_are_read_in_small_lists(
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"\xff" * 5000, b"{}"])
-def test_files_of_any_bytes_are_told_in_words(parquet: Path, content: bytes) -> None:
+def test_files_of_any_bytes_are_reported_in_words(parquet: Path, content: bytes) -> None:
     shard(parquet).write_bytes(content)
     with pytest.raises(RunFailure, match="cannot be read"):
         rows(parquet)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 10240, b"\xff" * 5000, b"{}"])
-def test_tars_of_any_bytes_are_told_in_words(tars: Path, content: bytes) -> None:
+def test_tars_of_any_bytes_are_reported_in_words(tars: Path, content: bytes) -> None:
     shard(tars).write_bytes(content)
     with pytest.raises(RunFailure, match="cannot be read"):
         rows(tars)
@@ -175,7 +175,7 @@ MEMBERS: dict[str, tuple[list[tuple[tarfile.TarInfo, bytes]], str]] = {
 
 
 @pytest.mark.parametrize("case", MEMBERS)
-def test_tars_with_members_of_another_form_are_told_in_words(tars: Path, case: str) -> None:
+def test_tars_with_members_of_another_form_are_reported_in_words(tars: Path, case: str) -> None:
     members, expected = MEMBERS[case]
     with tarfile.open(shard(tars), "w") as tar:
         for info, content in members:

@@ -85,7 +85,7 @@ class Worker(Protocol):
 
 
 class Crew(Protocol):
-    """Workers, and where they come from. One that fails its device, or ended, leaves the crew before that is reported."""
+    """Workers, and where they come from. One that fails its device, or ended, leaves before that is reported."""
 
     def idle(self, wanted: int) -> Sequence[Worker]:
         """At most so many workers that can take an item, started just now or before. RunFailure where none starts."""

@@ -203,9 +203,9 @@ def test_without_a_manifest_receipts_and_lock_tell_of_what_they_list(copies: dic
     directory = copies["tokens"]
     files = published(directory)
     (directory / "manifest.json").unlink()
-    told = [p for p in files if p.startswith(("data/", "rejected/", "candidates/")) or p.endswith(".safetensors")]
+    listed = [p for p in files if p.startswith(("data/", "rejected/", "candidates/")) or p.endswith(".safetensors")]
     try:
-        for path in told:
+        for path in listed:
             (directory / path).write_bytes(flipped(files[path], len(files[path]) // 2, 3))
             named = {problem.path for problem in verify(directory).problems}
             assert named == {"manifest.json", path}
@@ -214,7 +214,7 @@ def test_without_a_manifest_receipts_and_lock_tell_of_what_they_list(copies: dic
         assert {problem.path for problem in verify(directory).problems} == {"manifest.json", "data/stray.bin"}
     finally:
         (directory / "data/stray.bin").unlink()
-        for path in (*told, "manifest.json"):
+        for path in (*listed, "manifest.json"):
             (directory / path).write_bytes(files[path])
 
 
@@ -271,7 +271,7 @@ def test_datasets_of_every_kind_are_whole(changes: Sequence[str], tmp_path: Path
     assert found.images == len(images(tmp_path / "dataset"))
 
 
-def test_what_is_told_goes_forward_and_ends_with_everything_done(datasets: dict[str, Path]) -> None:
+def test_what_is_reported_goes_forward_and_ends_with_everything_done(datasets: dict[str, Path]) -> None:
     heard: list[Stage] = []
     with listening(heard.append):
         found = verify(datasets["parquet"])

@@ -97,7 +97,7 @@ def test_a_doctored_image_is_measured_and_named(parquet: Path) -> None:
     assert problem.repair.startswith("rm ")
 
 
-def test_another_encoding_of_the_same_pixels_is_told_apart(parquet: Path) -> None:
+def test_another_encoding_of_the_same_pixels_is_reported_apart(parquet: Path) -> None:
     import io
 
     from PIL import Image

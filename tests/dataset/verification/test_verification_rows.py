@@ -79,14 +79,14 @@ WRONG_ROWS: dict[str, tuple[What, Callable[[Rows], Rows], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "change", "told"), WRONG_ROWS.values(), ids=WRONG_ROWS)
-def test_a_wrong_row_is_named(dataset: Path, what: What, change: Callable[[Rows], Rows], told: str) -> None:
-    if told.endswith("nan") and (dataset / "_info.json").exists():
+@pytest.mark.parametrize(("what", "change", "message"), WRONG_ROWS.values(), ids=WRONG_ROWS)
+def test_a_wrong_row_is_named(dataset: Path, what: What, change: Callable[[Rows], Rows], message: str) -> None:
+    if message.endswith("nan") and (dataset / "_info.json").exists():
         pytest.skip("tar files hold JSON, which has no NaN")
     receipt = receipt_with(dataset, what)
     path = doctor(dataset, receipt, what, change)
     found = verify(dataset)
-    assert any(told in problem.what for problem in problem_of(found, path)), found.problems
+    assert any(message in problem.what for problem in problem_of(found, path)), found.problems
     assert {problem.repair for problem in problem_of(found, path)} == {
         f"rm {dataset / receipt.path} && counterfoil build --from {dataset} --out {dataset}"
     }
@@ -98,8 +98,8 @@ def test_a_wrong_row_is_named(dataset: Path, what: What, change: Callable[[Rows]
 def test_many_wrong_rows_are_one_problem_with_their_number(parquet: Path) -> None:
     receipt = receipt_with(parquet, "candidates", 4)
     path = doctor(parquet, receipt, "candidates", lambda rows: [{**row, "seed": 5} for row in rows])
-    told = [problem.what for problem in problem_of(verify(parquet), path)]
-    assert told == [told[0]] and told[0].endswith("(and 3 more rows like it)")
+    problems = [problem.what for problem in problem_of(verify(parquet), path)]
+    assert problems == [problems[0]] and problems[0].endswith("(and 3 more rows like it)")
 
 
 def test_another_shards_file_in_the_place_of_one_is_found_by_its_keys(dataset: Path) -> None:
@@ -111,20 +111,20 @@ def test_another_shards_file_in_the_place_of_one_is_found_by_its_keys(dataset: P
         shutil.copyfile(dataset / path_of(other, what), dataset / path_of(one, what))
         restate(dataset, one, path_of(one, what), other.rows[what])
         found = verify(dataset)
-        told = [problem.what for problem in problem_of(found, path_of(one, what))]
-        assert any("key" in line for line in told) and any("the row is missing" in line for line in told)
+        problems = [problem.what for problem in problem_of(found, path_of(one, what))]
+        assert any("key" in line for line in problems) and any("the row is missing" in line for line in problems)
         assert not problem_of(found, path_of(other, what))
 
 
-def test_a_file_of_other_columns_is_told_apart(dataset: Path) -> None:
+def test_a_file_of_other_columns_is_reported_apart(dataset: Path) -> None:
     receipt = receipt_with(dataset, "data")
     shutil.copyfile(dataset / path_of(receipt, "candidates"), dataset / path_of(receipt, "data"))
     restate(dataset, receipt, path_of(receipt, "data"))
-    told = problem_of(verify(dataset), path_of(receipt, "data"))
-    assert "lacking: image" in told[0].what
+    problems = problem_of(verify(dataset), path_of(receipt, "data"))
+    assert "lacking: image" in problems[0].what
 
 
-def test_parquet_that_names_other_classes_is_told_apart(parquet: Path) -> None:
+def test_parquet_that_names_other_classes_is_reported_apart(parquet: Path) -> None:
     import pyarrow.parquet as pq
 
     receipt = receipt_with(parquet, "data")
@@ -137,7 +137,7 @@ def test_parquet_that_names_other_classes_is_told_apart(parquet: Path) -> None:
     assert any("class names" in problem.what for problem in problem_of(verify(parquet), path))
 
 
-def test_a_tar_with_a_member_twice_is_told(datasets: dict[str, Path], tmp_path: Path) -> None:
+def test_a_tar_with_a_member_twice_is_reported(datasets: dict[str, Path], tmp_path: Path) -> None:
     dataset = Path(shutil.copytree(datasets["webdataset"], tmp_path / "dataset"))
     receipt = receipt_with(dataset, "data")
     path = path_of(receipt, "data")
@@ -174,16 +174,18 @@ WRONG_RECEIPTS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "told"), WRONG_RECEIPTS.values(), ids=WRONG_RECEIPTS)
-def test_a_wrong_receipt_is_named(parquet: Path, change: Callable[[dict[str, Any]], dict[str, Any]], told: str) -> None:
+@pytest.mark.parametrize(("change", "message"), WRONG_RECEIPTS.values(), ids=WRONG_RECEIPTS)
+def test_a_wrong_receipt_is_named(
+    parquet: Path, change: Callable[[dict[str, Any]], dict[str, Any]], message: str
+) -> None:
     receipt = next(receipt for receipt in read_receipts(parquet) if receipt.path == "receipts/base-00000.json")
     with_receipt(parquet, receipt, **json.loads(json.dumps(change(asdict(receipt)))))
     found = verify(parquet)
-    assert told in "\n".join(problem.what for problem in problem_of(found, receipt.path)), found.problems
+    assert message in "\n".join(problem.what for problem in problem_of(found, receipt.path)), found.problems
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("num_examples: ", "num_examples: 1", "rows, and its files have"),
         ("num_bytes: ", "num_bytes: 1", "bytes, and its files have"),
@@ -192,7 +194,7 @@ def test_a_wrong_receipt_is_named(parquet: Path, change: Callable[[dict[str, Any
         ("---\n", "", "cannot be read"),
     ],
 )  # fmt: skip
-def test_a_card_that_counts_otherwise_is_named(dataset: Path, old: str, new: str, told: str) -> None:
+def test_a_card_that_counts_otherwise_is_named(dataset: Path, old: str, new: str, message: str) -> None:
     card = dataset / "README.md"
     text = card.read_text()
     if "data/red/" in old:  # whichever group has rows in this build
@@ -204,7 +206,7 @@ def test_a_card_that_counts_otherwise_is_named(dataset: Path, old: str, new: str
     write_manifest(dataset, {})
     found = verify(dataset)
     assert {problem.path for problem in found.problems} == {"README.md"}
-    assert any(told in problem.what for problem in found.problems), found.problems
+    assert any(message in problem.what for problem in found.problems), found.problems
 
 
 def test_the_table_of_yields_is_counted(dataset: Path) -> None:
@@ -216,8 +218,8 @@ def test_the_table_of_yields_is_counted(dataset: Path) -> None:
     lines[at] = " | ".join(cells)
     card.write_text("".join(lines))
     write_manifest(dataset, {})
-    told = [str(problem) for problem in verify(dataset).problems]
-    assert len(told) == 1 and "says 1,999 in the table of yields, of pencil_sketch under" in told[0]
+    problems = [str(problem) for problem in verify(dataset).problems]
+    assert len(problems) == 1 and "says 1,999 in the table of yields, of pencil_sketch under" in problems[0]
 
 
 def test_the_recipe_must_be_that_of_the_lock(parquet: Path) -> None:
@@ -297,8 +299,8 @@ def test_what_a_pair_shares_is_what_the_recipe_says(table: What, beside_base: Pa
         receipt for receipt in read_receipts(directory) if receipt.group == "red" and receipt.rows[table] > 1
     )
     path = doctor(directory, receipt, table, setting("paired_by", "noise"))
-    told = problem_of(verify(directory), path)
-    assert any('paired_by is "noise", expected "attention"' in problem.what for problem in told)
+    problems = problem_of(verify(directory), path)
+    assert any('paired_by is "noise", expected "attention"' in problem.what for problem in problems)
 
 
 # What a judge is said to have failed at, against its first answer, which alone is recorded.
@@ -322,9 +324,9 @@ def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> 
         )
     )
     row = {"key": "k", "shift": shift, "label": label, "class_id": "00", "object_score": 0.5}
-    told = {"answer": BAG, "confidence": 0.5, "right": False, "failed": True} | changes
+    values = {"answer": BAG, "confidence": 0.5, "right": False, "failed": True} | changes
     faults = RowFaults()
-    check_judged([row | {f"resnet10t_{name}": value for name, value in told.items()}], plan, PINS, faults)
+    check_judged([row | {f"resnet10t_{name}": value for name, value in values.items()}], plan, PINS, faults)
     return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
@@ -340,12 +342,14 @@ def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> 
         ("answered:00", T_SHIRT, True, False), ("answered:00", T_SHIRT, False, True),
     ],
 )  # fmt: skip
-def test_a_failure_that_the_first_answer_contradicts_is_told(rule: str, answer: int, failed: bool, sound: bool) -> None:
+def test_a_failure_that_a_first_answer_contradicts_is_reported(
+    rule: str, answer: int, failed: bool, sound: bool
+) -> None:
     found = faults_of(rule, answer=answer, failed=failed, right=answer == T_SHIRT)
     assert found == ([] if sound else [f"resnet10t_failed is {str(failed).lower()}, which the answer contradicts"])
 
 
-def test_it_is_told_exactly_where_its_shift_asks() -> None:
+def test_it_is_reported_exactly_where_its_shift_asks() -> None:
     nothing: dict[str, Any] = {"answer": None, "confidence": None, "right": None}
     assert faults_of("top3", failed=None) == ["resnet10t_confidence is 0.5, expected a probability"]
     assert faults_of("top3", **nothing, failed=None) == ["resnet10t_answer is none, expected the judge's answer"]
@@ -380,7 +384,7 @@ def measured_faults(shift: str, object_score: float | None = 0.5, **measured: An
     return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
-def test_a_measure_is_told_exactly_where_its_shift_asks() -> None:
+def test_a_measure_is_reported_exactly_where_its_shift_asks() -> None:
     assert measured_faults("red", **SOUND) == [] and measured_faults("base", **NONE) == []
     assert len(measured_faults("base", **SOUND)) == len(measured_faults("red", **NONE)) == 3
     assert measured_faults("red", None, **NONE) == []  # rendering failed
@@ -388,5 +392,5 @@ def test_a_measure_is_told_exactly_where_its_shift_asks() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("contrast", 256.0), ("contrast", -1.0), ("black", 1.5), ("white", -0.5)])
-def test_what_no_image_has_is_told(name: str, value: float) -> None:
+def test_what_no_image_has_is_reported(name: str, value: float) -> None:
     assert [line.partition(" ")[0] for line in measured_faults("red", **SOUND | {name: value})] == [name]

@@ -267,7 +267,7 @@ def test_columns_are_named_after_the_judge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"models": []}, "at least 1 item"),
         ({"models": ["a", "a"]}, "found 'a' again"),
@@ -277,8 +277,8 @@ def test_columns_are_named_after_the_judge() -> None:
         ({"models": ["a"], "failure": "answered:"}, "found 'answered:', expected top1"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(settings: dict, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_settings_that_mean_nothing_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         MisclassifiedRule.model_validate(settings)
 
 
