@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,11 +136,11 @@ def resolve_inputs(
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
-    before = MeasuredBefore() if begun is None else measured_thresholds(out, begun)
+    entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
-    asked = (recipe, before.entries, device, screen, source, before.known)
+    asked = (recipe, entries, device, screen, source, classes)
     # By a process of its own on a GPU: whoever builds holds nothing there, and workers find its memory free.
-    measured = needs_validation(recipe, before.entries)
+    measured = needs_validation(recipe, entries)
     thresholds = called_on(device, thresholds_of, *asked) if measured else thresholds_of(*asked)
     notes = _with_judge_errors(pins, recipe, begun, source, device)
     pins["thresholds"] = thresholds.pin()
@@ -353,24 +353,15 @@ def check_generator(recipe: Recipe, device: str | None = None) -> None:
         raise UserError(problems)
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredBefore:
-    """What a directory has measured of validation images, and nothing where nothing is known.
-
-    entries: thresholds by caption, class and percentile. known: what CLIP made of the classes.
+def _measured_before(directory: Path, lock: Lock) -> tuple[Mapping[Measured, ThresholdEntry], KnownClasses | None]:
+    """What a directory has measured of validation images: thresholds by caption, class and percentile, and what CLIP
+    made of the classes. Nothing where thresholds.json is absent, of another form or not as the lock pins it.
     """
-
-    entries: Mapping[Measured, ThresholdEntry] = field(default_factory=dict)
-    known: KnownClasses | None = None
-
-
-def measured_thresholds(directory: Path, lock: Lock) -> MeasuredBefore:
-    """What is there; nothing where thresholds.json is absent, of another form or not as the lock pins it."""
     try:
         thresholds = Thresholds.read(read_inside(directory, THRESHOLDS))
         if thresholds.pin() != lock.inputs.get("thresholds"):
-            return MeasuredBefore()
+            return {}, None
         captions = {shift["shift"]: shift["object_caption"] for shift in lock.screen["shifts"]}
-        return MeasuredBefore(thresholds.measured(captions), thresholds.known)
+        return thresholds.measured(captions), thresholds.known
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return MeasuredBefore()
+        return {}, None

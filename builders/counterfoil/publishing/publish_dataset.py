@@ -19,6 +19,7 @@ from counterfoil.publishing.remote import MAIN, Remote
 from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
     Preview,
+    Published,
     Sending,
     carry_out,
     checked_repository,
@@ -31,26 +32,15 @@ from counterfoil.store.layout import CARD, LOCK
 from counterfoil.store.replacement import settle_directory
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What was published. `commit` is the head of the branch, or of the pull request where it stays open.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication(Published):
+    """What was published of a dataset. `pull_request` is one that stays open: then `commit` is its head.
 
-    `commits` counts those made now (0 where nothing differed); `configs_loaded` had a row loaded back.
+    `configs_loaded` had a row loaded back.
     """
 
-    repo: str
-    url: str
-    branch: str
-    commit: str
-    commits: int
-    private: bool
-    tag: str | None
     pull_request: int | None
-    files: int
-    files_changed: int
-    bytes_changed: int
     configs_loaded: int
-    preview: Preview
 
 
 def publish(

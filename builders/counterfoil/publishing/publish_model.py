@@ -28,6 +28,7 @@ from counterfoil.publishing.remote import MAIN, Remote
 from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
     Preview,
+    Published,
     Sending,
     carry_out,
     checked_repository,
@@ -42,22 +43,11 @@ from counterfoil.store.layout import CARD
 _MOST_TEXT_BYTES = 16_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedModel:
-    """What was published: `commit` is the head of the branch, `commits` those made now (0 where nothing differed)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedModel(Published):
+    """What was published of a model, and the metadata of its card."""
 
-    repo: str
-    url: str
-    branch: str
-    commit: str
-    commits: int
-    private: bool
-    tag: str | None
-    files: int
-    files_changed: int
-    bytes_changed: int
     metadata: ModelMetadata
-    preview: Preview
 
 
 @dataclass(frozen=True)

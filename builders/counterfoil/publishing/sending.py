@@ -136,6 +136,23 @@ def _refuse_something_else(remote: Remote, branch: Branch, local: Mapping[str, L
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What was published: `commit` is the head of the branch, `commits` those made now (0 where nothing differed)."""
+
+    repo: str
+    url: str
+    branch: str
+    commit: str
+    commits: int
+    private: bool
+    tag: str | None
+    files: int
+    files_changed: int
+    bytes_changed: int
+    preview: Preview
+
+
 @dataclass(frozen=True, slots=True)
 class Sending:
     """How far a publication is: files and bytes looked after, of those that differ, and what is happening."""
@@ -254,8 +271,8 @@ def carry_out(
 ) -> tuple[dict[str, Any], int | None]:
     """Make the repository what `ahead` says: contents, commits, comparison, then the tag, and last it becomes public.
 
-    `read_back` is given the new commit once every file there is compared. Returns what a `Publication` and a
-    `PublishedModel` have in common, and the number of the pull request, where there was one.
+    `read_back` is given the new commit once every file there is compared. Returns the fields of `Published`, and
+    the number of the pull request, where there was one.
     """
     if not ahead.exists:
         remote.create(ahead.private)

@@ -50,9 +50,8 @@ class Repairs:
 
     def of_shard(self, receipt: str) -> str:
         """For a shard whose files are as its receipt says, but whose rows are wrong: it must be made anew."""
-        if self.reference is not None:
-            return self._published
-        return f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
+        again = f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
+        return again if self.reference is None else self._published
 
     def of_unfit(self, path: str) -> str:
         """For a link, a pipe or the like in the place of a file."""
@@ -61,9 +60,7 @@ class Repairs:
 
     def of_unexpected(self) -> str:
         """For a file that does not belong here."""
-        if self.reference is not None:
-            return self._published
-        return f"move it out of {self._here}"
+        return f"move it out of {self._here}" if self.reference is None else self._published
 
     @property
     def _here(self) -> str:
