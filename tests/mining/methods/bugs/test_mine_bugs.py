@@ -38,7 +38,7 @@ from counterfoil.mining.findings_layer import layer_of, mined_shift, seed_for, s
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.mine_bugs import adversarial_layer
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.plan import judged_quotas, make_plan, spoken_quotas
+from counterfoil.plan import format_quotas, judged_quotas, make_plan
 from counterfoil.recipe import Recipe, bundled_recipes, load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
@@ -382,7 +382,7 @@ def test_check_prices_it(tmp_path: Path) -> None:
     assert (snow.cells, snow.rate, snow.candidates_each) == (1, None, None)
     plan = make_plan(recipe)
     assert sum(one.cells * one.at_most for one in (red, snow)) == plan.n_samples - 8 * 3, "the base is drawn besides"
-    assert spoken_quotas((red, snow)) == (
+    assert format_quotas((red, snow)) == (
         "at most 8 candidates a cell, 24 in all, until 2 are kept that lab:resnet10t gets wrong; at the failure rates"
         " that mined_from tells (25 %) a kept image takes about 4 candidates that pass the screen, a cell about 8;"
         " 1 of 2 shifts tell no rate."
