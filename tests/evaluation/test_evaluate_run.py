@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from colour_world import CANDIDATES, SIZE, SWAPPED, build_colours, png_of, save_colour_model
 from counterfoil.cli.main import app
-from counterfoil.cli.options import spread
+from counterfoil.cli.options import repeat_flags
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -311,7 +311,7 @@ def test_a_published_dataset_is_scored_and_its_snapshot_left_alone(
     ],
 )
 def test_models_follow_one_flag_or_several(given: str) -> None:
-    words = spread(given.split(), {"--models": "--models", "-m": "--models"})
+    words = repeat_flags(given.split(), {"--models": "--models", "-m": "--models"})
     models = [words[place + 1] for place, word in enumerate(words) if word in ("--models", "-m")]
     rest = [word for place, word in enumerate(words) if word[:2] != "--" and words[place - 1] != "--models"]
     assert models == ["a", "b", "c"]

@@ -153,7 +153,7 @@ def embed(
     with disk_errors(path):
         for rows in _parts(images, embedder, engine, device, batch_size, done):
             if isinstance(rows, Lost):
-                report(embedder.name, done, len(images), rows.told)
+                report(embedder.name, done, len(images), rows.message)
                 continue
             if array is None:
                 array = np.lib.format.open_memmap(part, "w+", np.dtype(precision), (len(images), rows.shape[1]))
