@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image
 
 from clip_verdicts import clip_verdict
+from counterfoil.documents import document_bytes
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store import Candidate, ShardWriter
-from counterfoil.store.documents import document_bytes
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_receipts, read_shard

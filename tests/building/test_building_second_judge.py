@@ -25,6 +25,7 @@ from counterfoil.cli.main import app
 from counterfoil.data.open_source import open_source
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.verification import verify
+from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.generate.screen import ScreenDoubts
@@ -36,7 +37,6 @@ from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.recipe.keep.visible import visibility
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.recut_dataset import recut
-from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import What, user_cache
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import write_manifest

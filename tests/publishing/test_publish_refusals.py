@@ -18,8 +18,8 @@ import yaml
 from publishing_cases import REPO, Publisher, call, contents, published, with_package
 
 import warm
+from counterfoil.documents import document_bytes
 from counterfoil.recipe import load_own_recipe
-from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import INDEX
 from counterfoil.store.manifest import Entry, hash_files, manifest_document
 from loopback_hub import LoopbackHub, client, client_environment

@@ -14,10 +14,10 @@ import pytest
 from store_cases import INPUTS, STACK, build, candidates_of, opened, plan_of
 
 import warm
+from counterfoil.documents import differences
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store import read_rows
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.documents import differences
 from counterfoil.store.shard_writer import ShardWriter
 from support.files import published
 

@@ -22,6 +22,7 @@ from counterfoil.data.pool import wrong_pool
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.label_checks import without_validation
 from counterfoil.dataset.reading import wrong_model
+from counterfoil.documents import differences
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
 from counterfoil.generate.pictures import decoded, psnr
@@ -31,7 +32,6 @@ from counterfoil.regular_files import named_path
 from counterfoil.store import Receipt, read_receipts
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.decoding import UnreadableImage
-from counterfoil.store.documents import differences
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,

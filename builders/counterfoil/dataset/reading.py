@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.dataset.label_checks import validation_of
 from counterfoil.dataset.standing import RESTORE, Fault, StandingDataset
+from counterfoil.documents import differences, error_lines
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.generate.screen import Thresholds, resolve_thresholds
 from counterfoil.generate.screen.thresholds import Measured, ThresholdEntry, needs_validation
@@ -28,7 +29,6 @@ from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind
 from counterfoil.regular_files import open_regular
 from counterfoil.store import Receipt
-from counterfoil.store.documents import differences, error_lines
 from counterfoil.store.inside import list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import (
     EMBEDDINGS,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.documents import in_one_line
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.screen import Thresholds
 from counterfoil.generate.screen.thresholds import Measured, ThresholdEntry
@@ -15,7 +16,6 @@ from counterfoil.plan import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import text_of
 from counterfoil.store import Receipt
-from counterfoil.store.documents import in_one_line
 from counterfoil.store.layout import LOCK, MANIFEST, RECIPE
 from counterfoil.store.lock import Lock
 from counterfoil.store.manifest import Entry as FileEntry

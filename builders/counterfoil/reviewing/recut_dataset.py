@@ -20,6 +20,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.index_page import write_index
+from counterfoil.documents import differences
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts
 from counterfoil.generate.screen.thresholds import needs_validation
@@ -38,7 +39,6 @@ from counterfoil.report.words import counted
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.documents import differences
 from counterfoil.store.inside import is_outside
 from counterfoil.store.layout import (
     CARD,

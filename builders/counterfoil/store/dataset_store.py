@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.store.atomic import disk_errors, make_folder, remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock, opening_lock, part_lock
-from counterfoil.store.documents import document_bytes
 from counterfoil.store.inside import is_outside, list_files, refuse_unfit
 from counterfoil.store.layout import (
     CARD,

@@ -14,7 +14,9 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 from counterfoil.store.layout import INDEX
@@ -118,6 +120,17 @@ def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> 
             raise UnfitFile(f"lies under a link, {_EXPECTED}")
     cached = place.is_symlink() and _Blobs.of(directory).hold(place)
     return read_regular(place, most_bytes, follow=cached)
+
+
+def read_own_json(directory: Path, path: str) -> Any:
+    """A JSON file of a dataset directory, as Counterfoil writes it; RunFailure when it is damaged or not its own."""
+    hint = "Restore it from a copy, or build into another folder."
+    try:
+        return parse_json(read_inside(directory, path))
+    except OSError as error:
+        raise RunFailure(f"{directory / path} cannot be read: {error.strerror}", hint) from error
+    except ValueError as error:
+        raise RunFailure(f"{directory / path} is damaged: {error}", hint) from error
 
 
 def is_outside(path: str) -> bool:

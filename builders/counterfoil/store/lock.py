@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from counterfoil.documents import differences, document_bytes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.documents import differences, document_bytes, read_document
+from counterfoil.store.inside import read_own_json
 from counterfoil.store.layout import LOCK
 
 VERSION = 1
@@ -57,7 +58,7 @@ def read_lock(directory: Path) -> Lock | None:
     path = directory / LOCK
     if not path.exists():
         return None
-    document = read_document(directory, LOCK)
+    document = read_own_json(directory, LOCK)
     try:
         version = document["version"]
         if version != VERSION:

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from counterfoil.documents import document_bytes, parse_json
 from counterfoil.errors import RunFailure
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import open_regular
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.documents import document_bytes, parse_document
 from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import MANIFEST
 from counterfoil.store.receipts import Receipt, StoredFile
@@ -70,7 +70,7 @@ def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
 def manifest_entries(content: bytes) -> dict[str, Entry] | None:
     """Path → file that a manifest lists; None when it is not of the form that is written."""
     try:
-        files: list[dict[str, Any]] = parse_document(content)["files"]
+        files: list[dict[str, Any]] = parse_json(content)["files"]
         entries = [Entry(**file) for file in files]
     except (ValueError, KeyError, TypeError):
         return None

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from counterfoil.documents import Count, Strict, parse_document
+from counterfoil.documents import Count, Strict, differences, document_bytes, error_lines, parse_document
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.recipe.keep import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.documents import differences, document_bytes, error_lines
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import (
     LOCK,

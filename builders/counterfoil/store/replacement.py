@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure
 from counterfoil.store.atomic import disk_errors, flush_folder, make_folder, remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.documents import document_bytes, read_document
-from counterfoil.store.inside import refuse_unfit
+from counterfoil.store.inside import read_own_json, refuse_unfit
 from counterfoil.store.layout import MANIFEST, RECEIPTS, REPLACEMENT
 
 _NEW = "new"
@@ -51,7 +51,7 @@ def finish_replacement(directory: Path) -> bool:
     journal = directory / REPLACEMENT / _SWAP
     if not journal.is_file():
         return False
-    document = read_document(directory, f"{REPLACEMENT}/{_SWAP}")
+    document = read_own_json(directory, f"{REPLACEMENT}/{_SWAP}")
     try:
         new, gone = list(map(_name, document["new"])), list(map(_name, document["gone"]))
     except (KeyError, TypeError, ValueError) as error:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.documents import document_bytes, parse_json
 from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import disk_errors, flush_folder, remove_durably, write_atomically
-from counterfoil.store.documents import document_bytes, parse_document
 from counterfoil.store.inside import MOST_DOCUMENT, is_outside
 from counterfoil.store.layout import EVALUATION, MANIFEST, REVIEW
 from counterfoil.store.manifest import hash_files
@@ -57,7 +57,7 @@ class SealedFolder:
         """
         folder = directory / self.name
         try:
-            document = parse_document(read_regular(folder / self.document, MOST_DOCUMENT))
+            document = parse_json(read_regular(folder / self.document, MOST_DOCUMENT))
             seal = document.pop("sha256")
             files = document["files"]
             version, about = document["version"], document["content"]

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from counterfoil.documents import parse_json
 from counterfoil.store.atomic import HashedFile
-from counterfoil.store.documents import parse_document
 from counterfoil.store.layout import What
 from counterfoil.store.rows import PLAIN, TableForm, plain_schema
 
@@ -232,7 +232,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _row(members: dict[str, bytes]) -> dict[str, Any]:
-    described = parse_document(members["json"])
+    described = parse_json(members["json"])
     if not isinstance(described, dict) or not isinstance(described.get("key"), str):
         raise ValueError("it has a row whose .json does not tell its key")
     row = {"key": described.pop("key")}

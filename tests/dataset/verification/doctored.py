@@ -15,10 +15,10 @@ from PIL import Image
 
 from counterfoil.building.closing import close_again
 from counterfoil.dataset.verification import Problem, Verification
+from counterfoil.documents import document_bytes
 from counterfoil.recipe import load_recipe
 from counterfoil.store import Receipt, StoredFile, read_receipts
 from counterfoil.store.atomic import atomic_file
-from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_shard

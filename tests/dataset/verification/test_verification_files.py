@@ -16,9 +16,9 @@ from counterfoil.building.closing import close_again
 from counterfoil.data.hub import HubDataset
 from counterfoil.dataset.verification import verify
 from counterfoil.dataset.verification.problems import Repairs
+from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import Stage, listening
-from counterfoil.store.documents import document_bytes
 from counterfoil.store.reading import read_rows
 from tiny_builds import images, published, run_command, tiny
 

@@ -43,6 +43,7 @@ from counterfoil.dataset.card.tables import (
     yield_rows,
 )
 from counterfoil.dataset.label_checks import Selection
+from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.generate.screen import Thresholds, open_shifts, stored_thresholds
@@ -53,7 +54,6 @@ from counterfoil.report.results import Results
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.report.words import Table, in_words, measure_tables, points
-from counterfoil.store.documents import differences
 from counterfoil.store.layout import CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results

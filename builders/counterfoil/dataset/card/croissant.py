@@ -28,7 +28,7 @@ from counterfoil.dataset.card.metadata import (
 )
 from counterfoil.dataset.card.statements import Statements
 from counterfoil.dataset.card.tables import InputRow
-from counterfoil.store.documents import document_bytes
+from counterfoil.documents import document_bytes
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 from counterfoil.store.rows import TableForm, column_types, unique_names
 

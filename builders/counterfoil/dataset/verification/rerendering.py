@@ -14,12 +14,12 @@ from counterfoil.data.pool import loadable_pool, wrong_pool
 from counterfoil.dataset import StandingDataset
 from counterfoil.dataset.reading import wrong_model
 from counterfoil.dataset.verification.problems import Outcome, ProblemsFound, Rerendered
+from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.pictures import decoded, psnr
 from counterfoil.models import local_folder
 from counterfoil.progress import report
 from counterfoil.recipe import load_own_recipe
-from counterfoil.store.documents import differences
 from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.reading import read_file
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.verification.problems import ProblemsFound
+from counterfoil.documents import error_lines, in_one_line
 from counterfoil.errors import CounterfoilError
 from counterfoil.generate.screen import Thresholds
 from counterfoil.plan import Cell, Plan, Sample, Shard, sample_key
@@ -27,7 +28,6 @@ from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, PARENT, RI
 from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
 from counterfoil.recipe.layering import without_folders
 from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, open_image
-from counterfoil.store.documents import error_lines, in_one_line
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
 from counterfoil.store.receipts import filled_of, reasons_of

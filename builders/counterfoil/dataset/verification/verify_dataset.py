@@ -19,12 +19,12 @@ from counterfoil.dataset import StandingDataset, read_dataset
 from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
 from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, pinned_generator, report_differences
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
+from counterfoil.documents import differences, document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.progress import report
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.store import Receipt, StoredFile
-from counterfoil.store.documents import differences, document_bytes, in_one_line, parse_document
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import (
     CARD,
@@ -330,7 +330,7 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
 def check_croissant(directory: Path, found: Mapping[str, Entry], findings: ProblemsFound) -> None:
     """Compare the files that croissant.json gives hashes of with those that were `found`."""
     try:
-        document = parse_document(read_inside(directory, CROISSANT))
+        document = parse_json(read_inside(directory, CROISSANT))
         hashes = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
     except (OSError, ValueError, KeyError, TypeError) as error:
         findings.add(CROISSANT, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")

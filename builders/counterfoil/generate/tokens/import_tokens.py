@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.data.resolved_classes import resolve_classes
+from counterfoil.documents import document_bytes
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
 from counterfoil.generate.tokens.class_tokens import (
     MOST_BYTES,
@@ -31,7 +32,6 @@ from counterfoil.models.loading_errors import one_line
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.documents import document_bytes
 
 if TYPE_CHECKING:
     import torch

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
+from counterfoil.documents import differences, document_bytes
 from counterfoil.engines import Advanced, Delivered, Doing, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import RunFailure, UserError, first_of
@@ -40,7 +41,6 @@ from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
 from counterfoil.store.directory_lock import MARKS, FolderMark, directory_lock, marked
-from counterfoil.store.documents import differences, document_bytes
 from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX, TOKENS
 from counterfoil.store.lock import read_lock
 
