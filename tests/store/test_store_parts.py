@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from counterfoil.errors import UserError
 from counterfoil.plan import Plan, PlanPart
 from counterfoil.store import DatasetStore
 from counterfoil.store import directory_lock as locks
-from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.directory_lock import directory_lock, marked
 from counterfoil.store.inside import list_files
 from counterfoil.store.reading import read_receipts
 from support.files import published
@@ -232,3 +234,36 @@ def test_files_that_come_and_go_while_a_directory_is_listed_are_no_matter(tmp_pa
     finally:
         ended.set()
         writer.join()
+
+
+def test_it_is_seen_where_the_folder_is_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    with marked(folder) as mark:
+        mark.refuse_unseen()
+        replace(mark, folder=tmp_path / "link").refuse_unseen()
+        assert len(list(folder.rglob("mark-*"))) == 1
+    assert not list(folder.rglob("mark-*"))
+
+
+def test_a_folder_that_is_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "_PATIENCE", 0.0)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    with marked(first) as mark:
+        shutil.copytree(first, second)
+        replace(mark, folder=second).refuse_unseen()  # a copy made now has it too
+    with marked(first) as mark:
+        for other in (second, tmp_path / "absent"):
+            with pytest.raises(UserError) as refused:
+                replace(mark, folder=other).refuse_unseen()
+            assert f"{other} is not the same folder on" in refused.value.problems[0]
+            assert "--collect" in (refused.value.hint or "")
+
+
+def test_two_marks_do_not_meet(tmp_path: Path) -> None:
+    with marked(tmp_path) as one, marked(tmp_path) as two:
+        one.refuse_unseen()
+        two.refuse_unseen()
+        assert one.name != two.name

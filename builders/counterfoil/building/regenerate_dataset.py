@@ -152,7 +152,7 @@ def _portable(section: Any) -> Any:
 # What a build writes beside shards; whatever else lies in a directory is not its business.
 _DESCRIBING = (CARD, CROISSANT)
 _WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS, ROWS)
-_WRITTEN_FOLDERS = (TOKENS, RECEIPTS, FIGURES)
+_FOLDERS = (*WHATS, TOKENS, RECEIPTS, FIGURES)
 
 MOST_ROWS = 200  # whose pixels are compared, over all shards that differ
 MOST_LISTED = 20
@@ -224,7 +224,7 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
     hashes = {path: [e and e.sha256 for e in (original.dataset.listed.get(path), here.get(path))] for path in paths}
     other = {path for path, (before, after) in hashes.items() if before != after}
     evaluated = any(path.startswith(f"{folder.name}/") for path in other for folder in SEALED_FOLDERS)
-    left_out = {path for path in paths if not _is_shard(path) and not _is_written(path)}
+    left_out = {path for path in paths if path not in _WRITTEN and path.partition("/")[0] not in _FOLDERS}
     if evaluated or not described:
         left_out |= {*_DESCRIBING} & set(paths)
     if not described:
@@ -252,10 +252,6 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
 
 def _is_shard(path: str) -> bool:
     return path.partition("/")[0] in WHATS
-
-
-def _is_written(path: str) -> bool:
-    return path in _WRITTEN or path.partition("/")[0] in _WRITTEN_FOLDERS
 
 
 def _shard_of(path: str) -> tuple[str, int]:

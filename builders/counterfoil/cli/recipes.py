@@ -274,7 +274,8 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
         "shards", f"{plan.n_shards:,}", f"in {counted(len(plan.groups), 'group')}, {counted(cost.files, 'file')}"
     )
     totals.add_row("size", decimal(cost.bytes), escape("; ".join(cost.assumptions[:2])))
-    totals.add_row("start-up", _about(cost.start_up_seconds), _START_UP)
+    start_up = _duration(cost.start_up_seconds)
+    totals.add_row("start-up", start_up if cost.start_up_seconds is None else f"about {start_up}", _START_UP)
     totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))
     totals.add_row("time", _duration(cost.total_seconds), "start-up and rendering")
     if budget is not None:
@@ -365,10 +366,6 @@ def _by_class(recipe: Recipe) -> list[str]:
         + ("" if of == every else f" in {', '.join(of[:5])}{' …' if len(of) > 5 else ''}")
         for own, of in found.items()
     ]
-
-
-def _about(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"about {_duration(seconds)}"
 
 
 def _duration(seconds: float | None) -> str:

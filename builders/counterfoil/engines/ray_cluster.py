@@ -88,14 +88,20 @@ def connected(address: str | None, devices: Sequence[str], workers: int) -> Iter
     with contextlib.ExitStack() as at_the_end:
         at_the_end.enter_context(_silence())
         if ray.is_initialized():  # by the program that called; what is its own it keeps
-            _refuse_elsewhere(address, ray.get_runtime_context().gcs_address)
+            here = ray.get_runtime_context().gcs_address
+            if address not in (None, "auto", here):
+                raise UserError(
+                    f"address: found '{address}', but this program is connected to the Ray cluster at {here}",
+                    "Name that one, or call ray.shutdown() before.",
+                )
         else:
             at_the_end.enter_context(_sigterm_kept())
             if address is None:
                 _begin(devices, workers, at_the_end)
             else:
                 _join(address, at_the_end)
-        cluster = _of_device(devices, ray.get_runtime_context().gcs_address)
+        on_gpus = devices[0].startswith("cuda") or (devices[0] == "auto" and _places("GPU") > 0)
+        cluster = RayCluster("GPU" if on_gpus else "CPU", ray.get_runtime_context().gcs_address)
         cluster.refuse_without()
         yield cluster
 
@@ -176,19 +182,6 @@ def _found(address: str) -> str:
         return services.canonicalize_bootstrap_address(address) or ""
     except ConnectionError:
         return ""
-
-
-def _refuse_elsewhere(address: str | None, here: str) -> None:
-    if address not in (None, "auto", here):
-        raise UserError(
-            f"address: found '{address}', but this program is connected to the Ray cluster at {here}",
-            "Name that one, or call ray.shutdown() before.",
-        )
-
-
-def _of_device(devices: Sequence[str], address: str) -> RayCluster:
-    on_gpus = devices[0].startswith("cuda") or (devices[0] == "auto" and _places("GPU") > 0)
-    return RayCluster("GPU" if on_gpus else "CPU", address)
 
 
 def _places(resource: str) -> int:

@@ -171,10 +171,8 @@ class Remote:
     def send(self, files: Sequence[LocalFile], revision: str) -> None:
         """Send contents that the Hub's large-file storage lacks. Commits nothing."""
         operations = [self._operation(file) for file in files]
-        self._try(
-            lambda: self._prepare(operations, revision),
-            f"sending {files[0].path}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""),
-        )
+        what = f"sending {files[0].path}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+        with_retries(lambda: self._prepare(operations, revision), what, tell=self.tell, patience=self.patience)
 
     @_tried("committing to {self.repo}")
     def commit(self, local: Mapping[str, LocalFile], name: str, message: str, most: int | None = None) -> Branch:
@@ -293,9 +291,6 @@ class Remote:
         if file.path not in self._operations:
             self._operations[file.path] = Addition(file)
         return self._operations[file.path]
-
-    def _try(self, call: Callable[[], T], what: str) -> T:
-        return with_retries(call, what, tell=self.tell, patience=self.patience)
 
 
 def first_of(changes: Changes, most: int | None) -> Changes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import RunFailure
 from counterfoil.recipe.keep import keeps_image
 from counterfoil.store.atomic import atomic_file, remove_durably
-from counterfoil.store.layout import LOCK, WHATS, Format, What, receipt_path, shard_path
+from counterfoil.store.layout import LOCK, Format, What, receipt_path, shard_path
 from counterfoil.store.receipts import Receipt, StoredFile, filled_of, read_receipt, reasons_of, write_receipt
 from counterfoil.store.rows import Candidate, TableForm, arrow_schema, row, unique_names
 
@@ -68,8 +68,11 @@ class ShardWriter:
             )
         # A shard that is written again (another cut of the same renders) is not done meanwhile.
         remove_durably(self.directory / receipt_path(shard.group, shard.number))
+        dropped = [one for one in candidates if keeps_image(one.reason, self.keep_rejected) and one.image is not None]
         tables: dict[What, list[Candidate]] = {
-            what: [c for c in candidates if self._belongs(c, what)] for what in WHATS
+            "data": [candidate for candidate in candidates if candidate.accepted],
+            "rejected": dropped,
+            "candidates": list(candidates),
         }
         decided = [
             {
@@ -94,13 +97,6 @@ class ShardWriter:
         )
         write_receipt(self.directory, receipt)
         return receipt
-
-    def _belongs(self, candidate: Candidate, what: What) -> bool:
-        if what == "candidates":
-            return True
-        if what == "data":
-            return candidate.accepted
-        return keeps_image(candidate.reason, self.keep_rejected) and candidate.image is not None
 
     def _write_table(self, shard: Shard, what: What, candidates: Sequence[Candidate]) -> StoredFile | None:
         path = shard_path(what, shard.group, self.split, shard.number, shard.of, self.format)

@@ -186,16 +186,13 @@ class _Reading:
         if plan is not None and len(self.receipts) == plan.n_shards:
             check_card(self.directory, list(self.receipts.values()), self.findings)
             if plan.recipe.output.format == "webdataset":
-                self._check_timm_info()
+                expected = document_bytes(timm_info(self.receipts.values()))
+                if TIMM_INFO not in self.files.found:
+                    self.findings.add(TIMM_INFO, "is missing")
+                elif self.is_sound(TIMM_INFO) and read_inside(self.directory, TIMM_INFO) != expected:
+                    self.findings.add(TIMM_INFO, "does not list the files and rows that the receipts do")
         if CROISSANT in self.files.found:
             check_croissant(self.directory, self.files.found, self.findings)
-
-    def _check_timm_info(self) -> None:
-        expected = document_bytes(timm_info(self.receipts.values()))
-        if TIMM_INFO not in self.files.found:
-            self.findings.add(TIMM_INFO, "is missing")
-        elif self.is_sound(TIMM_INFO) and read_inside(self.directory, TIMM_INFO) != expected:
-            self.findings.add(TIMM_INFO, "does not list the files and rows that the receipts do")
 
     def rerender(self, count: int, seed: int, device: str, generator: PinnedGenerator | None) -> list[Rerendered]:
         """Render rows again; none where what it takes is damaged."""
