@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from counterfoil.documents import Count, Strict, differences, document_bytes, error_lines, parse_document
+from counterfoil.documents import Count, Strict, differences, document_bytes, error_lines, parse_document, parse_json
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.recipe.keep import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
@@ -127,9 +127,12 @@ def read_receipt(path: Path) -> Receipt:
     form, hint = "of the form that Counterfoil writes", repair_hint(path.parents[1])
     try:
         content = read_inside(path.parents[1], f"{RECEIPTS}/{path.name}")
+        parse_json(content)
         receipt = parse_document(Receipt, content, str(path), version=1, hint=hint, called=form, longest=_LONGEST_LIST)
     except OSError as error:
         raise RunFailure(f"{path} cannot be read: {error.strerror}", hint) from error
+    except ValueError as error:
+        raise RunFailure(f"{path} is damaged: {error}", hint) from error
     except UserError as error:
         raise RunFailure(error.problems, hint) from error
     # What a stranger's receipt names is opened: only ever a file of its own shard, one a table.
