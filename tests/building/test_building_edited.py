@@ -156,7 +156,7 @@ def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) ->
     assert choose(wordy, "prompts.shifts.at_night=null", "generator.caption_column=null").notes == ()
 
 
-def choose(source: Path, *changes: str) -> rows_to_edit.Chosen:
+def choose(source: Path, *changes: str) -> rows_to_edit.ChosenTable:
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", *changes])
     return rows_to_edit.choose_rows_to_edit(recipe, rows_to_edit_pin(recipe), "cpu")
 

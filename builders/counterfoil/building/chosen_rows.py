@@ -99,7 +99,7 @@ def _wrong_rows(
                 yield f"{where}: row {others[0]}{many} of {pool.place} has the label of another class"
 
 
-class Chosen(NamedTuple):
+class ChosenTable(NamedTuple):
     """The rows that a build chose, what the lock says of them, and what people must know of it."""
 
     table: RowTable
@@ -107,7 +107,7 @@ class Chosen(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> Chosen | None:
+def known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> ChosenTable | None:
     """The rows of a directory that was begun, where they are those that its lock pins; else None."""
     pin = None if lock is None else lock.inputs.get(kind)
     if not isinstance(pin, Mapping):
@@ -117,10 +117,10 @@ def known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -
     except (OSError, CounterfoilError):
         return None  # they are chosen again, and refused where they do not come out the same
     same = found.sha256 == pin.get("sha256") and not any(found.problems(recipe))
-    return Chosen(found, pin) if same else None
+    return ChosenTable(found, pin) if same else None
 
 
-def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> Chosen:
+def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> ChosenTable:
     """The rows of a pool that are nearest to each prompt, none of them twice."""
     images, rows = every_row(pool_of(recipe), pool)
     rows.need(license_column=recipe.generator.license_column)
@@ -157,7 +157,7 @@ def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> Chosen:
         )
     report(f"{images.name}: nearest", wanted, wanted)
     notes = _not_retrieved(rows.place, int((~readable).sum()), copies)
-    return Chosen(retrieved, {"sha256": retrieved.sha256}, tuple(notes))
+    return ChosenTable(retrieved, {"sha256": retrieved.sha256}, tuple(notes))
 
 
 def shared_with_source(recipe: Recipe) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ def _readable(features: NDArray[Any]) -> NDArray[np.bool_]:
 _MOST_NAMED = 10
 
 
-def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> Chosen:
+def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> ChosenTable:
     """The table of a recipe; captions, where prompts ask for them, by the column or the captioner that it names.
 
     Rows without a caption that can be used are left out, and those with whose caption a prompt is longer than the model
@@ -264,7 +264,7 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> Chosen:
     no_words = f"no caption in {rows.place} that can be used"
     long = f"a caption with which a prompt is longer than the {prompts.most} tokens that {recipe.generator.model} reads"
     notes = tuple(_left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count)
-    return Chosen(edited, {"sha256": edited.sha256, **captioner}, notes)
+    return ChosenTable(edited, {"sha256": edited.sha256, **captioner}, notes)
 
 
 def _left_out(count: int, what: str) -> str:
@@ -272,7 +272,7 @@ def _left_out(count: int, what: str) -> str:
     return f"{rows} {what}, and others are taken in their place"
 
 
-def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> Chosen:
+def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> ChosenTable:
     """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
     rows = pool_rows(recipe, pool)
     of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
@@ -312,7 +312,7 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> Chosen:
         more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
         names = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
         notes.append(f"{names} fewer images than the recipe asks for: all of them are taken")
-    return Chosen(edited, {"sha256": edited.sha256}, tuple(notes))
+    return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
 
 
 class _Prompts:
