@@ -1,16 +1,22 @@
-"""What teaches and what judges share nothing: told by pixels, units and noise, each alone."""
+"""What is mended with: tables of keys, equal numbers of each class, and nothing that is shared with what judges."""
 
 from __future__ import annotations
 
+import os
+import resource
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.mending.given import MOST_ROWS, _table, numbered_groups, read_key_table
 from counterfoil.mending.one_model import context_rows, refuse_infinite
 from counterfoil.mending.prepared import (
     Known,
@@ -20,7 +26,7 @@ from counterfoil.mending.prepared import (
     refuse_near_chance,
     refuse_shared,
 )
-from counterfoil.mending.variants import Context
+from counterfoil.mending.variants import Context, equal_numbers, rows_within, train_rows
 from counterfoil.recipe import load_recipe
 from support.images import encoded
 
@@ -200,3 +206,148 @@ def test_a_base_near_chance_is_judged_as_evaluate_judges_it() -> None:
         found(0.4, 0.3, 1)
     few = np.zeros(3, dtype=np.int64)
     assert refuse_near_chance("m", "d", few > 0, few, chances, names, 5) == ()
+
+
+COLUMNS: dict[str, type] = {"key": str, "weight": float}
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path, store_schema=False)
+    return path
+
+
+def test_what_is_written_is_read_in_its_order(tmp_path: Path) -> None:
+    keys = [f"train_{row:08d}" for row in range(20_000)]
+    weights = np.arange(20_000) / 7
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        table = pa.table({"key": pa.array(keys).cast(kind), "weight": weights, "other": keys})
+        pq.write_table(table.replace_schema_metadata({"from": "here"}), tmp_path / "w.parquet")
+        columns, metadata = read_key_table(tmp_path / "w.parquet", "w", COLUMNS)
+        assert columns == {"key": keys, "weight": weights.tolist()}
+        assert metadata[b"from"] == b"here"
+
+
+ODD: dict[str, tuple[dict[str, Any], str]] = {
+    "no column": ({"key": ["a"]}, "'weight'|weight"),
+    "numbers for keys": ({"key": [1], "weight": [1.0]}, "has the column key of int64, expected text"),
+    "texts for weights": ({"key": ["a"], "weight": ["1"]}, "has the column weight of string, expected numbers"),
+    "times": ({"key": pa.array([2**62], pa.timestamp("us")), "weight": [1.0]}, "expected text"),
+    "bytes": ({"key": pa.array([b"\xff"], pa.binary()), "weight": [1.0]}, "expected text"),
+    "lists": ({"key": [["a"]], "weight": [1.0]}, "expected a Parquet"),
+    "nothing in a row": ({"key": ["a", None], "weight": [1.0, 1.0]}, "a row is empty"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_is_no_such_table_is_told(tmp_path: Path, case: str) -> None:
+    columns, says = ODD[case]
+    with pytest.raises(UserError, match=says) as error:
+        read_key_table(parquet(tmp_path / "w.parquet", **columns), "--with w", COLUMNS, "Write them.")
+    assert str(error.value).startswith("--with w: ") and error.value.hint == "Write them."
+
+
+def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
+    keys = pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())
+    with pytest.raises(UserError, match="expected a Parquet"):
+        read_key_table(parquet(tmp_path / "w.parquet", key=keys, weight=[1.0]), "w", COLUMNS)
+
+
+@pytest.mark.parametrize("bomb", ["one long text in every row", "one row many times"])
+def test_a_bomb_takes_no_memory(tmp_path: Path, bomb: str) -> None:
+    text, rows = ("x" * 1_000_000, 3_000) if bomb.startswith("one long") else ("a", MOST_ROWS + 1)
+    key = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int32)), [text])
+    file = parquet(tmp_path / "w.parquet", key=key, weight=np.zeros(rows))
+    assert file.stat().st_size < 50_000
+    del key
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match=r"letters|rows, expected at most"):
+        read_key_table(file, "w", COLUMNS)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "w.parquet")
+    with pytest.raises(UserError, match="is a pipe"):
+        read_key_table(tmp_path / "w.parquet", "w", COLUMNS)
+
+
+def test_groups_of_long_names_are_numbered_as_short_ones_are() -> None:
+    names = ["b", "a", "c" * 120_000]
+    by_key = {f"k{place}": names[place % 3] for place in range(20_000)}
+    found = numbered_groups(by_key, list(by_key), "dfr:w")
+    assert found[:3].tolist() == [1, 0, 2] and set(found.tolist()) == {0, 1, 2}
+
+
+def test_groups_of_a_csv_have_bounds_too(tmp_path: Path) -> None:
+    (tmp_path / "g.csv").write_text(f"key,group\na,{'x' * 100_000}\n")
+    with pytest.raises(UserError, match="a key or group of over 1,000 letters"):
+        _table(str(tmp_path / "g.csv"))
+    (tmp_path / "g.csv").write_text("key,group\na,rain\nb,\n")
+    assert _table(str(tmp_path / "g.csv")) == {"a": "rain", "b": ""}
+
+
+LABELS = np.random.default_rng(1).choice([0, 1, 2, 7], size=300, p=[0.5, 0.4, 0.08, 0.02]).astype(np.int64)
+
+
+def counts(labels: np.ndarray) -> dict[int, int]:
+    return {label: int((labels == label).sum()) for label in np.unique(labels).tolist()}
+
+
+def test_of_each_class_so_many_come_or_all_that_there_are() -> None:
+    rows = train_rows(LABELS, 30)
+    assert counts(LABELS[rows]) == {label: min(30, n) for label, n in counts(LABELS).items()}
+    assert rows.tolist() == sorted(set(rows.tolist()))
+
+
+def test_a_class_is_drawn_alike_whatever_the_others_are() -> None:
+    alone = np.where(LABELS == 1, LABELS, 0)
+    both = [set(train_rows(each, 10, seed=3).tolist()) & set(np.flatnonzero(LABELS == 1)) for each in (LABELS, alone)]
+    assert both[0] == both[1] and len(both[0]) == 10
+
+
+def test_another_seed_draws_others_and_fewer_are_a_part_of_more() -> None:
+    assert train_rows(LABELS, 10, 1).tolist() == train_rows(LABELS, 10, 1).tolist()
+    assert train_rows(LABELS, 10, 1).tolist() != train_rows(LABELS, 10, 2).tolist()
+    assert set(train_rows(LABELS, 10, 1)) < set(train_rows(LABELS, 30, 1))
+
+
+def test_arms_are_cut_to_equal_numbers_of_each_class() -> None:
+    variants = {"contexts": LABELS, "class_name": LABELS[:90], "random_contexts": np.repeat([0, 1, 2], 11)}
+    cut = equal_numbers(variants, seed=5)
+    found = [counts(labels[cut[name]]) for name, labels in variants.items()]
+    assert found[0] == found[1] == found[2]
+    for label in (0, 1, 2):
+        assert found[0][label] == min(int((labels == label).sum()) for labels in variants.values())
+    assert 7 not in found[0]  # one variant has none
+
+
+def test_an_arm_without_images_leaves_none_to_any() -> None:
+    cut = equal_numbers({"a": LABELS, "b": np.empty(0, dtype=np.int64)})
+    assert [len(rows) for rows in cut.values()] == [0, 0]
+
+
+RANKS = np.repeat([0, 1, 2, 0, 1], [6, 6, 6, 2, 6])
+SHIFTS = np.repeat([0, 1, 2, 3, 4], [6, 6, 6, 2, 6])
+
+
+@pytest.mark.parametrize(("k", "images"), [(1, 3), (2, 4), (3, 1), (None, 5), (2, None), (None, None)])
+def test_a_curves_rows_are_of_the_first_contexts_and_at_most_so_many_of_each(k: int | None, images: int | None) -> None:
+    rows = rows_within(RANKS, SHIFTS, k=k, images=images)
+    wanted = {
+        shift: min(n, images or n) for shift, n in counts(SHIFTS).items() if k is None or RANKS[shift == SHIFTS][0] < k
+    }
+    assert counts(SHIFTS[rows]) == wanted
+
+
+def test_images_of_no_context_are_in_every_point_of_a_curve() -> None:
+    shifts = np.where(SHIFTS == 3, -1, SHIFTS)
+    outside = set(np.flatnonzero(shifts < 0).tolist())
+    rows = rows_within(RANKS, shifts, images=1)
+    assert outside <= set(rows.tolist()) and len(rows) == len(outside) + 4
+    assert rows_within(RANKS, shifts, images=6).tolist() == list(range(len(shifts)))
+
+
+def test_points_of_a_curve_add_to_each_other() -> None:
+    few, more = (set(rows_within(RANKS, SHIFTS, k=2, images=n, seed=4).tolist()) for n in (2, 4))
+    assert few < more
+    assert set(rows_within(RANKS, SHIFTS, k=1, images=2, seed=4).tolist()) < few
