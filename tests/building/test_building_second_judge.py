@@ -232,8 +232,8 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
     [("predictions:./answers.csv", "screen.judge.*recorded predictions"), ("lab:resnet10", "screen.judge.*resnet10t"),
      ("open_clip:lab:clap", "screen.judge.*clip"), ("open_clip:lab:clip", "screen.judge.*the model that screens")],
 )  # fmt: skip
-def test_one_that_cannot_judge_is_reported_before_anything_is_made(judge: str, doubted: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=doubted):
+def test_one_that_cannot_judge_is_reported_before_anything_is_made(judge: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
         lab = ("source.dataset=lab:wardrobe", "source.classes=[bag, sandal]")
         tiny(tmp_path / "out", *PLAIN, f"screen.judge={judge}", *lab)
     assert not (tmp_path / "out" / "lock.json").exists()
