@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_table, verdict
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.stats import Estimate
+from support.tables import csv_rows
 from tiny_builds import run_command
 
 PAIR = ("mended", "original")
@@ -277,7 +276,7 @@ def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp
     scores = {name: found.score(name, "swap").drop for name in (models["sharp"], models["no_green"])}
     drops = [drop.value for drop in scores.values() if drop]
     assert swap.drop_gain is not None and swap.drop_gain.value == pytest.approx(drops[1] - drops[0])
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "compare.csv").read_text())))
+    rows = csv_rows(tmp_path / "compare.csv")
     assert [row["shift"] for row in rows] == ["base", "dusk", "swap", ""]
     assert [row["only_mended_right"] for row in rows] == ["12", "12", "8", ""]
     assert float(rows[0]["gain"]) == pytest.approx(100 / 3, abs=1e-3)

@@ -32,6 +32,7 @@ from counterfoil.evaluation.failures import (
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import ModelAnswers
 from counterfoil.evaluation.subject import labelled_subject
+from support.images import encoded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -344,9 +345,7 @@ def many_failures(folder: Path) -> int:
     def read(wanted: frozenset[str] | None) -> Any:
         for place, key in enumerate(keys):
             if wanted is None or key in wanted:
-                with io.BytesIO() as file:
-                    Image.new("RGB", (8, 8), COLOURS[labels[place]]).save(file, "PNG")
-                    yield key, file.getvalue()
+                yield key, encoded(COLOURS[labels[place]])
 
     keys = tuple(f"image-{place:05d}" for place in range(n))
     images = LabelledImages("many", "0" * 64, keys, labels, shifts, groups, read, class_names=NAMES)
@@ -359,7 +358,7 @@ def many_failures(folder: Path) -> int:
     models = [(name, lambda output: NAMES[output], "") for name in ("one", "other")]
     data = failures_data(subject, answers, np.full((n, 2), 0.5, dtype=np.float32), chosen, models, ["night", "base"])
     wanted = frozenset(keys[row] for row in chosen.images)
-    for number, sheet in enumerate(sprite_sheets(images.decoded(encoded) for _, encoded in images.images(wanted))):
+    for number, sheet in enumerate(sprite_sheets(images.decoded(one) for _, one in images.images(wanted))):
         file = folder / sheet_file(number)
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(sheet)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -35,6 +33,7 @@ from counterfoil.store.reading import read_receipts
 from counterfoil.store.sealed_folder import read_results
 from loopback_hub import LoopbackHub, client
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
+from support.tables import csv_rows, rewrite, with_value
 from tiny_builds import tiny
 
 SCREENED = CANDIDATES - 2  # of a class: the screen drops the first and the last
@@ -109,11 +108,6 @@ def scores_of(evaluation: Evaluation) -> dict[str, Score]:
 
 def score_of(evaluation: Evaluation, model: str) -> Score:
     return scores_of(evaluation)[model]
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def screened_rows(dataset: Path, shift: str = "swap") -> list[dict[str, Any]]:
@@ -236,7 +230,7 @@ def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: di
     assert score.difference is not None and score.difference.value == pytest.approx(WRONG / SCREENED)
     assert "Left out of every rate: red, which is near chance on the base." in counted_words(finding)
     assert any("(near chance)" in sentence for sentence in finding_sentences(found.results, finding))
-    [row] = [row for row in read_csv(found.files["findings"]) if row["model"] == models["only_blue"]]
+    [row] = [row for row in csv_rows(found.files["findings"]) if row["model"] == models["only_blue"]]
     assert (row["near_chance"], row["classes_near_chance"]) == ("1", "red")
 
 
@@ -270,7 +264,7 @@ def test_a_shift_of_which_nothing_passed_says_why(
 
 
 def test_the_table_and_the_json_hold_the_findings(measured: Evaluation, models: dict[str, str]) -> None:
-    rows = read_csv(measured.files["findings"])
+    rows = csv_rows(measured.files["findings"])
     assert [row["model"] for row in rows] == [models[name] for name in SEVERAL]
     sharp = rows[0]
     assert (sharp["shift"], sharp["words"], sharp["role"], sharp["class_ids"]) == (
@@ -286,7 +280,7 @@ def test_the_table_and_the_json_hold_the_findings(measured: Evaluation, models: 
 
 
 def test_what_is_not_measured_is_an_empty_cell(unseen: Evaluation, models: dict[str, str]) -> None:
-    [row] = [row for row in read_csv(unseen.files["findings"]) if row["model"] == models["no_red"]]
+    [row] = [row for row in csv_rows(unseen.files["findings"]) if row["model"] == models["no_red"]]
     names = ("measured_on", "n_images", "failures", "rate", "base_rate", "difference")
     assert [row[name] for name in names] == [""] * len(names)
     assert row["note"].startswith("cannot be measured")
@@ -416,7 +410,7 @@ def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_
     assert stored is not None
     rate = stored.rows.value("failure_rate", model="local-dir:./sharp", group=stored.findings[0].shift)
     assert rate == pytest.approx(0.3)
-    rows = read_csv(dataset / "evaluation" / "findings.csv")
+    rows = csv_rows(dataset / "evaluation" / "findings.csv")
     assert [row["model"] for row in rows] == ["local-dir:./sharp", "local-dir:./no_red"]
     assert "## Mined shifts" in (dataset / "README.md").read_text()
     assert found.files["card"] == dataset / "evaluation"
@@ -432,30 +426,8 @@ def stranger(whole: Path, tmp_path: Path) -> Path:
     return shutil.copytree(whole, tmp_path / "stranger")
 
 
-def rewrite(dataset: Path, what: str, change: Callable[[pa.Table], pa.Table], restated: bool = True) -> None:
-    """The first shard's table with other rows; its receipt says so, as whoever forges one would have it."""
-    path = min((dataset / what / "swap").iterdir())
-    table = change(pq.read_table(path))
-    pq.write_table(table, path)
-    if not restated:
-        return
-    receipt = min((dataset / "receipts").glob("swap-*.json"))
-    document = json.loads(receipt.read_text())
-    for file in document["files"]:
-        if dataset / file["path"] == path:
-            content = path.read_bytes()
-            file.update(size=len(content), sha256=hashlib.sha256(content).hexdigest(), rows=table.num_rows)
-    receipt.write_text(json.dumps(document))
-
-
-def with_value(name: str, row: int, value: object) -> Callable[[pa.Table], pa.Table]:
-    def change(table: pa.Table) -> pa.Table:
-        values = table[name].to_pylist()
-        values[row] = value
-        at = table.schema.get_field_index(name)
-        return table.set_column(at, table.schema.field(name), pa.array(values, table.schema.field(name).type))
-
-    return change
+def forge(dataset: Path, what: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    rewrite(dataset / what / "swap", change, min((dataset / "receipts").glob("swap-*.json")))
 
 
 def twice(table: pa.Table) -> pa.Table:
@@ -466,7 +438,7 @@ def twice(table: pa.Table) -> pa.Table:
 def test_tables_that_are_not_their_receipts_are_refused(
     what: str, stranger: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    rewrite(stranger, what, lambda table: table.slice(1), restated=False)
+    rewrite(stranger / what / "swap", lambda table: table.slice(1))
     with pytest.raises(RunFailure, match=rf"{what}/swap/.* is not as its receipt says"):
         evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
     min((stranger / what / "swap").iterdir()).unlink()
@@ -496,27 +468,24 @@ def test_forged_rows_are_told_and_never_counted(
     case: str, stranger: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     what, change, told = FORGED[case]
-    rewrite(stranger, what, change)
+    forge(stranger, what, change)
     with pytest.raises(RunFailure, match=told):
         evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
 def test_an_image_that_candidates_do_not_accept_is_told(models: dict[str, str], tmp_path: Path) -> None:
     dataset = build_mined(tmp_path / "bare", models["sharp"], PICKED)
-    rewrite(dataset, "candidates", with_value("reason", 1, "answered_right"))
+    forge(dataset, "candidates", with_value("reason", 1, "answered_right"))
     with pytest.raises(RunFailure, match="which candidates of swap do not accept"):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
 def test_an_image_that_cannot_be_decoded_is_left_out(stranger: Path, models: dict[str, str], tmp_path: Path) -> None:
     def broken(table: pa.Table) -> pa.Table:
-        rows = table["image"].to_pylist()
         place = table["reason"].to_pylist().index("answered_right")
-        rows[place] = {**rows[place], "bytes": b"no image"}
-        at = table.schema.get_field_index("image")
-        return table.set_column(at, table.schema.field("image"), pa.array(rows, table.schema.field("image").type))
+        return with_value("image", place, {**table["image"][place].as_py(), "bytes": b"no image"})(table)
 
-    rewrite(stranger, "rejected", broken)
+    forge(stranger, "rejected", broken)
     found = evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
     [finding] = found.findings
     [rate] = found.results.rows.where("failure_rate")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import html
 import io
 import json
@@ -31,6 +30,8 @@ from counterfoil.recipe import load_recipe
 from counterfoil.report.reference import tie_sentences
 from counterfoil.stats import Estimate
 from results_examples import top1
+from support.images import encoded
+from support.tables import csv_rows
 
 # What every classifier that tells the colours scores: `swap` paints a third of its images as the next class.
 TRUTH = {"dusk": 1.0, "swap": 1 - 4 / 12}
@@ -202,9 +203,7 @@ def test_a_zero_shot_model_answers_with_the_datasets_own_classes(tmp_path: Path)
 
     def picture(sample: Any) -> bytes:
         scene = unbiased_scene(len(CLASSES) * (100 + sample.index) + wanted[sample.label])
-        with io.BytesIO() as file:
-            Image.fromarray(render(scene)).save(file, "PNG")
-            return file.getvalue()
+        return encoded(render(scene))
 
     classes = ", ".join(f"{{id: '{label:02d}', name: {CLASSES[label]}, source_label: {label}}}" for label in wanted)
     dataset = build_colours(tmp_path / "dataset", f"source.classes=[{classes}]", image=picture)
@@ -323,7 +322,7 @@ class TestPredictions:
         (said,) = tie_sentences(found.results)
         assert said.startswith("rounded.csv gives 5 images two equal best scores")
         assert said in html.unescape((tmp_path / "out" / "report.html").read_text())
-        assert next(csv.DictReader((tmp_path / "out" / "results.csv").open()))["tied"] == "5"
+        assert csv_rows(tmp_path / "out" / "results.csv")[0]["tied"] == "5"
 
     def test_an_image_that_nobody_can_decode_needs_no_answer(self, models: dict[str, str], tmp_path: Path) -> None:
         def cut(sample: Any) -> bytes:

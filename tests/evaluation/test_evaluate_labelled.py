@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import shutil
@@ -28,6 +27,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.scenes import load_wardrobe
 from counterfoil.models.classifiers import load_classifier
 from results_examples import top1
+from support.tables import csv_rows
 from tiny_builds import run_command
 
 
@@ -190,8 +190,7 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
     place = tmp_path / "keys.csv"
     done = CliRunner().invoke(app, ["evaluate", str(photos), "--write-keys", str(place)])
     assert done.exit_code == 0 and f"{3 * EACH + 1} images in {place}" in done.stdout
-    with place.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(place)
     assert list(rows[0]) == ["key", "path", "label", "class"] and len(rows) == 3 * EACH + 1
     assert {row["path"] for row in rows} == paths_below(photos)
     answers = tmp_path / "answers.csv"

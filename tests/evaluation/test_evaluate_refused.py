@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pickle
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -26,6 +24,7 @@ from counterfoil.prediction import passes
 from counterfoil.store import verify_files
 from counterfoil.store.manifest import write_manifest
 from support.files import Payload, write
+from support.tables import rewrite, with_value
 
 
 def test_problems_of_all_models_are_told_together(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
@@ -294,20 +293,8 @@ def shard(dataset: Path) -> Path:
     return min((dataset / "data" / "swap").iterdir())
 
 
-def restate(dataset: Path, path: Path) -> None:
-    """Make the receipt say what the file is now, as whoever forges one would."""
-    receipt = min((dataset / "receipts").glob("swap-*.json"))
-    document = json.loads(receipt.read_text())
-    for file in document["files"]:
-        if dataset / file["path"] == path:
-            content = path.read_bytes()
-            rows = pq.read_metadata(path).num_rows
-            file.update(size=len(content), sha256=hashlib.sha256(content).hexdigest(), rows=rows)
-    receipt.write_text(json.dumps(document))
-
-
 def test_data_that_is_not_its_receipts_is_refused(dataset: Path, tmp_path: Path, models: dict[str, str]) -> None:
-    pq.write_table(pq.read_table(shard(dataset)).slice(1), shard(dataset))
+    rewrite(dataset / "data" / "swap", lambda table: table.slice(1))
     with pytest.raises(RunFailure, match=r"swap/.* is not as its receipt says"):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
     shard(dataset).unlink()
@@ -321,22 +308,12 @@ def test_a_table_in_no_receipt_is_refused(dataset: Path, tmp_path: Path, models:
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
-def with_column(table: pa.Table, name: str, values: list) -> pa.Table:
-    at = table.schema.get_field_index(name)
-    return table.set_column(at, name, pa.array(values, table.schema.field(name).type))
-
-
-def first(name: str, value: object) -> Callable[[pa.Table], pa.Table]:
-    """The table with another value in the first row of a column."""
-    return lambda table: with_column(table, name, [value, *table[name].to_pylist()[1:]])
-
-
 FORGED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
-    "no label": (first("label", None), "label is empty in a row"),
-    "label": (first("label", 7), "labels that recipe.yaml"),
-    "shift": (first("shift", "noon"), "shifts that recipe.yaml"),
-    "key": (first("key", "x"), "a row 'x' that the recipe does not have"),
-    "other class": (first("label", 1), "that the recipe does not have"),
+    "no label": (with_value("label", 0, None), "label is empty in a row"),
+    "label": (with_value("label", 0, 7), "labels that recipe.yaml"),
+    "shift": (with_value("shift", 0, "noon"), "shifts that recipe.yaml"),
+    "key": (with_value("key", 0, "x"), "a row 'x' that the recipe does not have"),
+    "other class": (with_value("label", 0, 1), "that the recipe does not have"),
     "twice": (lambda table: pa.concat_tables([table, table.slice(0, 1)]), "more than once"),
 }
 
@@ -346,8 +323,7 @@ def test_rows_with_a_forged_receipt_must_be_the_recipes(
     dataset: Path, tmp_path: Path, models: dict[str, str], case: str
 ) -> None:
     change, expected = FORGED[case]
-    pq.write_table(change(pq.read_table(shard(dataset))), shard(dataset))
-    restate(dataset, shard(dataset))
+    rewrite(dataset / "data" / "swap", change, min((dataset / "receipts").glob("swap-*.json")))
     with pytest.raises(CounterfoilError, match=expected):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -24,11 +23,7 @@ from counterfoil.progress import Stage, listening
 from counterfoil.store import verify_files
 from counterfoil.store.replacement import replacement_folder
 from results_examples import top1
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+from support.tables import csv_rows
 
 
 def test_the_planted_drops_are_found(evaluation: Evaluation, models: dict[str, str]) -> None:
@@ -93,7 +88,7 @@ def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, mode
     # Over the surviving classes green and blue, the base accuracy of a model blind to green is a half.
     assert found.score(models["no_green"], "swap").base_accuracy == pytest.approx(0.5)
     assert found.score(models["no_green"], "dusk").base_accuracy == pytest.approx(2 / 3)
-    row = next(row for row in read_csv(found.files["classes"]) if (row["shift"], row["class_id"]) == ("swap", "00"))
+    row = next(row for row in csv_rows(found.files["classes"]) if (row["shift"], row["class_id"]) == ("swap", "00"))
     assert (row["measured"], row["n_images"], row["drop"], row["drop_low"]) == ("0", "4", "", "")
     everything = evaluate(dataset, [models["no_green"]], device="cpu", min_images_per_class=13)
     assert everything.score(models["no_green"], "swap").drop is None
@@ -108,7 +103,7 @@ def test_parquet_and_webdataset_score_the_same(tmp_path: Path, models: dict[str,
 
 
 def test_the_tables_hold_the_results(evaluation: Evaluation, models: dict[str, str]) -> None:
-    results = read_csv(evaluation.files["results"])
+    results = csv_rows(evaluation.files["results"])
     timm = [
         "model",
         "img_size",
@@ -125,19 +120,19 @@ def test_the_tables_hold_the_results(evaluation: Evaluation, models: dict[str, s
     assert (results[0]["top1"], results[0]["top1_err"], results[0]["img_size"]) == ("100.000", "0.000", "32")
     assert results[0]["accuracy.swap"] == "66.667"
     assert results[0]["drop.swap"] == "33.333"
-    robustness = read_csv(evaluation.files["robustness"])
+    robustness = csv_rows(evaluation.files["robustness"])
     assert len(robustness) == len(models) * 2
     for row in robustness:
         assert float(row["drop"]) == pytest.approx(float(row["base_accuracy"]) - float(row["accuracy"]), abs=2e-3)
         assert float(row["drop_low"]) <= float(row["drop"]) <= float(row["drop_high"])
-    shifts = {row["shift"]: row for row in read_csv(evaluation.files["shifts"])}
+    shifts = {row["shift"]: row for row in csv_rows(evaluation.files["shifts"])}
     assert list(shifts) == ["base", "dusk", "swap"]
     assert float(shifts["dusk"]["slope"]) == pytest.approx(1.0)
     assert shifts["base"]["yield"] == "100.000"
 
 
 def test_the_classes_table_holds_each_classs_own_drop(evaluation: Evaluation, models: dict[str, str]) -> None:
-    rows = {(row["shift"], row["class_id"]): row for row in read_csv(evaluation.files["classes"])}
+    rows = {(row["shift"], row["class_id"]): row for row in csv_rows(evaluation.files["classes"])}
     assert len(rows) == 2 * 3
     for row in rows.values():
         drops = [float(row[f"drop.{name}"]) for name in models.values()]
@@ -165,7 +160,7 @@ def test_a_slope_needs_five_models(
     four = evaluate(dataset, list(models.values())[:5], device="cpu", out=tmp_path)
     assert sum(not model.near_chance for model in four.models) == 4, "one of the five is near chance"
     assert not four.results.rows.where("slope")
-    assert {row["slope"] for row in read_csv(four.files["shifts"])} == {""}
+    assert {row["slope"] for row in csv_rows(four.files["shifts"])} == {""}
 
 
 def test_the_recipes_own_models_are_the_default(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.reference import near_chance_sentences
 from counterfoil.report.results import classes_of
 from counterfoil.stats import wilson_estimate, wilson_interval
+from support.tables import csv_rows
 
 
 def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2) -> list[ClassUnits]:
@@ -380,8 +381,7 @@ def test_a_class_with_many_right_outputs_is_measured_by_its_own_chance() -> None
 
 
 def test_a_model_near_chance_is_marked_and_in_no_average(evaluation: Evaluation, models: dict[str, str]) -> None:
-    marks = {model.name: model.near_chance for model in evaluation.models}
-    assert [name for name in marks if marks[name]] == [models["only_blue"]]
+    assert [model.name for model in evaluation.models if model.near_chance] == [models["only_blue"]]
     assert {model.chance for model in evaluation.models} == {1 / COLOURS}
     sound = [model.name for model in evaluation.sound_models]
     for shift in evaluation.shifts:
@@ -394,11 +394,10 @@ def test_a_model_near_chance_is_marked_and_in_no_average(evaluation: Evaluation,
         line = slope([one.base_accuracy or 0 for one in scores], [one.accuracy or 0 for one in scores])
         assert line is not None and line.slope == pytest.approx(fitted.value)
     # It stays in every table.
-    with evaluation.files["robustness"].open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["model"] == models["only_blue"]]
+    rows = [row for row in csv_rows(evaluation.files["robustness"]) if row["model"] == models["only_blue"]]
     assert [row["near_chance"] for row in rows] == ["1", "1"] and all(row["drop"] for row in rows)
-    with evaluation.files["results"].open(newline="") as file:
-        assert {row["model"]: row["near_chance"] for row in csv.DictReader(file)}[models["only_blue"]] == "1"
+    marks = {row["model"]: row["near_chance"] for row in csv_rows(evaluation.files["results"])}
+    assert marks[models["only_blue"]] == "1"
 
 
 @pytest.fixture(scope="module")
@@ -432,13 +431,11 @@ def test_a_class_near_chance_is_left_out_and_told_apart_from_few_images(blind: E
 
 
 def test_classes_near_chance_are_marked_in_their_tables(blind: Evaluation) -> None:
-    with blind.files["classes"].open(newline="") as file:
-        rows = {(row["shift"], row["class_id"]): row for row in csv.DictReader(file)}
+    rows = {(row["shift"], row["class_id"]): row for row in csv_rows(blind.files["classes"])}
     green, red = rows["swap", "01"], rows["swap", "00"]
     assert (green["measured"], green["near_chance"], green["drop"]) == ("0", "1", "")
     assert (green["base_accuracy"], red["measured"], red["near_chance"]) == ("0.000", "1", "0")
-    with blind.files["shifts"].open(newline="") as file:
-        assert {row["classes_near_chance"] for row in csv.DictReader(file)} == {"01"}
+    assert {row["classes_near_chance"] for row in csv_rows(blind.files["shifts"])} == {"01"}
 
 
 def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Evaluation) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.reading import read_receipts
 from counterfoil.store.sealed_folder import read_results
 from mined_colours import JUDGE, PICKED, build_mined, mined
+from support.tables import csv_rows
 from tiny_builds import tiny
 
 WRONG = SWAPPED - 1  # of a class: the screen drops the first
@@ -213,8 +213,7 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
     )
     assert done.exit_code == 0, done.output
     assert "transfer:" in done.stdout and "by construction" in done.stdout and "66.7" in done.stdout
-    with (tmp_path / "o" / "transfer.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(tmp_path / "o" / "transfer.csv")
     assert [(row["relation"], row["by_construction"], row["rate.top1"]) for row in rows] == [
         ("judge", "1", "100.000"), ("same architecture", "0", "66.667")
     ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import json
 import shutil
@@ -27,6 +26,7 @@ from counterfoil.report.results import ResultRow, ResultRows
 from counterfoil.stats import Estimate
 from counterfoil.store.layout import user_cache
 from counterfoil.store.manifest import write_manifest
+from support.tables import csv_rows
 
 MODEL = "lab:resnet10t"
 
@@ -108,8 +108,7 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
 
 
 def test_tables_hold_it(evaluation: Evaluation) -> None:
-    with evaluation.files["results"].open(newline="") as file:
-        rows = {row["model"]: row for row in csv.DictReader(file)}
+    rows = {row["model"]: row for row in csv_rows(evaluation.files["results"])}
     for model in scored(evaluation):
         row = rows[model]
         assert float(row["validation"]) == pytest.approx(100 * numbers_of(evaluation, model)[0].value, abs=1e-3)
@@ -131,8 +130,7 @@ def test_it_is_left_away_where_nobody_wants_it(dataset: Path, models: dict[str, 
     found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path, reference=False)
     assert found.reference is None and "reference" not in found.to_json()
     assert reference_note(found.results) is None and reference_warnings(found.results) == ()
-    with found.files["results"].open(newline="") as file:
-        assert next(csv.DictReader(file))["validation"] == ""
+    assert csv_rows(found.files["results"])[0]["validation"] == ""
 
 
 def with_source(dataset: Path, name: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import shutil
@@ -37,6 +35,7 @@ from counterfoil.store import read_receipts, sealed_folder, verify_files
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.sealed_folder import REVIEWED
 from support.files import copy_of, published
+from support.tables import csv_rows
 
 Z = 1.959963984540054
 SWAPPED = 4  # images of a class and `swap` that show another class
@@ -236,8 +235,7 @@ def test_nobody_is_named(reviewed: tuple[Path, Review], files: list[Path]) -> No
 
 
 def test_the_table_has_a_row_an_image_and_task(reviewed: tuple[Path, Review]) -> None:
-    text = (reviewed[0] / "review" / "selection.csv").read_text()
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = csv_rows(reviewed[0] / "review" / "selection.csv")
     assert len(rows) == 180
     assert rows[72]["key"].startswith("swap")
     row = next(row for row in rows if row["task"] == "class" and row["key"] == "swap_01_000000")

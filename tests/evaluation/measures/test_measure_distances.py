@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 
@@ -27,6 +25,8 @@ from counterfoil.report.results import Results
 from counterfoil.stats import Estimate
 from counterfoil.store import verify_files
 from counterfoil.store.sealed_folder import read_results
+from support.images import encoded
+from support.tables import csv_rows
 
 EACH = 24
 LONE_RED = "prompts.shifts.lone={prompt: 'a photo of a {class} alone', caption: 'alone', classes: ['00'], kind: light}"
@@ -40,9 +40,7 @@ def noisy(colour: tuple[int, int, int], seed: int) -> Image.Image:
 
 def picture(sample: Sample) -> bytes:
     shift = ("base", "dusk", "swap", "lone").index(sample.shift)
-    with io.BytesIO() as file:
-        noisy(painted(sample), 10_000 * (shift + 1) + 100 * sample.label + sample.index).save(file, "PNG")
-        return file.getvalue()
+    return encoded(noisy(painted(sample), 10_000 * (shift + 1) + 100 * sample.label + sample.index))
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +130,7 @@ def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_datas
 
 
 def test_table_report_and_json_have_every_row(measured: Evaluation) -> None:
-    rows = list(csv.DictReader(io.StringIO(measured.files["distances"].read_text())))
+    rows = csv_rows(measured.files["distances"])
     assert [row["what"] for row in rows] == ["dataset", *["group"] * 4, "source"] * 2
     for row, one in zip(rows[:6], measured.distances[0].sets, strict=True):
         kid = kid_of(measured.results, measured.distances[0], one)

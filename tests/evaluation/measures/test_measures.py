@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.report import results
 from counterfoil.report.labels import labels_text
 from counterfoil.report.results import ResultRow, results_from, row
+from support.tables import csv_rows
 
 
 def answers_of(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -44,10 +44,9 @@ def test_a_measure_of_ones_own_is_in_every_output(
     found = evaluate(dataset, [models["sharp"]], device="cpu", out=out, into_card=True, reference=False)
     document = results_from((out / "results.json").read_bytes(), "results.json")
     assert document.rows.value("brightness", model=models["sharp"], group="swap") == 0.36
-    with (out / "measures.csv").open(newline="") as file:
-        assert {line["value"] for line in csv.DictReader(file) if line["measure"] == "brightness"} == {"0.36"}
-    with (out / "robustness.csv").open(newline="") as file:
-        assert {line["brightness"] for line in csv.DictReader(file)} == {"36.000"}
+    lines = csv_rows(out / "measures.csv")
+    assert {line["value"] for line in lines if line["measure"] == "brightness"} == {"0.36"}
+    assert {line["brightness"] for line in csv_rows(out / "robustness.csv")} == {"36.000"}
     assert found.to_pandas()["brightness"].tolist() == [0.36, 0.36]
     assert found.scores[0].get("brightness") == found.number("brightness", model=models["sharp"], group="dusk")
     for page in ((out / "report.html").read_text(), (dataset / "README.md").read_text()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe_text, sha256_json
 from counterfoil.recipe.keep import Verdict, decide_cell
 from counterfoil.store import Candidate, DatasetStore
+from support.images import encoded
 
 RECIPE = """
 recipe: 1
@@ -117,6 +117,4 @@ def verdict_of(plan, sample: Sample, thresholds) -> Verdict:
 def picture(sample: Sample) -> bytes:
     image = Image.new("RGB", (160, 160), (200, 220, 240))
     ImageDraw.Draw(image).ellipse((4, 4, 20 + sample.index, 60), fill="#cc3344" if sample.label else "#3366cc")
-    with io.BytesIO() as file:
-        image.save(file, "PNG")
-        return file.getvalue()
+    return encoded(image)
