@@ -96,7 +96,7 @@ class Compared:
         return verdict(self.comparison, self.rows)
 
 
-def told(results: Results) -> Compared:
+def comparison_of(results: Results) -> Compared:
     assert results.comparison is not None
     return Compared(results.comparison, results.rows)
 
@@ -265,7 +265,7 @@ def test_a_group_with_too_few_images_is_not_measured() -> None:
 def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     found = evaluate(dataset, compare=(models["sharp"], models["no_green"]), out=tmp_path, device="cpu")
     assert [model.name for model in found.models] == [models["sharp"], models["no_green"]]
-    base, dusk, swap = told(found.results).groups
+    base, dusk, swap = comparison_of(found.results).groups
     for one in (base, dusk):
         # A third of the classes is green.
         assert one.gain.value == pytest.approx(1 / 3)
@@ -283,7 +283,7 @@ def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp
     page = (tmp_path / "report.html").read_text()
     assert "Mended and original" in page and "It gains and loses nothing elsewhere" in page
     assert json.loads(json.dumps(found.to_json()))["comparison"]["groups"][2]["name"] == "swap"
-    table = comparison_table(told(found.results).comparison, found.results.rows)
+    table = comparison_table(comparison_of(found.results).comparison, found.results.rows)
     assert [row.cells[5].text for row in table.rows] == ["–", "0.0", "0.0"], "as green is near chance"
 
 
@@ -328,7 +328,7 @@ def test_the_command_prints_the_verdict(dataset: Path, models: dict[str, str], t
     assert "It loses and gains nothing" in done.stdout and "compare:" in done.stdout
 
 
-def test_what_cannot_be_compared_is_told(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_reported(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     sharp = models["sharp"]
     with pytest.raises(UserError, match="compared are two models"):
         evaluate(dataset, compare=(sharp, sharp), out=tmp_path, device="cpu")
@@ -343,12 +343,12 @@ def test_what_cannot_be_compared_is_told(dataset: Path, models: dict[str, str], 
 def test_names_of_given_models_are_compared(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     given_models = {"new": models["sharp"], "old": models["no_blue"]}
     found = evaluate(dataset, given_models, compare=("new", "old"), out=tmp_path, device="cpu")
-    assert told(found.results).comparison.mended == "new"
-    assert min(one.gain.value or 0.0 for one in told(found.results).groups) >= 0
+    assert comparison_of(found.results).comparison.mended == "new"
+    assert min(one.gain.value or 0.0 for one in comparison_of(found.results).groups) >= 0
 
 
 def test_independent_noise_draws_each_group_by_itself(models: dict[str, str], tmp_path: Path) -> None:
     built = build_colours(tmp_path / "dataset", "samples.noise=independent")
     found = evaluate(built, compare=(models["sharp"], models["no_red"]), out=tmp_path / "out", device="cpu")
     assert not found.results.paired
-    assert told(found.results).groups[0].gain.value == pytest.approx(1 / 3)
+    assert comparison_of(found.results).groups[0].gain.value == pytest.approx(1 / 3)

@@ -163,7 +163,7 @@ def test_a_built_dataset_agrees_with_a_count_of_its_candidates(tmp_path: Path) -
     assert score_of(found, "lab:lcnet_035").rate is None
 
 
-def test_without_the_images_only_the_judge_is_told_by_its_recorded_answers(
+def test_without_the_images_only_the_judge_is_reported_by_its_recorded_answers(
     bare: Path, unseen: Evaluation, models: dict[str, str]
 ) -> None:
     rows = screened_rows(bare)
@@ -248,19 +248,19 @@ def test_a_file_of_predictions_is_not_asked_for_what_it_has_not_seen(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "says"),
     [
         (("prompts.shifts.swap.threshold={percentile: 5}",), "the shift's threshold is open"),
         ((), "no candidate passed the screen"),
     ],
 )
 def test_a_shift_of_which_nothing_passed_says_why(
-    changes: Sequence[str], told: str, models: dict[str, str], tmp_path: Path
+    changes: Sequence[str], says: str, models: dict[str, str], tmp_path: Path
 ) -> None:
     screen = lambda sample: sample.shift == "base"  # noqa: E731
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, *changes, screen=screen)
     [score] = scores_of(evaluate(dataset, [models["sharp"]], device="cpu")).values()
-    assert score.rate is None and told in score.note
+    assert score.rate is None and says in score.note
 
 
 def test_the_table_and_the_json_hold_the_findings(measured: Evaluation, models: dict[str, str]) -> None:
@@ -300,14 +300,14 @@ def test_a_dataset_without_mined_shifts_has_no_word_of_findings(
 def test_other_tables_are_as_they_are_without_the_kind(
     evaluation: Evaluation, models: dict[str, str], tmp_path: Path
 ) -> None:
-    told = evaluate(build_colours(tmp_path / "mined", mined()), list(models.values()), device="cpu")
-    assert told.findings
-    assert told.models == evaluation.models
-    assert [one.drop for one in told.scores] == [one.drop for one in evaluation.scores]
+    shown = evaluate(build_colours(tmp_path / "mined", mined()), list(models.values()), device="cpu")
+    assert shown.findings
+    assert shown.models == evaluation.models
+    assert [one.drop for one in shown.scores] == [one.drop for one in evaluation.scores]
     for name in ("results", "robustness", "classes", "shifts"):
-        text = told.files[name].read_text()
+        text = shown.files[name].read_text()
         assert text.replace(",mined,", ",colour,") == evaluation.files[name].read_text(), name
-    assert told.files["predictions"].read_bytes() == evaluation.files["predictions"].read_bytes()
+    assert shown.files["predictions"].read_bytes() == evaluation.files["predictions"].read_bytes()
 
 
 def section(page: str) -> str:
@@ -318,13 +318,13 @@ def test_the_report_tells_each_in_a_sentence(measured: Evaluation, unseen: Evalu
     page = measured.files["report"].read_text()
     parsed = Page(page)
     assert parsed.open == []
-    told = " ".join(" ".join(Page(section(page)).text).split())
-    assert "swapped things (hard)" in told and "30 of 36 candidates passed the screen" in told
-    assert f"a rule that asks {JUDGE} kept failures only, 9 images." in told
+    shown = " ".join(" ".join(Page(section(page)).text).split())
+    assert "swapped things (hard)" in shown and "30 of 36 candidates passed the screen" in shown
+    assert f"a rule that asks {JUDGE} kept failures only, 9 images." in shown
     difference = score_of(measured, measured.models[0].name).difference
     numbers = "30.0 % wrong (9 of 30), 0.0 % of the base (0 of 30); difference 30.0 points"
-    assert f"sharp: {numbers} ({between(difference)})." in told
-    assert "chosen because a classifier failed" in told and "no estimate of what is lost elsewhere" in told
+    assert f"sharp: {numbers} ({between(difference)})." in shown
+    assert "chosen because a classifier failed" in shown and "no estimate of what is lost elsewhere" in shown
     less = section(unseen.files["report"].read_text())
     assert "no_red, small, no_green, no_blue: cannot be measured: " in less and "; as recorded in the build." in less
 
@@ -464,16 +464,16 @@ FORGED: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
 
 
 @pytest.mark.parametrize("case", FORGED)
-def test_forged_rows_are_told_and_never_counted(
+def test_forged_rows_are_reported_and_never_counted(
     case: str, stranger: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    what, change, told = FORGED[case]
+    what, change, shown = FORGED[case]
     forge(stranger, what, change)
-    with pytest.raises(RunFailure, match=told):
+    with pytest.raises(RunFailure, match=shown):
         evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
-def test_an_image_that_candidates_do_not_accept_is_told(models: dict[str, str], tmp_path: Path) -> None:
+def test_an_image_that_candidates_do_not_accept_is_reported(models: dict[str, str], tmp_path: Path) -> None:
     dataset = build_mined(tmp_path / "bare", models["sharp"], PICKED)
     forge(dataset, "candidates", with_value("reason", 1, "answered_right"))
     with pytest.raises(RunFailure, match="which candidates of swap do not accept"):

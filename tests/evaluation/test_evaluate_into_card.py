@@ -106,8 +106,8 @@ def test_the_card_shows_the_drops_largest_first(stored: tuple[Path, Evaluation])
     assert [row[0] for row in rows[header + 2 :]] == ["`swap`", "`dusk`"], "every third image of swap is another class"
     drop = evaluation.score(evaluation.models[0].name, "swap").drop
     assert drop and drop.low is not None and drop.high is not None
-    told = f"{100 * drop.value:.1f} points of 100.0 % ({100 * drop.low:.1f} to {100 * drop.high:.1f})"
-    assert rows[header + 2][4:6] == ["3", told]
+    message = f"{100 * drop.value:.1f} points of 100.0 % ({100 * drop.low:.1f} to {100 * drop.high:.1f})"
+    assert rows[header + 2][4:6] == ["3", message]
     assert "at least 5 images" in shown
 
 
@@ -216,7 +216,7 @@ def test_results_that_do_not_hold_are_removed_and_not_shown(
 
 
 @pytest.mark.parametrize("odd", [{"models": 7}, {"rows": [{"measure": "drop", "value": "much"}]}, {"more": 1}])
-def test_sealed_results_of_another_form_are_told_in_a_sentence(
+def test_sealed_results_of_another_form_are_reported_in_a_sentence(
     stored: tuple[Path, Evaluation], odd: dict[str, Any], tmp_path: Path
 ) -> None:
     place = copy_of(stored[0], tmp_path / "odd")
@@ -226,9 +226,9 @@ def test_sealed_results_of_another_form_are_told_in_a_sentence(
     content = sealed_folder.sealed(rest, files, document["version"])
     (place / "evaluation" / "results.json").write_bytes(content)
     close_again(place)
-    told = section(place)
-    assert "nothing of them is shown: evaluation/results.json is not a results document" in told
-    assert "|" not in told and verify_files(place) == []
+    shown = section(place)
+    assert "nothing of them is shown: evaluation/results.json is not a results document" in shown
+    assert "|" not in shown and verify_files(place) == []
 
 
 # Ends the process without a farewell before its n-th rename to a path that holds a text, as a kill would.
@@ -284,8 +284,8 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
     stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
 ) -> None:
     def run(source: str | Path) -> None:
-        def hear(told: object) -> None:
-            raise AssertionError(f"scored: {told}")
+        def hear(says: object) -> None:
+            raise AssertionError(f"scored: {says}")
 
         with listening(hear):
             evaluate(source, models["sharp"], device="cpu", into_card=True)

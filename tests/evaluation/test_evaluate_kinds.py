@@ -79,7 +79,7 @@ class TestCallables:
         model(torch.rand(2, 3, 4, 4)).sum().backward()  # nothing of the run is left that training could not use
 
     @pytest.mark.parametrize("fails", [RuntimeError("no such kernel"), ValueError("bad"), KeyError("x")])
-    def test_a_module_that_fails_is_told_by_name_and_stays_in_training(
+    def test_a_module_that_fails_is_reported_by_name_and_stays_in_training(
         self, dataset: Path, tmp_path: Path, fails: Exception
     ) -> None:
         class Failing(ColourModule):
@@ -89,9 +89,9 @@ class TestCallables:
                 return super().forward(batch)
 
         model = Failing().train()
-        with pytest.raises(RunFailure, match="model 'mine' failed with a batch of shape") as told:
+        with pytest.raises(RunFailure, match="model 'mine' failed with a batch of shape") as refused:
             evaluate(dataset, {"mine": model, "other": colour_function}, device="cpu", out=tmp_path)
-        assert "other 1 are kept" in (told.value.hint or "") and model.training
+        assert "other 1 are kept" in (refused.value.hint or "") and model.training
 
     def test_answers_of_callables_are_never_remembered(self, tmp_path: Path) -> None:
         dataset = build_colours(tmp_path / "dataset")
@@ -121,7 +121,7 @@ class TestCallables:
         alone = evaluate(dataset, {"keras": channels_last}, transform=last, device="cpu", out=tmp_path / "one")
         assert scores_of(found, "keras") == scores_of(alone, "keras") == scores_of(found, "mine")
 
-    def test_what_is_no_classifier_is_told_together(self, dataset: Path) -> None:
+    def test_what_is_no_classifier_is_reported_together(self, dataset: Path) -> None:
         given: dict[Any, Any] = {
             "number": 3,
             "scalar": lambda batch: 0.5,
@@ -131,9 +131,9 @@ class TestCallables:
             "name": "resnet81",
             "bell\a": colour_function,
         }
-        with pytest.raises(CounterfoilError) as told:
+        with pytest.raises(CounterfoilError) as refused:
             evaluate(dataset, given, transform={"nmber": lambda image: image}, device="cpu")
-        text = "\n".join(told.value.problems)
+        text = "\n".join(refused.value.problems)
         for says in (
             "there is no callable 'nmber'; did you mean 'number'", "'number': is int, which cannot be called",
             "'scalar' gives scores of shape []", "'text' gives list", "'raises' failed", "did you mean 'resnet",
@@ -145,7 +145,7 @@ class TestCallables:
         with pytest.raises(UserError, match="transform is given, and no callable"):
             evaluate(dataset, ["lab:resnet10t"], transform=np.asarray, device="cpu")
 
-    def test_a_transform_that_fails_or_gives_unequal_shapes_is_told(self, dataset: Path) -> None:
+    def test_a_transform_that_fails_or_gives_unequal_shapes_is_reported(self, dataset: Path) -> None:
         sizes = iter(range(10, 10_000))
         for transform, says in (
             (lambda image: image.nothing, "its transform failed"),
@@ -182,7 +182,7 @@ class TestTransformers:
         other = evaluate(dataset, [f"transformers:{folder}"], device="cpu")
         assert top1(other).value == pytest.approx(2 / 3)
 
-    def test_its_folder_is_not_told_to_everybody(self, tmp_path: Path) -> None:
+    def test_its_folder_is_not_reported_to_everybody(self, tmp_path: Path) -> None:
         dataset = build_colours(tmp_path / "dataset")
         folder = save_colour_transformer(tmp_path / "secret" / "vit")
         evaluate(dataset, [f"transformers:{folder}"], device="cpu", into_card=True)
@@ -288,10 +288,10 @@ class TestPredictions:
         left = [i for i in range(len(keys)) if i % 10 != 3]
         part = write(tmp_path / "part.csv", {name: [values[i] for i in left] for name, values in columns.items()})
         missing = keys[3::10]
-        with pytest.raises(UserError, match=f"no answer to {len(missing)} of {len(keys)} images: ") as told:
+        with pytest.raises(UserError, match=f"no answer to {len(missing)} of {len(keys)} images: ") as refused:
             evaluate(dataset, [part], device="cpu")
-        assert f"{', '.join(missing[:5])} and {len(missing) - 5} more" in told.value.problems[0]
-        assert "cannot score images that it has not seen" in (told.value.hint or "")
+        assert f"{', '.join(missing[:5])} and {len(missing) - 5} more" in refused.value.problems[0]
+        assert "cannot score images that it has not seen" in (refused.value.hint or "")
         empty = write(tmp_path / "empty.csv", {"key": keys, "label": ["", *columns["label"][1:]]})
         with pytest.raises(UserError, match=f"no answer to 1 of {len(keys)} images: {keys[0]}"):
             evaluate(dataset, [empty], device="cpu")
@@ -308,7 +308,7 @@ class TestPredictions:
         with pytest.raises(UserError, match=f"no answer to 1 of {len(keys)} images: {keys[3]}"):
             evaluate(dataset, [file], device="cpu")
 
-    def test_equal_best_scores_are_counted_and_told(
+    def test_equal_best_scores_are_counted_and_reported(
         self, dataset: Path, models: dict[str, str], tmp_path: Path
     ) -> None:
         keys, logits = scored_by(dataset, models["sharp"])
@@ -355,9 +355,9 @@ class TestPredictions:
             (["bleu" if name == "blue" else name for name in truth], "never answers 1 of 3 classes"),
             (["cat"] * len(keys), "never answers 3 of 3 classes"),
         ):
-            with pytest.raises(UserError, match=says) as told:
+            with pytest.raises(UserError, match=says) as refused:
                 evaluate(dataset, [write(tmp_path / "odd.csv", {"key": keys, "label": labels})], device="cpu")
-            assert " | " in told.value.problems[0] and labels[-1] in told.value.problems[0]
+            assert " | " in refused.value.problems[0] and labels[-1] in refused.value.problems[0]
 
     def test_nothing_is_remembered_of_a_file(self, tmp_path: Path) -> None:
         dataset = build_colours(tmp_path / "dataset")

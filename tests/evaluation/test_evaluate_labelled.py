@@ -140,7 +140,7 @@ def paths_below(photos: Path) -> set[str]:
     return {str(path.relative_to(photos)) for path in photos.rglob("*.png")}
 
 
-def test_images_of_a_folder_are_told_by_their_paths(photos: Path, photographed: Evaluation, named: str) -> None:
+def test_images_of_a_folder_are_reported_by_their_paths(photos: Path, photographed: Evaluation, named: str) -> None:
     rows = pq.read_table(photographed.files["predictions"]).to_pylist()
     assert {row["path"] for row in rows} == paths_below(photos)
     assert all(row["path"].split("/")[0] == row["class"] for row in rows)
@@ -173,7 +173,7 @@ def test_a_table_of_an_earlier_version_still_has_its_failures(photographed: Eval
     assert old[["path", "class", "answered"]].isna().all(axis=None)
 
 
-def test_one_content_at_two_paths_is_told_by_each(photos: Path, named: str, tmp_path: Path) -> None:
+def test_one_content_at_two_paths_is_reported_by_each(photos: Path, named: str, tmp_path: Path) -> None:
     both = tmp_path / "both"
     for name in ("red", "blue"):
         (both / name).mkdir(parents=True)
@@ -195,8 +195,8 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
     assert {row["path"] for row in rows} == paths_below(photos)
     answers = tmp_path / "answers.csv"
     for column in ("key", "path"):
-        told = [{column: row[column], "label": "blue"} for row in rows]
-        answers.write_text(csv_text(told))
+        shown = [{column: row[column], "label": "blue"} for row in rows]
+        answers.write_text(csv_text(shown))
         found = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
         assert found.scores[0].accuracy == pytest.approx(1 / 3)
     answers.write_text(
@@ -205,8 +205,8 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
     with pytest.raises(UserError, match=f"no answer to 1 of {len(rows)} images: {rows[0]['path']}"):
         evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
     before = place.read_bytes()
-    for out, told in ((place, "already"), (photos / "keys.csv", "lies in the dataset")):
-        with pytest.raises(UserError, match=told):
+    for out, shown in ((place, "already"), (photos / "keys.csv", "lies in the dataset")):
+        with pytest.raises(UserError, match=shown):
             write_keys(photos, out)
     assert place.read_bytes() == before and not (photos / "keys.csv").exists()
     with pytest.raises(UserError, match="leave the label out"):
@@ -249,7 +249,7 @@ def test_scores_are_a_data_frame(evaluation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "says"),
     [
         ({"base": "frost", "groups": "weather"}, "has no group 'frost'"),
         ({"groups": "wether"}, "has no column 'wether'"),
@@ -257,10 +257,10 @@ def test_scores_are_a_data_frame(evaluation) -> None:
         ({"into_card": True}, "is no built dataset|not a Counterfoil dataset"),
     ],
 )
-def test_what_does_not_fit_is_told(
-    grouped: Path, models: dict[str, str], options: dict, told: str, tmp_path: Path
+def test_what_does_not_fit_is_reported(
+    grouped: Path, models: dict[str, str], options: dict, says: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=says):
         evaluate(grouped, [models["sharp"]], out=tmp_path, device="cpu", **options)
 
 

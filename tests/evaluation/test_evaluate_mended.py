@@ -57,9 +57,9 @@ def test_the_dataset_itself_is_refused(
 ) -> None:
     with_it = MendedWith("colours-built", evaluation.results.content, "contexts", 3, "colours")
     for note in ({"datasets": (with_it,)}, {"on": (MendedOn("colours-built", evaluation.results.content),)}):
-        with pytest.raises(UserError, match=r"mended on colours-built, which is .* the same images") as told:
+        with pytest.raises(UserError, match=r"mended on colours-built, which is .* the same images") as refused:
             evaluate(dataset, [models["sharp"], noted(mended, **note)], out=tmp_path, device="cpu")
-        assert len(told.value.problems) == 1 and "another" in str(told.value.hint)
+        assert len(refused.value.problems) == 1 and "another" in str(refused.value.hint)
     assert not any(tmp_path.glob("*.csv"))
 
 
@@ -116,7 +116,7 @@ def test_a_note_that_is_not_understood_ends_it(dataset: Path, mended: Path, tmp_
         run(dataset, f"local-dir:{mended}", tmp_path / "out")
 
 
-def test_another_original_is_told(dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_another_original_is_reported(dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path) -> None:
     name = noted(mended, model=MendedModelName("lab:lcnet_035", OTHER))
     found = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
     assert found.comparison is not None and found.comparison.note is not None

@@ -114,7 +114,7 @@ def test_features_are_those_of_this_process(tmp_path: Path) -> None:
 
 
 def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
-    """What is told of a worker that is killed while it gets ready for its first rows.
+    """What is reported of a worker that is killed while it gets ready for its first rows.
 
     One that is killed later may just have answered, and then nothing is lost with it.
     """
@@ -145,7 +145,7 @@ def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
     return [stage.lost for stage in heard if stage.lost]
 
 
-def test_workers_that_are_lost_are_told(
+def test_workers_that_are_lost_are_reported(
     dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget(dataset)
@@ -157,7 +157,7 @@ def test_workers_that_are_lost_are_told(
     assert "was ended by SIGKILL; rows " in lost[0] and "is begun again by another" in lost[0]
 
 
-def test_workers_that_are_lost_while_they_embed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_are_lost_while_they_embed_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding, "_BATCHES", 1)
     recipe = load_recipe("wardrobe-mini")
     images = labelled_split(recipe.source, "validation", recipe.classes[:1], None, units=False)

@@ -188,17 +188,17 @@ def test_a_model_that_fails_ends_the_run_when_the_others_are_kept(
     assert evaluated(counting, [names[0], names[2]])[1] == 0
 
 
-def test_what_is_told_goes_forward_stage_by_stage_and_ends_with_everything_done(
+def test_what_is_reported_goes_forward_stage_by_stage_and_ends_with_everything_done(
     counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored_in_two_passes(monkeypatch)
     both = [models["sharp"], models["no_red"]]
-    told: list[Stage] = []
-    with listening(told.append):
+    shown: list[Stage] = []
+    with listening(shown.append):
         evaluate(counting, both, device="cpu", batch_size=25, reference=False)
-    assert [stage.name for stage in told if stage.done == stage.total] == [*both, "measuring", "pictures of failures"]
-    by_stage = {name: [one for one in told if one.name == name] for name in dict.fromkeys(one.name for one in told)}
-    assert told == [one for stages in by_stage.values() for one in stages]  # none comes again after another
+    assert [stage.name for stage in shown if stage.done == stage.total] == [*both, "measuring", "pictures of failures"]
+    by_stage = {name: [one for one in shown if one.name == name] for name in dict.fromkeys(one.name for one in shown)}
+    assert shown == [one for stages in by_stage.values() for one in stages]  # none comes again after another
     for name, stages in by_stage.items():
         done = [one.done for one in stages]
         assert done == sorted(set(done)) and done[0] > 0

@@ -27,7 +27,7 @@ from support.files import Payload, write
 from support.tables import rewrite, with_value
 
 
-def test_problems_of_all_models_are_told_together(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_problems_of_all_models_are_reported_together(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     four = save_colour_model(tmp_path / "four", outputs=4)
     with pytest.raises(UserError) as caught:
         evaluate(dataset, [models["sharp"], "resnet81", f"local-dir:{four}", "resnet18.a1_in1k"], device="cpu")
@@ -46,7 +46,7 @@ def configured(model: Path, **values: object) -> str:
     return f"local-dir:{model}"
 
 
-def test_inputs_that_no_image_can_have_are_told_together_before_anything_is_decoded(
+def test_inputs_that_no_image_can_have_are_reported_together_before_anything_is_decoded(
     dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Image, "open", None)
@@ -193,7 +193,7 @@ def test_a_folder_with_spaces_and_commas_is_one_name(tmp_path: Path) -> None:
         (b"x" * 1_000_001, "expected at most 1,000,000"),
     ],
 )
-def test_what_is_wrong_with_a_list_is_told(tmp_path: Path, content: bytes, says: str) -> None:
+def test_what_is_wrong_with_a_list_is_reported(tmp_path: Path, content: bytes, says: str) -> None:
     _, problems = named_models([str(write(tmp_path / "m.txt", content))])
     assert len(problems) == 1
     assert re.search(says, problems[0])
@@ -205,14 +205,14 @@ def test_a_missing_list_is_no_model_name(tmp_path: Path) -> None:
         assert found == () and "there is no list of models" in problems[0]
 
 
-def test_bad_lines_and_unknown_models_are_told_together_with_their_lines(dataset: Path, tmp_path: Path) -> None:
+def test_bad_lines_and_unknown_models_are_reported_together_with_their_lines(dataset: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "m.txt", "resnet81\nresnet18 resnet34\nlab:resnet10\nresnet18.a1_in1k\n")
     with pytest.raises(UserError) as caught:
         evaluate(dataset, ["nothing.txt", str(file)], device="cpu")
-    told = "\n".join(caught.value.problems)
+    shown = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == 5
     for piece in ("nothing.txt", "line 1: ", "did you mean", "line 2: ", "line 3: ", "line 4: ", "1000 outputs"):
-        assert piece in told
+        assert piece in shown
 
 
 def test_a_list_is_scored_like_the_names_in_it(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:

@@ -253,10 +253,10 @@ def test_an_estimate_of_label_error_stands_with_what_it_takes_for_granted(evalua
     judge = JudgedLabels(100, 12, share, share)
     shifts = (ShiftChecks("base", judge), ShiftChecks("swap", JudgedLabels(100, 99, share, None), picked=True))
     checks = LabelChecks("lab:clip", 150, shifts)
-    told = " ".join(" ".join(Page(report_html(with_checks(evaluation, checks), [])).text).split())
-    assert "takes for granted that the judge errs here as on validation images" in told and "an upper" not in told
-    assert "a keep rule chose the images by this judge’s own failures" in told and "99 of 100, picked" in told
-    assert "its own drop" not in told
+    shown = " ".join(" ".join(Page(report_html(with_checks(evaluation, checks), [])).text).split())
+    assert "takes for granted that the judge errs here as on validation images" in shown and "an upper" not in shown
+    assert "a keep rule chose the images by this judge’s own failures" in shown and "99 of 100, picked" in shown
+    assert "its own drop" not in shown
     both = report_html(with_checks(evaluation, replace(checks, also_scored=("lab:clip",))), [])
     assert "This judge is also one of the models here: its own drop is part of this estimate." in both
 

@@ -186,11 +186,11 @@ def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[
 
 def images_read(dataset: Path, names: list[str], **options) -> int:
     """How many images of the dataset a run had to decode to score them: the cache spares the rest."""
-    told: list[Stage] = []
-    with listening(told.append):
+    shown: list[Stage] = []
+    with listening(shown.append):
         evaluate(dataset, names, device="cpu", reference=False, **options)
     not_scoring = ("measuring", "pictures of failures")
-    return sum({stage.name: stage.done for stage in told if stage.name not in not_scoring}.values())
+    return sum({stage.name: stage.done for stage in shown if stage.name not in not_scoring}.values())
 
 
 def test_a_second_run_reads_no_image_and_gives_the_same_bytes(tmp_path: Path, models: dict[str, str]) -> None:
@@ -326,8 +326,8 @@ def test_a_folder_that_is_made_for_far_larger_images_gets_a_hint(
 ) -> None:
     large = f"local-dir:{save_colour_model(tmp_path / 'large', size=4 * SIZE)}"
     words = ["evaluate", str(dataset), "--out", str(tmp_path / "out"), "--models", models["sharp"], large]
-    told = CliRunner().invoke(app, words).stdout
-    hints = [line for line in told.splitlines() if "enlarged" in line]
+    shown = CliRunner().invoke(app, words).stdout
+    hints = [line for line in shown.splitlines() if "enlarged" in line]
     assert len(hints) == 1 and hints[0].startswith("large gets these images enlarged 4 times")
     assert f"set input_size to [3, {SIZE}, {SIZE}]" in hints[0]
     assert "large gets these images" in (tmp_path / "out" / "report.html").read_text()

@@ -171,8 +171,8 @@ def test_a_draw_without_an_image_on_one_side_sits_out() -> None:
     assert 0 < finite.size < found.replicates.size
     assert np.all(finite == 1.0)
     # One image on one side and three on the other: every draw is 1, and that is far from sure.
-    told = found.interval(0)
-    assert told.low is not None and told.low < 0.5 and told.high == 1.0
+    shown = found.interval(0)
+    assert shown.low is not None and shown.low < 0.5 and shown.high == 1.0
 
 
 def test_no_class_is_an_error() -> None:
@@ -221,10 +221,10 @@ def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
     found = drops(random_classes(7, classes=4, units=60), paired=True, seed=0, salt="s")
     for model in range(2):
         base = float(found.base_accuracy[model])
-        told = relative_drop(found, model)
-        assert told is not None and told.low is not None and told.high is not None
-        assert told.value == pytest.approx(1 - float(found.accuracy[model]) / base)
-        assert told.low < told.value < told.high
+        shown = relative_drop(found, model)
+        assert shown is not None and shown.low is not None and shown.high is not None
+        assert shown.value == pytest.approx(1 - float(found.accuracy[model]) / base)
+        assert shown.low < shown.value < shown.high
         assert np.nanmean(found.base_replicates[:, model]) == pytest.approx(base, abs=0.02)
 
 
@@ -257,9 +257,9 @@ def test_a_constant_predictor_has_newcombes_interval(right: bool, paired: bool) 
     answers = np.full(12, right)
     found = drops([units(answers, answers)], paired=paired, seed=0, salt="s")
     low, high = confint_proportions_2indep(12 * right, 12, 12 * right, 12, method="newcomb", compare="diff")
-    for told in (found.interval(0), found.impact(), found.classes["c"]):
-        assert told is not None
-        assert (told.value, told.low, told.high) == pytest.approx((0.0, low, high), abs=1e-9)
+    for shown in (found.interval(0), found.impact(), found.classes["c"]):
+        assert shown is not None
+        assert (shown.value, shown.low, shown.high) == pytest.approx((0.0, low, high), abs=1e-9)
     both = averages([units(answers, answers)], seed=0, salt="s").interval(0)
     alone = wilson_estimate(12 * right, 12)
     assert (both.low, both.high) == pytest.approx((alone.low, alone.high))
@@ -295,10 +295,10 @@ def test_a_relative_drop_of_nothing_is_not_sure_either() -> None:
     right = np.ones(12)
     found = drops([units(right, right)], paired=True, seed=0, salt="s")
     agreed = (float(found.agreed[0][0]), float(found.agreed[1][0]))
-    told = relative_drop(found, 0)
+    shown = relative_drop(found, 0)
     drop = found.interval(0)
-    assert told is not None and told.high is not None and told.low is not None
-    assert (told.low, told.high) == pytest.approx((drop.low, drop.high)) and told.low < 0 < told.high
+    assert shown is not None and shown.high is not None and shown.low is not None
+    assert (shown.low, shown.high) == pytest.approx((drop.low, drop.high)) and shown.low < 0 < shown.high
     halved = replace(found, base_accuracy=found.base_accuracy / 2, base_replicates=found.base_replicates / 2)
     half = relative_drop(halved, 0)
     assert half is not None and half.low is not None and half.high is not None
@@ -318,9 +318,9 @@ def test_intervals_cover_the_drop_of_models_that_are_nearly_constant(
         drawn = [
             units(rng.random(images) < base_rate, rng.random(images) < shift_rate, f"c{n}") for n in range(classes)
         ]
-        told = drops(drawn, paired=paired, seed=0, salt="s", replicates=200).interval(0)
-        assert told.low is not None and told.high is not None
-        covered += told.low <= base_rate - shift_rate <= told.high
+        shown = drops(drawn, paired=paired, seed=0, salt="s", replicates=200).interval(0)
+        assert shown.low is not None and shown.high is not None
+        covered += shown.low <= base_rate - shift_rate <= shown.high
     # Five standard errors below 95 %, as 200 data sets tell it.
     assert covered / 200 > 0.95 - 5 * (0.95 * 0.05 / 200) ** 0.5
 
@@ -407,7 +407,7 @@ def blind(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPa
     return evaluate(dataset, [models["no_green"]], device="cpu", out=out, reference=False)
 
 
-def test_a_class_near_chance_is_left_out_and_told_apart_from_few_images(blind: Evaluation, dataset: Path) -> None:
+def test_a_class_near_chance_is_left_out_and_kept_apart_from_few_images(blind: Evaluation, dataset: Path) -> None:
     [model] = blind.models
     assert not model.near_chance and blind.base
     assert [(one.class_id, one.why, one.base_accuracy) for one in blind.base.left_out] == [("01", "near chance", 0.0)]
@@ -449,8 +449,8 @@ def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Eva
     [one] = blind.base.left_out
     many = tuple(replace(one, class_id=str(n), name=f"class {n}") for n in range(40))
     groups = (replace(blind.base, classes=60, left_out=many), *blind.shifts)
-    [told] = near_chance_sentences(replace(blind.results, groups=groups))
-    assert told.startswith("40 of 100 classes (class 0, class 1, ") and "and 28 more) are near chance" in told
+    [shown] = near_chance_sentences(replace(blind.results, groups=groups))
+    assert shown.startswith("40 of 100 classes (class 0, class 1, ") and "and 28 more) are near chance" in shown
 
 
 def test_whom_an_average_is_over_is_said(blind: Evaluation, evaluation: Evaluation) -> None:
@@ -472,8 +472,8 @@ def test_where_everything_is_near_chance_there_are_words_and_no_number(tmp_path:
     assert found.models[0].near_chance and found.results.base_number(found.models[0].name) is None
     assert not found.results.rows.where("impact", class_id="") and not found.results.rows.where("slope")
     assert all(score.drop is None and score.base_accuracy is None for score in found.scores)
-    told = near_chance_sentences(found.results)
-    assert len(told) == 2 and "no drop can be given" in told[0]
+    shown = near_chance_sentences(found.results)
+    assert len(shown) == 2 and "no drop can be given" in shown[0]
     text = json.dumps(found.to_json(), allow_nan=False)
     assert "NaN" not in text
     for name in ("results", "robustness", "shifts", "classes", "report"):

@@ -154,7 +154,7 @@ def test_the_first_three_answers_count_where_a_model_ranks_enough(
     assert score.third is not None and (score.third.value, score.base_third) == (pytest.approx(2 / 3), 0)
 
 
-def test_images_beside_the_dataset_are_told_where_they_are_at_hand(
+def test_images_beside_the_dataset_are_reported_where_they_are_at_hand(
     picked: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     for name, colour in zip(NAMES, COLOURS, strict=True):
@@ -223,8 +223,8 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
     text = (dataset / "evaluation" / "results.json").read_text()
     stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
     assert stored is not None
-    [told] = stored.transfer
-    found = [score.rate.value for score in scores_of(stored, told).values()]
+    [shown] = stored.transfer
+    found = [score.rate.value for score in scores_of(stored, shown).values()]
     assert found == [1, pytest.approx(2 / 3, abs=1e-6)]
     assert str(Path(models["sharp"].removeprefix("local-dir:")).parent) not in text
     assert (dataset / "evaluation" / "transfer.csv").read_text().count("\n") == 3

@@ -164,7 +164,7 @@ def test_statistics_are_those_of_numpy_however_many_rows_are_read_at_once(monkey
     assert found.trace == pytest.approx(np.trace(covariance))
 
 
-def test_with_few_images_equal_distributions_are_far_and_that_is_told() -> None:
+def test_with_few_images_equal_distributions_are_far_and_that_is_reported() -> None:
     rng = np.random.default_rng(0)
     few, many = ([rng.normal(size=(n, 30)) for _ in range(2)] for n in (40, 4000))
     assert distance(*few) > 10 * distance(*many)

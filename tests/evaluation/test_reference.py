@@ -60,9 +60,9 @@ def test_the_gap_is_between_the_same_classes_of_both_sides(evaluation: Evaluatio
         validation, base, gap = numbers_of(evaluation, model)
         assert base == evaluation.results.base_number(model), "the base is one number everywhere"
         assert gap.value == pytest.approx(validation.value - base.value)
-        for told in (validation, base, gap):
-            assert told.low is not None and told.high is not None and told.low <= told.value <= told.high
-            assert told.low < told.high
+        for shown in (validation, base, gap):
+            assert shown.low is not None and shown.high is not None and shown.low <= shown.value <= shown.high
+            assert shown.low < shown.high
     assert numbers_of(evaluation, models["sharp"])[2].value < -0.4
     assert any("The base is not the input dataset" in one for one in reference_warnings(evaluation.results))
 
@@ -92,18 +92,18 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def told(copy: Path) -> int:
+    def warnings_of(copy: Path) -> int:
         steps: list[Stage] = []
         with listening(steps.append):
             evaluate(copy, [models["no_blue"]], device="cpu", out=tmp_path / "out")
         return sum({stage.name: stage.done for stage in steps if stage.name.endswith(", validation")}.values())
 
-    assert told(dataset) == 3 * IMAGES_A_CLASS
+    assert warnings_of(dataset) == 3 * IMAGES_A_CLASS
     # What is remembered takes its place among what is scored now.
     both = evaluate(dataset, [models["small"], models["no_blue"]], device="cpu", out=tmp_path / "both")
     assert scored(both) == [models["small"], models["no_blue"]]
     # Another dataset of the same source and classes, and the same weights: the answers are there.
-    assert told(build_colours(tmp_path / "other", "samples.seed=11")) == 0
+    assert warnings_of(build_colours(tmp_path / "other", "samples.seed=11")) == 0
     assert list((user_cache() / "predictions").iterdir())
 
 
@@ -120,7 +120,7 @@ def test_tables_hold_it(evaluation: Evaluation) -> None:
     assert [row["model"] for row in document["rows"] if row["measure"] == "validation_gap"] == scored(evaluation)
 
 
-def test_a_base_of_few_images_is_told_as_the_reason(models: dict[str, str], tmp_path: Path) -> None:
+def test_a_base_of_few_images_is_reported_as_the_reason(models: dict[str, str], tmp_path: Path) -> None:
     dataset = build_colours(tmp_path / "few", "evaluate.min_images_per_class=1000")
     reference = evaluate(dataset, [models["sharp"]], device="cpu").reference
     assert reference is not None and reference.skipped == "no class has enough images on the base"
@@ -202,7 +202,7 @@ def test_a_file_of_predictions_has_no_reference(
     assert alone.reference is not None and "recorded predictions" in (alone.reference.skipped or "")
 
 
-def test_classes_near_chance_on_the_base_are_told_by_their_validation_accuracy(lab: Path, tmp_path: Path) -> None:
+def test_classes_near_chance_on_the_base_are_reported_by_their_validation_accuracy(lab: Path, tmp_path: Path) -> None:
     found = evaluate(lab, [MODEL], device="cpu", out=tmp_path)
     reference = found.reference
     assert reference is not None and found.near_chance_classes
@@ -228,7 +228,7 @@ def test_warnings_say_which_gap_is_large_and_why(evaluation: Evaluation) -> None
         "up": (0.19, 0.738, -0.548, -0.6, -0.5),
     }
 
-    def told(*names: str) -> tuple[str, ...]:
+    def warnings_of(*names: str) -> tuple[str, ...]:
         rows = []
         for name in names:
             validation, base, gap, low, high = gaps[name]
@@ -238,14 +238,14 @@ def test_warnings_say_which_gap_is_large_and_why(evaluation: Evaluation) -> None
         models = tuple(replace(evaluation.models[0], name=name, short_name=name) for name in names)
         return reference_warnings(replace(evaluation.results, models=models, rows=ResultRows(rows)))
 
-    assert told("even") == ()
-    [large] = told("even", "far")
+    assert warnings_of("even") == ()
+    [large] = warnings_of("even", "far")
     assert large.startswith("The base is not the input dataset") and "1 of 2 models" in large
     assert "far: 73.8 % → 19.0 %, 54.8 points" in large
-    assert "2 of 3 models" in told("even", "far", "wide")[0]
-    [small] = told("even", "near")
+    assert "2 of 3 models" in warnings_of("even", "far", "wide")[0]
+    [small] = warnings_of("even", "near")
     assert "excludes 0" in small and "near by 6.0 points" in small and "even" not in small
-    assert "54.8 points" in told("up")[0]
+    assert "54.8 points" in warnings_of("up")[0]
 
 
 def test_the_command_tells_it_first_and_every_difference_in_points(

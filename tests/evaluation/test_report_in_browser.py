@@ -40,7 +40,7 @@ def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory
     for model in results.models:
         for name, value in (("validation", 0.7), ("validation_base", 0.2), ("validation_gap", 0.5)):
             rows.append(ResultRow(name, model=model.name, value=value, low=value - 0.1, high=value + 0.1))
-    told = replace(
+    shown = replace(
         results,
         groups=(
             replace(results.groups[0], left_out=(low,)),
@@ -51,7 +51,7 @@ def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory
         label_checks=LabelChecks("lab:clip", 150, (ShiftChecks("base", judge), ShiftChecks("swap", judge, people)), 3),
     )
     path = tmp_path_factory.mktemp("full") / "report.html"
-    path.write_text(report_html(told, []))
+    path.write_text(report_html(shown, []))
     return path
 
 
@@ -133,7 +133,7 @@ def test_the_contents_lead_to_every_section(full_report: Path, open_page: Opened
         )
 
 
-def test_the_chosen_model_is_told_everywhere_in_the_table_of_classes(
+def test_the_chosen_model_is_reported_everywhere_in_the_table_of_classes(
     report: Path, evaluation: Evaluation, open_page: Opened
 ) -> None:
     page = open_page(report)
@@ -190,7 +190,7 @@ def test_every_number_of_a_class_is_shown_without_a_pointer(
             assert rows[score.shift][5:7] == [str(score.shift_images), str(score.base_images)]
 
 
-def test_nothing_is_told_by_hovering_alone(full_report: Path, open_page: Opened) -> None:
+def test_nothing_is_reported_by_hovering_alone(full_report: Path, open_page: Opened) -> None:
     page = open_page(full_report)
     assert page.locator("[title]").count() == 0
     # What points and bars of figures tell stands in tables too.
@@ -206,9 +206,9 @@ def test_a_cell_leads_to_its_failures(report: Path, evaluation: Evaluation, open
     page.locator("#heat-model").select_option("0")
     page.locator("table.classes tr[data-class='00'] a[href*='shift=swap']").click()
     page.wait_for_url("**/failures.html#**")
-    told = page.locator("#count").inner_text()
-    assert evaluation.models[0].name in told and "red" in told and "swap" in told
-    assert page.locator(".tile").count() == int(told.split(" ")[0]) > 0
+    shown = page.locator("#count").inner_text()
+    assert evaluation.models[0].name in shown and "red" in shown and "swap" in shown
+    assert page.locator(".tile").count() == int(shown.split(" ")[0]) > 0
     page.go_back()
     page.locator("table.drops tbody a[href*='shift=swap']").first.click()
     page.wait_for_url("**/failures.html#**")
@@ -285,7 +285,7 @@ _GROUND = """one => {
 }"""
 
 
-def test_near_chance_is_grey_told_and_not_heated(full_report: Path, open_page: Opened) -> None:
+def test_near_chance_is_grey_named_and_not_heated(full_report: Path, open_page: Opened) -> None:
     page = open_page(full_report)
     near, other = (page.locator(f"table.classes tr[data-class='{class_id}']") for class_id in ("01", "00"))
     assert "near chance" in near.locator("th").inner_text() and "near chance" not in other.locator("th").inner_text()

@@ -198,11 +198,11 @@ def test_what_is_saved_is_bounded_and_read_first(server: PageServer, dataset: Pa
 
 
 def test_thresholds_are_saved_and_cut_by(server: PageServer, dataset: Path, tmp_path: Path) -> None:
-    told = ask(server, "save/cut", "POST", body=CUT, Content_Type=YAML)
-    assert told.status == 200
-    assert "counterfoil calibrate" in told.text and "counterfoil calibrate" in ask(server, "").text
+    shown = ask(server, "save/cut", "POST", body=CUT, Content_Type=YAML)
+    assert shown.status == 200
+    assert "counterfoil calibrate" in shown.text and "counterfoil calibrate" in ask(server, "").text
     cut = dataset / ".counterfoil" / "cut.yaml"
-    assert cut.read_bytes() == CUT and str(cut) in told.text
+    assert cut.read_bytes() == CUT and str(cut) in shown.text
     assert not verify_files(dataset), "what is saved is no part of the dataset"
     words = ["calibrate", str(dataset), "--apply", str(cut), "--out", str(tmp_path / "cut")]
     assert CliRunner().invoke(app, words).exit_code == 0
@@ -215,8 +215,8 @@ def test_answers_are_saved_and_counted(server: PageServer, dataset: Path) -> Non
     sheet = data_of(page)["sheet"]
     people = ["a" * 16, "b" * 16, "a" * 16]
     for token in people:
-        told = ask(server, "save/answers", "POST", body=answers_to(page, token, "Anna"), Content_Type=JSON)
-        assert told.status == 200
+        shown = ask(server, "save/answers", "POST", body=answers_to(page, token, "Anna"), Content_Type=JSON)
+        assert shown.status == 200
     names = [
         f"answers-{sheet}-{'a' * 16}-1.json",
         f"answers-{sheet}-{'a' * 16}-2.json",
@@ -226,8 +226,8 @@ def test_answers_are_saved_and_counted(server: PageServer, dataset: Path) -> Non
     # Answers to another state of the dataset stay, and are not named.
     strange = json.loads((dataset / ".counterfoil" / names[0]).read_text()) | {"content": "0" * 64}
     (dataset / ".counterfoil" / f"answers-{sheet}-{'c' * 16}-1.json").write_text(json.dumps(strange))
-    told = ask(server, "save/answers", "POST", body=answers_to(page, "b" * 16), Content_Type=JSON).text
-    named = re.findall(r"answers-\S+json", told)
+    shown = ask(server, "save/answers", "POST", body=answers_to(page, "b" * 16), Content_Type=JSON).text
+    named = re.findall(r"answers-\S+json", shown)
     assert named == [f"answers-{sheet}-{'a' * 16}-2.json", f"answers-{sheet}-{'b' * 16}-2.json"]
     files = [str(dataset / ".counterfoil" / name) for name in named]
     assert CliRunner().invoke(app, ["review", str(dataset), "--answers", *files]).exit_code == 0
@@ -315,10 +315,10 @@ def test_the_command_tells_its_address_and_ends_by_ctrl_c(tmp_path: Path) -> Non
     with warm.start(words, environment, talking=True) as process:
         assert process.stdout is not None
         address = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")["address"]
-        told = re.fullmatch(r"http://(127\.0\.0\.1:\d+)(/[\w-]{32}/)", address)
-        assert told is not None
-        connection = http.client.HTTPConnection(told[1], timeout=60)
-        connection.request("GET", told[2])
+        shown = re.fullmatch(r"http://(127\.0\.0\.1:\d+)(/[\w-]{32}/)", address)
+        assert shown is not None
+        connection = http.client.HTTPConnection(shown[1], timeout=60)
+        connection.request("GET", shown[2])
         assert connection.getresponse().status == 200
         connection.close()
         os.kill(process.pid, signal.SIGINT)

@@ -32,16 +32,16 @@ def test_a_table_is_escaped_and_small() -> None:
     assert html.count("<tr>") == 1 + _MOST_SHOWN and "88 more rows" in html
 
 
-def test_a_notebook_is_told_in_one_line_and_a_script_nothing(
+def test_a_notebook_is_reported_in_one_line_and_a_script_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert work() == "done" and capsys.readouterr().err == ""
     kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
     monkeypatch.setitem(sys.modules, "IPython", kernel)  # as a kernel has it
     assert work() == "done"
-    told = capsys.readouterr().err
-    assert "\n" not in told and "\x1b" not in told and "1 of 3" in told
-    assert told.rpartition("\r")[2] == ""  # the line is gone
+    shown = capsys.readouterr().err
+    assert "\n" not in shown and "\x1b" not in shown and "1 of 3" in shown
+    assert shown.rpartition("\r")[2] == ""  # the line is gone
 
 
 def test_help_has_every_verb_with_its_arguments_and_what_it_does() -> None:

@@ -17,7 +17,7 @@ from counterfoil.stats import Estimate
 
 
 @pytest.mark.parametrize(
-    ("shown", "told"),
+    ("shown", "says"),
     [
         (share(None), "–"), (share(0.0), "0 %"), (share(0.004), "0.4 %"), (share(0.0000001), "<0.1 %"),
         (share(0.0949), "9 %"), (share(0.9999999), ">99.9 %"), (share(1.0), "100 %"),
@@ -27,27 +27,27 @@ from counterfoil.stats import Estimate
         (named("a\x07b"), "a\N{REPLACEMENT CHARACTER}b"), (named("x" * 999), f"{'x' * 239}…"),
     ],
 )  # fmt: skip
-def test_numbers_are_rounded_without_saying_none_or_all(shown: str, told: str) -> None:
-    assert shown == told
+def test_numbers_are_rounded_without_saying_none_or_all(shown: str, says: str) -> None:
+    assert shown == says
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_an_e_value_is_told_in_few_letters_and_in_order(log_e: float) -> None:
-    told = e_value(log_e)
-    assert len(told) <= 12 and told[0] in "=<>"
-    assert re.fullmatch(r"[=<>]\s[\d.,]+( × )?[⁰¹²³⁴⁵⁶⁷⁸⁹\d]*", told)
+def test_an_e_value_is_reported_in_few_letters_and_in_order(log_e: float) -> None:
+    shown = e_value(log_e)
+    assert len(shown) <= 12 and shown[0] in "=<>"
+    assert re.fullmatch(r"[=<>]\s[\d.,]+( × )?[⁰¹²³⁴⁵⁶⁷⁸⁹\d]*", shown)
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "says"),
     [
         (1e-9, "< .01"), (0.04, "= .04"), (1.0, "= 1.0"), (9.94, "= 9.9"), (27.2, "= 27"), (349, "= 350"),
         (4136.0, "= 4,100"), (994_000.0, "= 990,000"), (1.5e7, "= 1.5 × 10⁷"), (1e30, "= 1.0 × 10³⁰"),
         (1e200, "> 10⁹⁹"),
     ],
 )  # fmt: skip
-def test_e_values_keep_the_digits_that_count(value: float, told: str) -> None:
-    assert e_value(math.log(value)) == told
+def test_e_values_keep_the_digits_that_count(value: float, says: str) -> None:
+    assert e_value(math.log(value)) == says
     assert e_value(None) == "–"
     assert [times(one) for one in (1.5, 9.96, 496.8, 3721.0)] == ["1.5", "10", "500", "3,700"]
     assert times(math.inf) == "over a million"
@@ -64,19 +64,19 @@ def distances(groups: int, *, biased: bool = False) -> Distances:
     return Distances("lab:clip", "sha256 " + "ab" * 32, 512, scaled=True, source="lab:wardrobe", sets=tuple(sets))
 
 
-def rows(told: Distances, unmeasured: str = "") -> Iterator[ResultRow]:
-    for one in told.sets:
+def rows(shown: Distances, unmeasured: str = "") -> Iterator[ResultRow]:
+    for one in shown.sets:
         kid = -0.0001 if one.what == "source" else 0.12345
         if one.name == unmeasured:
-            yield row("kid", None, note="too few", **told.key(one))
+            yield row("kid", None, note="too few", **shown.key(one))
             continue
-        yield row("kid", Estimate(kid, kid - 0.01, kid + 0.01), **told.key(one))
-        yield row("fid", 12.3456, **told.key(one))
+        yield row("kid", Estimate(kid, kid - 0.01, kid + 0.01), **shown.key(one))
+        yield row("fid", 12.3456, **shown.key(one))
 
 
 def test_numbers_have_the_digits_that_their_interval_bears_and_the_source_is_last() -> None:
-    told = distances(2)
-    table = distances_table(told, ResultRows(rows(told)))
+    message = distances(2)
+    table = distances_table(message, ResultRows(rows(message)))
     shown = [[cell.text for cell in row.cells[:3]] for row in table.rows]
     assert shown == [
         ["d, all of it", "0.123", "12.3"],
@@ -85,13 +85,13 @@ def test_numbers_have_the_digits_that_their_interval_bears_and_the_source_is_las
         ["train against validation", "0.000", "12.3"],
     ]
     assert [row.cells[1].below for row in table.rows[-2:]] == ["0.113 to 0.133", "−0.010 to 0.010"]
-    assert [row.style for row in table.rows] == ["", "", "", "quiet"] and about_bias(told) == ""
+    assert [row.style for row in table.rows] == ["", "", "", "quiet"] and about_bias(message) == ""
 
 
 def test_a_table_is_bounded_and_what_was_not_measured_is_a_dash() -> None:
-    told = distances(100, biased=True)
-    table = distances_table(told, ResultRows(rows(told, "shift_0")))
+    shown = distances(100, biased=True)
+    table = distances_table(shown, ResultRows(rows(shown, "shift_0")))
     assert len(table.rows) == SETS + 1 and table.rows[-1].cells[0].text == "train against validation"
     assert table.more == f"and {101 - SETS} more sets of images, in distances.csv"
     assert [cell.text for cell in table.rows[1].cells[1:3]] == ["–", "–"] and table.rows[1].cells[1].below == "too few"
-    assert table.rows[2].cells[2].text == "12.3†" and about_bias(told).startswith("† Too high")
+    assert table.rows[2].cells[2].text == "12.3†" and about_bias(shown).startswith("† Too high")

@@ -206,7 +206,7 @@ def test_agreement_is_fleiss_over_the_images(reviewed: tuple[Path, Review]) -> N
     assert by_name["swap"]["class"]["kappa_images"] == 36
 
 
-def test_who_fails_the_controls_is_told_and_not_dropped(reviewed: tuple[Path, Review]) -> None:
+def test_who_fails_the_controls_is_reported_and_not_dropped(reviewed: tuple[Path, Review]) -> None:
     document = document_of(reviewed[0])
     assert [rater["rater"] for rater in document["raters"]] == ["rater-1", "rater-2", "rater-3"]
     assert [rater["failed_controls"] for rater in document["raters"]] == [False, False, True]
@@ -226,8 +226,8 @@ def test_nobody_is_named(reviewed: tuple[Path, Review], files: list[Path]) -> No
     for path, content in published(directory).items():
         assert b"Nyman" not in content and TOKENS[0].encode() not in content, path
         assert str(files[0].parent).encode() not in content, path
-    told = found.to_json()["raters"]
-    assert [(one["rater"], one["name"]) for one in told] == [
+    shown = found.to_json()["raters"]
+    assert [(one["rater"], one["name"]) for one in shown] == [
         ("rater-1", "Anna Nyman"),
         ("rater-2", ""),
         ("rater-3", "B."),
@@ -352,7 +352,7 @@ def test_a_run_that_was_killed_is_mended_by_the_same_command(
 
 
 @pytest.mark.parametrize("damage", ["selection.json", "selection.csv"])
-def test_what_is_damaged_is_told_and_not_shown(reviewed: tuple[Path, Review], damage: str, tmp_path: Path) -> None:
+def test_what_is_damaged_is_reported_and_not_shown(reviewed: tuple[Path, Review], damage: str, tmp_path: Path) -> None:
     place = copy_of(reviewed[0], tmp_path / "damaged")
     file = place / "review" / damage
     content = bytearray(file.read_bytes())
@@ -365,7 +365,9 @@ def test_what_is_damaged_is_told_and_not_shown(reviewed: tuple[Path, Review], da
     assert verify_files(place) == []
 
 
-def test_a_sealed_review_of_another_form_is_told_in_a_sentence(reviewed: tuple[Path, Review], tmp_path: Path) -> None:
+def test_a_sealed_review_of_another_form_is_reported_in_a_sentence(
+    reviewed: tuple[Path, Review], tmp_path: Path
+) -> None:
     place = copy_of(reviewed[0], tmp_path / "odd")
     document = json.loads((place / "review" / "selection.json").read_text()) | {"raters": 7}
     rest = {name: value for name, value in document.items() if name not in ("sha256", "files", "version")}
@@ -453,19 +455,19 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 def test_a_strangers_answers_are_refused_and_change_nothing(
     name: str, colours: Path, files: list[Path], tmp_path: Path
 ) -> None:
-    change, told = HOSTILE[name]
+    change, shown = HOSTILE[name]
     bad = json.loads(files[1].read_text())
     bad["grids"].sort(key=lambda grid: (grid["task"], grid["label"]))
     before = published(colours)
     with pytest.raises(UserError) as refused:
         review_answers(colours, [files[0], written(tmp_path / "bad.json", changed(bad, change))])
-    assert told in str(refused.value)
+    assert shown in str(refused.value)
     assert str(tmp_path / "bad.json") in str(refused.value)
     assert max(map(len, refused.value.problems)) < 2000
     assert published(colours) == before
 
 
-def test_files_that_are_none_are_told_together(colours: Path, files: list[Path], tmp_path: Path) -> None:
+def test_files_that_are_none_are_reported_together(colours: Path, files: list[Path], tmp_path: Path) -> None:
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\0")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "large.json").write_text(" " * 4_000_001)

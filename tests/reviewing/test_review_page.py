@@ -79,7 +79,7 @@ def test_every_grid_has_one_label_and_its_own_images_with_controls_among_them(ma
     assert set(data["pictures"]) == {id for grid in grids for id in grid["shown"]}
 
 
-def test_controls_are_not_told_by_their_place(made: ReviewPage, colours: Path) -> None:
+def test_controls_are_not_reported_by_their_place(made: ReviewPage, colours: Path) -> None:
     known = known_of(colours)
     places = [
         place
@@ -205,9 +205,9 @@ def test_what_cannot_be_reviewed_is_said(colours: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no image of these shifts was accepted"):
         review(nothing, page, shifts=["dusk"])
     waits = build_colours(tmp_path / "waits", "prompts.shifts.dusk.threshold={percentile: 25}")
-    with pytest.raises(UserError, match=r"is not cut yet.*threshold: dusk") as told:
+    with pytest.raises(UserError, match=r"is not cut yet.*threshold: dusk") as refused:
         review(waits, page, shifts=["base", "dusk"])
-    assert told.value.hint == f"Cut first: counterfoil calibrate {waits}"
+    assert refused.value.hint == f"Cut first: counterfoil calibrate {waits}"
     assert not page.exists()
     assert any("threshold: dusk; cut first" in note for note in review(waits, page).notes)
 

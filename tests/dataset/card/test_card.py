@@ -170,7 +170,7 @@ def test_hashes_and_stack_are_those_of_the_lock(built: Built) -> None:
     assert "device cpu, threads 1, torch 2.15.0." in built.card.readme
 
 
-def test_uses_limits_and_risks_are_told_as_in_croissant(built: Built) -> None:
+def test_uses_limits_and_risks_are_reported_as_in_croissant(built: Built) -> None:
     document = json.loads(built.card.croissant)
     section = built.card.readme.partition("\n## Uses\n")[2].partition("\n## Licence\n")[0]
     said = {token.content for token in MarkdownIt("commonmark").parse(section) if token.type == "inline"}
@@ -249,7 +249,7 @@ def test_hostile_text_stays_text(tmp_path: Path, format: str) -> None:
     assert "{{ 7 * 7 }}" in card.readme, "never run as a template"
 
 
-def test_options_and_fewer_bits_are_told(built: Built, tmp_path: Path) -> None:
+def test_options_and_fewer_bits_are_reported(built: Built, tmp_path: Path) -> None:
     assert "with the options" not in built.card.readme and "fewer bits" not in built.card.readme
     options = f"generator.options={{true_cfg_scale: 4.0, layers: [9, 18], fast: false, said: {HOSTILE}}}"
     readme = build(tmp_path, plan_of(options, "generator.quantize=torchao-int8")).readme
@@ -260,18 +260,20 @@ def test_options_and_fewer_bits_are_told(built: Built, tmp_path: Path) -> None:
     assert not [child for token in tokens for child in token.children or [] if child.type == "html_inline"]
 
 
-def test_pairs_that_share_more_than_noise_are_told_with_what_it_does_to_a_drop(built: Built, tmp_path: Path) -> None:
+def test_pairs_that_share_more_than_noise_are_reported_with_what_it_does_to_a_drop(
+    built: Built, tmp_path: Path
+) -> None:
     readme = build(tmp_path, plan_of("samples.pairs=attention")).readme
-    told = ("was drawn beside its base image", "| `paired_by` | string |", "**Pairs.**", "a drop may be too small")
-    assert all(text in readme for text in told), [text for text in told if text not in readme]
-    assert not any(text in built.card.readme for text in told)
+    shown = ("was drawn beside its base image", "| `paired_by` | string |", "**Pairs.**", "a drop may be too small")
+    assert all(text in readme for text in shown), [text for text in shown if text not in readme]
+    assert not any(text in built.card.readme for text in shown)
     metadata = json.loads((tmp_path / "croissant.json").read_text(encoding="utf-8"))
     said = json.dumps(metadata)
     assert "beside the base image of their pair" in said and "paired_by" in said
 
 
 @pytest.mark.parametrize(("steps", "held"), [(1, False), (2, True)])
-def test_a_part_is_told_as_held_where_a_step_holds_it(steps: int, held: bool, tmp_path: Path) -> None:
+def test_a_part_is_reported_as_held_where_a_step_holds_it(steps: int, held: bool, tmp_path: Path) -> None:
     readme = build(tmp_path, plan_of("samples.pairs=attention", f"generator.steps={steps}")).readme
     assert ("that the shift changes least stay" in readme) == held and "**Pairs.**" in readme
 
@@ -287,7 +289,7 @@ def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path
     assert "`base`, `weather`, `starry`, `nowhere`" in card.readme
 
 
-def test_a_mixed_stack_is_told(built: Built, tmp_path: Path) -> None:
+def test_a_mixed_stack_is_reported(built: Built, tmp_path: Path) -> None:
     assert "Mixed stacks" not in built.card.readme
     other = {**STACK, "device": "cuda"}
     card = build(tmp_path, plan_of(), stacks={"weather": other})
@@ -295,7 +297,7 @@ def test_a_mixed_stack_is_told(built: Built, tmp_path: Path) -> None:
     assert '- 3 shards: `device: "cpu" there, "cuda" here`' in card.readme
 
 
-def test_many_shifts_are_told_by_group(tmp_path: Path) -> None:
+def test_many_shifts_are_reported_by_group(tmp_path: Path) -> None:
     shifts = {
         f"shift_{number}": {
             "prompt": f"a photo of a {{class}} at place {number}",
@@ -410,23 +412,23 @@ FORGED: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("case", FORGED)
-def test_candidates_that_are_not_the_plans_are_told_with_their_file(fresh: Built, case: str) -> None:
+def test_candidates_that_are_not_the_plans_are_reported_with_their_file(fresh: Built, case: str) -> None:
     if fresh.plan.recipe.output.format == "webdataset" and case == "a label below all":
         pytest.skip("a tar file with such a label is not read at all")
     path = rewrite(fresh.directory, fresh.plan, "candidates", FORGED[case])
-    with pytest.raises(RunFailure) as told:
+    with pytest.raises(RunFailure) as refused:
         again(fresh)
-    assert str(fresh.directory / path) in str(told.value)
+    assert str(fresh.directory / path) in str(refused.value)
     receipt = read_receipts(fresh.directory)[0]
-    assert str(fresh.directory / receipt.path) in str(told.value.hint), "what to remove to have the shard made again"
-    assert max(map(len, told.value.problems)) < 700
+    assert str(fresh.directory / receipt.path) in str(refused.value.hint), "what to remove to have the shard made again"
+    assert max(map(len, refused.value.problems)) < 700
 
 
-def test_an_image_that_candidates_accept_and_data_lacks_is_told_with_its_file(fresh: Built) -> None:
+def test_an_image_that_candidates_accept_and_data_lacks_is_reported_with_its_file(fresh: Built) -> None:
     path = rewrite(fresh.directory, fresh.plan, "data", lambda rows: rows[1:])
-    with pytest.raises(RunFailure, match=r"has no row base_n02012849_000000, which candidates accept") as told:
+    with pytest.raises(RunFailure, match=r"has no row base_n02012849_000000, which candidates accept") as refused:
         again(fresh)
-    assert str(fresh.directory / path) in str(told.value)
+    assert str(fresh.directory / path) in str(refused.value)
 
 
 def test_the_hundreds_of_a_label_are_not_written_with_underscores(fresh: Built) -> None:
@@ -470,7 +472,7 @@ THRESHOLDS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("case", THRESHOLDS)
-def test_thresholds_of_another_form_are_told_with_their_file(built: Built, tmp_path: Path, case: str) -> None:
+def test_thresholds_of_another_form_are_reported_with_their_file(built: Built, tmp_path: Path, case: str) -> None:
     shutil.copytree(built.directory, tmp_path / "cranes")
     (tmp_path / "cranes" / "thresholds.json").write_bytes(THRESHOLDS[case].encode("utf-8", "surrogateescape"))
     with pytest.raises(RunFailure, match=r"thresholds\.json is damaged: "):

@@ -102,8 +102,10 @@ def test_it_says_what_wrong_is_where_that_is_not_the_first_answer(tmp_path: Path
     said = section(
         tmp_path / "by", f"prompts.shifts.starry.keep={by['top3']}", f"screen.keep={by['answered:n02012849']}"
     )
-    told = "Wrong is, by the failure rule of a shift, `answered:n02012849`: it answers that class; or `top3`: the label"
-    assert f"{told} is not among the first three answers. **The accuracy" in said
+    shown = (
+        "Wrong is, by the failure rule of a shift, `answered:n02012849`: it answers that class; or `top3`: the label"
+    )
+    assert f"{shown} is not among the first three answers. **The accuracy" in said
 
 
 def test_a_shift_of_which_nothing_was_kept_has_no_yield(tmp_path: Path) -> None:
@@ -118,12 +120,12 @@ def test_nothing_of_it_where_no_classifier_was_asked(tmp_path: Path) -> None:
 
 def test_croissant_says_it_too(tmp_path: Path) -> None:
     card = build(tmp_path, plan_of(f"screen.keep={ONE}"), wrong)
-    told = json.dumps(json.loads(card.croissant))
-    assert "classifiers answered them wrongly: lab:resnet10t" in told
+    shown = json.dumps(json.loads(card.croissant))
+    assert "classifiers answered them wrongly: lab:resnet10t" in shown
     assert "classifiers answered them wrongly: lab:resnet10t" in card.readme
 
 
-def test_transfer_is_told_by_kinship_over_all_shifts() -> None:
+def test_transfer_is_reported_by_kinship_over_all_shifts() -> None:
     models = (TransferModel("lab:vit | `x`", "vit", "other"), TransferModel("lab:resnet10t", "vit", "judge"))
     judge = Transfer("lab:resnet10t", "resnet10t", "resnet", True, 3, 9, (), models)
     rows = []
@@ -188,12 +190,12 @@ def test_a_card_without_mined_shifts_keeps_its_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", ["parquet", "webdataset"])
 def test_the_section_and_the_recipe_are_all_that_mining_adds(format: str, tmp_path: Path) -> None:
     form = f"output.format={format}"
-    plain, told = (build(tmp_path / name, plan_of(form, *more)) for name, more in (("a", ()), ("b", (mined(RECORD),))))
-    without = SECTION_OF_MINED.sub("", told.readme).replace("\n\n\n## ", "\n\n## ")
+    plain, shown = (build(tmp_path / name, plan_of(form, *more)) for name, more in (("a", ()), ("b", (mined(RECORD),))))
+    without = SECTION_OF_MINED.sub("", shown.readme).replace("\n\n\n## ", "\n\n## ")
     cut = [text.partition("<summary>The recipe</summary>")[0] for text in (plain.readme, without)]
     assert cut[0].replace("\n\n\n## ", "\n\n## ") == cut[1]
-    assert front_matter(plain.readme) == front_matter(told.readme)
-    facts = [re.sub(rb"[0-9a-f]{64}", b"", card.croissant).replace(b"recipe", b"") for card in (plain, told)]
+    assert front_matter(plain.readme) == front_matter(shown.readme)
+    facts = [re.sub(rb"[0-9a-f]{64}", b"", card.croissant).replace(b"recipe", b"") for card in (plain, shown)]
     described = [json.loads(re.sub(rb'"contentSize": "[^"]*"', b'"contentSize": ""', one)) for one in facts]
     assert described[0] == described[1]
 
@@ -245,7 +247,7 @@ def _rows(said: str) -> list[list[str]]:
     return rows
 
 
-def test_what_was_tested_in_pairs_is_told_beside_its_base(tmp_path: Path) -> None:
+def test_what_was_tested_in_pairs_is_reported_beside_its_base(tmp_path: Path) -> None:
     pairs = {**RECORD, "tested_on": "pairs"}
     said = section_of_mined(build(tmp_path / "pairs", plan_of(mined(pairs))).readme)
     assert "Wrong without it (%)" in _rows(said)[0] and "the rest" not in said
@@ -258,7 +260,7 @@ def test_what_was_tested_in_pairs_is_told_beside_its_base(tmp_path: Path) -> Non
     assert "e-value" not in section_of_mined(build(tmp_path / "rows", plan_of(mined(RECORD))).readme)
 
 
-def test_others_than_failures_are_told_to_be_there_for_comparison(tmp_path: Path) -> None:
+def test_others_than_failures_are_reported_to_be_there_for_comparison(tmp_path: Path) -> None:
     plan = plan_of(mined(RECORD), mined({**RECORD, "role": "easy", "target": {"name": "lab:other"}}, "snow"))
     said = section_of_mined(build(tmp_path, plan).readme)
     assert "2 shifts were chosen because the classifiers `lab:other`, `lab:resnet10t` failed on such images" in said
@@ -266,7 +268,7 @@ def test_others_than_failures_are_told_to_be_there_for_comparison(tmp_path: Path
     assert "not that of these classifiers, and not that of others; nor is a mean over shifts that counts them." in said
 
 
-def test_a_rule_that_asks_a_classifier_is_told(tmp_path: Path) -> None:
+def test_a_rule_that_asks_a_classifier_is_reported(tmp_path: Path) -> None:
     keep = "prompts.shifts.starry.keep=[thresholds, {misclassified: {models: ['lab:resnet10t']}}]"
     assert "a rule that asks `lab:resnet10t` kept failures only" in section_of_mined(
         build(tmp_path, plan_of(mined(RECORD), keep)).readme
@@ -277,7 +279,7 @@ def test_a_rule_that_asks_a_classifier_is_told(tmp_path: Path) -> None:
     "record",
     [None, {}, {"target": 7, "set": [1], "q": "no", "p": True, "classes": "all"}, {"set": {"rate": 61}, "words": " "}],
 )
-def test_what_is_not_told_or_of_another_form_is_a_dash(record: Any, tmp_path: Path) -> None:
+def test_what_is_not_reported_or_of_another_form_is_a_dash(record: Any, tmp_path: Path) -> None:
     said = section_of_mined(build(tmp_path, plan_of(mined(record))).readme)
     assert "chosen because a classifier failed on such images." in said
     assert _rows(said)[1] == ["starry", *["–"] * 11]
@@ -322,8 +324,8 @@ def inputs(validation: Any) -> dict[str, Any]:
 
 
 def test_without_a_second_judge_it_says_unchecked(tmp_path: Path) -> None:
-    told = section_of_mined(build(tmp_path, plan_of()).readme, SECTION_OF_LABELS)
-    assert "**Unchecked.**" in told and "`screen.judge`" in told and "|" not in told
+    shown = section_of_mined(build(tmp_path, plan_of()).readme, SECTION_OF_LABELS)
+    assert "**Unchecked.**" in shown and "`screen.judge`" in shown and "|" not in shown
 
 
 def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
@@ -346,7 +348,7 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
 
 
 @pytest.mark.parametrize("validation", [{"crane": {"crane": 1}}, {"00": {"00": 10**6}}, "<script>"])
-def test_a_lock_of_another_form_is_told(validation: Any) -> None:
+def test_a_lock_of_another_form_is_reported(validation: Any) -> None:
     recipe = load_recipe("wardrobe-mini", [f"screen.judge={JUDGE}"])
     with pytest.raises(RunFailure, match=r"lock\.json is not one that a build wrote"):
         labels_of(recipe, inputs(validation), Tally({}), 100)

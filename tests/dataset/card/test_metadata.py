@@ -220,19 +220,19 @@ def test_escaped_text_ends_no_field_and_keeps_its_letters(text: str) -> None:
 @given(
     st.lists(st.text(st.characters(categories=["L", "P", "S", "N"]), min_size=1, max_size=30), min_size=1, max_size=4)
 )
-def test_authors_are_as_many_as_are_told(names: list[str]) -> None:
-    told = [name for name in names if name.strip("{} ") and name.isprintable()]
-    if not told:
+def test_authors_are_as_many_as_are_reported(names: list[str]) -> None:
+    shown = [name for name in names if name.strip("{} ") and name.isprintable()]
+    if not shown:
         return
     recipe = load_recipe("wardrobe-mini")
-    recipe = recipe.model_copy(update={"publish": recipe.publish.model_copy(update={"authors": tuple(told)})})
+    recipe = recipe.model_copy(update={"publish": recipe.publish.model_copy(update={"authors": tuple(shown)})})
     author = fields(dataset_entry(recipe, "ab" * 32, "0.1"))["author"]
     assert balanced(author)
     depth, outside = 0, ""
     for letter in author:
         depth += (letter == "{") - (letter == "}")
         outside += letter if depth == 0 else ""
-    assert len(re.findall(r"\band\b", outside, re.IGNORECASE)) == len(told) - 1
+    assert len(re.findall(r"\band\b", outside, re.IGNORECASE)) == len(shown) - 1
 
 
 def test_the_card_and_croissant_tell_whose_it_is(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_an_address_is_a_link_and_nothing_else_is() -> None:
         assert not address(other).startswith("<")
 
 
-# {config: {split: rows}}, as loaded and as streamed. An image is told by the hash of its bytes.
+# {config: {split: rows}}, as loaded and as streamed. An image stands there as the hash of its bytes.
 LOAD = """
 import hashlib
 

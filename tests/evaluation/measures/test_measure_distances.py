@@ -1,4 +1,4 @@
-"""A dataset is compared with its source, whole and by shift; near is near, and what cannot be compared is told."""
+"""A dataset is compared with its source, whole and by shift; near is near, and what cannot be compared is reported."""
 
 from __future__ import annotations
 
@@ -141,9 +141,9 @@ def test_table_report_and_json_have_every_row(measured: Evaluation) -> None:
     assert page.count('<table class="distances">') == 2 and "How near the source" in page
     assert f"two halves of {measured.distances[0].source}" in page
     document = json.loads(json.dumps(measured.to_json()))
-    told = next(row for row in document["rows"] if row["measure"] == "kid" and row.get("group") == "base")
+    shown = next(row for row in document["rows"] if row["measure"] == "kid" and row.get("group") == "base")
     base = kid_of(measured.results, measured.distances[0], measured.distances[0].sets[1])
-    assert told["value"] == pytest.approx(base.value, abs=1e-6)
+    assert shown["value"] == pytest.approx(base.value, abs=1e-6)
 
 
 def test_a_second_run_computes_no_feature_again(
@@ -157,7 +157,9 @@ def test_a_second_run_computes_no_feature_again(
     assert again.distances == measured.distances[1:]
 
 
-def test_without_asking_nothing_is_measured_and_nothing_told(noisy_dataset: Path, model: str, tmp_path: Path) -> None:
+def test_without_asking_nothing_is_measured_and_nothing_reported(
+    noisy_dataset: Path, model: str, tmp_path: Path
+) -> None:
     found = evaluate(noisy_dataset, [model], out=tmp_path, device="cpu")
     assert found.distances == () and "distances" not in found.to_json()
     assert not (tmp_path / "distances.csv").exists()
@@ -243,7 +245,7 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, 
         ({"distances": "clip", "against": "./no-such-folder"}, "no-such-folder"),
     ],
 )
-def test_mistakes_are_told_before_a_model_is_scored(
+def test_mistakes_are_reported_before_a_model_is_scored(
     noisy_dataset: Path, model: str, tmp_path: Path, options: dict, word: str
 ) -> None:
     with pytest.raises(UserError) as caught:

@@ -54,8 +54,8 @@ def test_a_measure_of_ones_own_is_in_every_output(
     words = ["evaluate", str(dataset), "--models", models["sharp"], "--device", "cpu", "--no-reference"]
     shown = CliRunner().invoke(app, words)
     assert "Brightness of it all" in " ".join(shown.stdout.split()) and "0.36" in shown.stdout
-    told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    assert [one["value"] for one in told["rows"] if one["measure"] == "brightness"] == [0.36, 0.36]
+    message = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert [one["value"] for one in message["rows"] if one["measure"] == "brightness"] == [0.36, 0.36]
 
 
 def test_recall_precision_and_confusion_are_counts_of_answers(evaluation: Evaluation, models: dict[str, str]) -> None:
@@ -165,7 +165,7 @@ def test_images_that_the_judge_picked_are_no_shift_in_doubt() -> None:
     assert "%" not in alone and "picked" in alone
 
 
-def test_a_judge_that_is_scored_too_is_told_by_its_weights_or_its_name() -> None:
+def test_a_judge_that_is_scored_too_is_reported_by_its_weights_or_its_name() -> None:
     checks = judged_checks(JUDGE, COUNTS, SURE, SHIFTS)
     pinned = {"judges": {JUDGE: {"sha256": "a" * 64}}}
     models = [("lab:other", "b" * 64), ("local-dir:copy", "a" * 64), (JUDGE, "c" * 64), (JUDGE, None)]
@@ -179,8 +179,8 @@ def test_a_judge_that_is_scored_too_is_told_by_its_weights_or_its_name() -> None
 
 def test_a_dataset_without_a_second_judge_is_unchecked(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     arguments = ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)]
-    told = CliRunner().invoke(app, arguments)
-    assert "labels: unchecked" in told.stdout
+    shown = CliRunner().invoke(app, arguments)
+    assert "labels: unchecked" in shown.stdout
     document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["label_checks"]
     assert document["judge"] is None
     assert "base" in [one["shift"] for one in document["shifts"]]

@@ -243,8 +243,8 @@ def test_rejected_images_are_shown_or_a_word_stands_for_them(finished: Path, sty
     expect(page.locator("#shift-rain .below figure.drop")).to_have_count(6)
     low = {row["key"] for row in rows_of(styled, "rain") if row["object_score"] < np.float32(0.2)}
     press(page, "shift-rain", "Home")
-    told = page.locator("#shift-rain .above figure.other", has_text="low object").locator("img")
-    keys = {(alt.get_attribute("alt") or "").split(", ")[-1] for alt in told.all()}
+    shown = page.locator("#shift-rain .above figure.other", has_text="low object").locator("img")
+    keys = {(alt.get_attribute("alt") or "").split(", ")[-1] for alt in shown.all()}
     assert page.locator("#shift-rain .above figure").count() == 6
     lowest = sorted(rows_of(styled, "rain"), key=lambda row: row["shift_score"])[:4]
     assert {row["key"] for row in lowest} & low <= keys <= low
@@ -317,7 +317,7 @@ def test_every_control_has_a_name_and_is_reached_by_keyboard(finished: Path, loo
     assert "#object" not in page.url, "the address holds the sliders"
 
 
-def test_contrast_is_told_by_shift_and_becomes_a_keep_rule(dark: Path, looked_at: OpenPage, tmp_path: Path) -> None:
+def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(dark: Path, looked_at: OpenPage, tmp_path: Path) -> None:
     """Where it was measured: how many of the images that are accepted are nearly black, and a slider of the least."""
     page = looked_at(dark)
     snow = start(page, "shift-snow")
@@ -333,12 +333,12 @@ def test_contrast_is_told_by_shift_and_becomes_a_keep_rule(dark: Path, looked_at
         return counts
 
     assert at_a_glance(page) == passing(0)
-    told = page.locator("#contrast-snow .summary").text_content() or ""
+    shown = page.locator("#contrast-snow .summary").text_content() or ""
     own = [r["contrast"] for r in rows_of(dark, "snow") if r["object_score"] >= np.float32(0.2)
            and r["shift_score"] >= np.float32(snow)]  # fmt: skip
     for limit in (5, 10, 20):
-        assert re.search(rf"\b{sum(value < limit for value in own)} \(\d+ %\) under {limit}\b", told)
-    assert f"Of the {len(own)} images" in told and f"{sorted(own)[0]:.0f} at least" in told
+        assert re.search(rf"\b{sum(value < limit for value in own)} \(\d+ %\) under {limit}\b", shown)
+    assert f"Of the {len(own)} images" in shown and f"{sorted(own)[0]:.0f} at least" in shown
     assert press(page, "contrast-snow", *("ArrowRight",) * 25) == 25
     promised = at_a_glance(page)
     assert promised == passing(25) != passing(0)

@@ -64,7 +64,9 @@ def test_a_place_must_be_named(place: Path, cut: Callable[[str], str]) -> None:
     assert not (place.parent / "new").exists()
 
 
-def test_what_is_lost_in_place_is_told_and_refused_where_nobody_answers(place: Path, cut: Callable[[str], str]) -> None:
+def test_what_is_lost_in_place_is_reported_and_refused_where_nobody_answers(
+    place: Path, cut: Callable[[str], str]
+) -> None:
     with_results(place)
     before, lost = published(place), falling_out(place)
     assert lost > 1
@@ -97,10 +99,10 @@ def test_what_can_be_undone_is_not_asked_about(place: Path, cut: Callable[[str],
     loose = "prompts: {shifts: {snow: {threshold: -1}}}\nscreen: {object_threshold: -1}"
     with pytest.raises(UserError, match=r"rain: .* images are needed that were not kept"):
         recut(place, cut(loose), in_place=True)
-    told: list[object] = []
+    shown: list[object] = []
     all_of_snow = "prompts: {shifts: {snow: {threshold: -1, object_threshold: -1}}}"
-    recut(place, cut(all_of_snow), in_place=True, before=told.append)
-    assert told == []
+    recut(place, cut(all_of_snow), in_place=True, before=shown.append)
+    assert shown == []
     assert sum(key.startswith("snow") for key in images(place)) == kept
 
 

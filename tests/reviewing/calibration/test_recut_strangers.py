@@ -1,4 +1,4 @@
-"""Whole datasets that a stranger has sealed: cut and closed again they are told in words, and the way out works."""
+"""Whole datasets that a stranger has sealed: cut and closed again they are refused in words, and the way out works."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def with_other_rows(path: Path, column: str, place: int, value: Any) -> None:
         write_parquet(file, table.to_pylist(), table.schema)
 
 
-def test_a_file_whose_name_is_a_path_elsewhere_is_told_before_anything_is_written(
+def test_a_file_whose_name_is_a_path_elsewhere_is_reported_before_anything_is_written(
     copy: Path, cut: Path, tmp_path: Path
 ) -> None:
     (copy / "a\\b.json").write_text("{}")
@@ -73,10 +73,10 @@ def test_what_is_said_to_do_about_a_forged_shard_makes_it_whole(copy: Path, scre
         lambda: recut(copy, cut, in_place=True),
         lambda: recut(copy, cut, copy.parent / "recut"),
     ):
-        with pytest.raises(RunFailure) as told:
+        with pytest.raises(RunFailure) as refused:
             run()
-        assert str(copy / file.path) in str(told.value)
-        assert f"Remove {copy / receipt.path}" in str(told.value.hint)
+        assert str(copy / file.path) in str(refused.value)
+        assert f"Remove {copy / receipt.path}" in str(refused.value.hint)
     (copy / receipt.path).unlink()
     regenerate(copy, copy, device="cpu", workers=1)
     assert published(copy) == published(screened)
@@ -94,13 +94,13 @@ def test_a_recipe_of_other_classes_is_not_cut(copy: Path, cut: Path) -> None:
 def test_a_cut_that_drops_shifts_is_refused(copy: Path) -> None:
     (copy.parent / "cut.yaml").write_text("prompts: {shifts: {}}")
     before = published(copy)
-    with pytest.raises(UserError, match="drop every shift") as told:
+    with pytest.raises(UserError, match="drop every shift") as refused:
         recut(copy, copy.parent / "cut.yaml", in_place=True)
-    assert told.value.problems[0].startswith("prompts.shifts (")
+    assert refused.value.problems[0].startswith("prompts.shifts (")
     assert published(copy) == before
 
 
-def test_a_receipt_more_than_the_recipe_plans_is_told(copy: Path, cut: Path) -> None:
+def test_a_receipt_more_than_the_recipe_plans_is_reported(copy: Path, cut: Path) -> None:
     receipt = json.loads((copy / "receipts" / "red-00000.json").read_text())
     lock = json.loads((copy / "lock.json").read_text())
     for group in lock["groups"]:
@@ -128,7 +128,7 @@ LOCKS: dict[str, Callable[[Document], object]] = {
 
 
 @pytest.mark.parametrize("case", LOCKS)
-def test_a_lock_of_another_form_is_told_where_a_dataset_is_cut(copy: Path, cut: Path, case: str) -> None:
+def test_a_lock_of_another_form_is_reported_where_a_dataset_is_cut(copy: Path, cut: Path, case: str) -> None:
     lock = json.loads((copy / "lock.json").read_text())
     LOCKS[case](lock["inputs"])
     (copy / "lock.json").write_text(json.dumps(lock))
@@ -137,7 +137,7 @@ def test_a_lock_of_another_form_is_told_where_a_dataset_is_cut(copy: Path, cut: 
         recut(copy, cut, copy.parent / "recut")
 
 
-def test_thresholds_of_another_form_are_told_where_nothing_is_left_to_cut(copy: Path) -> None:
+def test_thresholds_of_another_form_are_reported_where_nothing_is_left_to_cut(copy: Path) -> None:
     nothing = copy.parent / "nothing.yaml"
     nothing.write_text("{}")
     assert recut(copy, nothing, in_place=True).changed == ()
