@@ -1,6 +1,6 @@
 """The pages of a directory, served on this machine alone (`counterfoil open`), where two of them can save.
 
-The server is on loopback, at a random port, under a token that only its address tells. Whoever asks must know the
+The server is on loopback, at a random port, under a token that only its address has. Whoever asks must know the
 token, name the host as the address does (a page of another site that has its name lead to this machine names itself),
 and come from no other origin. A request has bounds in bytes and time.
 

@@ -173,7 +173,7 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
     moments is often 0 where rows are alike, and an interval from it covers 77 to 87 % for 95. 0 where each row is its
     own unit.
     """
-    # Denser near 0, where many small units tell a correlation finely.
+    # Denser near 0, where many small units show a correlation finely.
     grid = ((np.arange(_GRID) + 0.5) / _GRID) ** 2
     concentration = (1 - grid) / grid
     likelihood = np.zeros(_GRID)
@@ -207,8 +207,8 @@ def few_units_interval(share: float, effective: float, units: int, level: float 
 
     Clopper and Pearson's on the effective counts, which are no whole numbers and are fewer by the ratio of a normal to
     a t quantile, squared (Korn and Graubard 1998). t has twice the degrees of freedom of the units: with as many as
-    units tell it covered too much in simulations (`scripts/prove_intervals.py`), with none too little. Where no row
-    counts, or every one, nothing tells how alike units are: the bound is that of as many units.
+    units, it covered too much in simulations (`scripts/prove_intervals.py`), with none too little. Where no row
+    counts, or every one, nothing shows how alike units are: the bound is that of as many units.
     """
     tail = (1 - level) / 2
     if units <= 0:
@@ -236,7 +236,7 @@ def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> lis
     """For each of m models the share of all images that fail, each image counting once.
 
     failed (c, m), images (c,): counts by caption, every caption with an image or more. The interval is that of rows
-    which share units (`clustered_interval`); of a single caption, which tells nothing of others, Wilson's over its
+    which share units (`clustered_interval`); of a single caption, which says nothing of others, Wilson's over its
     images. ValueError where there is no caption.
     """
     captions, models = failed.shape

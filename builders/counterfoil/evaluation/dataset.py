@@ -1,6 +1,6 @@
 """Open a built dataset for scoring: its recipe, the metadata of every accepted image, its content hash, its judges.
 
-A dataset is a directory that `counterfoil build` finished, or the same published on the Hub. A row of `data` tells
+A dataset is a directory that `counterfoil build` finished, or the same published on the Hub. A row of `data` has
 every judge's answer, as it was recorded when the dataset was built: which images are there because a classifier of its
 keep rules was wrong about them, and whether its labels are true by the second judge (`screen.judge`).
 """

@@ -47,7 +47,7 @@ from counterfoil.store.atomic import make_folder, remove_stale, try_folder, writ
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
 
-# What every evaluation writes, and what one writes where it has something to tell.
+# What every evaluation writes, and what one writes where it has something to write.
 _ALWAYS = ("results.csv", "report.html", "predictions.parquet")
 _AT_TIMES = ("classes.csv", "findings.csv", "distances.csv", "transfer.csv", "compare.csv")
 
@@ -86,7 +86,7 @@ def evaluate(
 
     `dataset` may also be any images with labels: a folder (imagefolder, Parquet, WebDataset), a name of the Hub,
     `lab:wardrobe:validation`, or `source:SPLIT` of the recipe's input dataset; a split stands behind a colon. `recipe`
-    gives their classes, else they are their own; `groups` names the column that tells groups, or is "configs"; `base`
+    gives their classes, else they are their own; `groups` names the column that holds groups, or is "configs"; `base`
     is the group that the others are compared with, and without one plain accuracies are reported. `beside` is a mapping
     from names to such images, which stand beside the dataset as groups of their own: natural test sets.
 
@@ -118,7 +118,7 @@ def evaluate(
     it was mended on.
 
     `reference` scores a built dataset's models on its source's validation split too, at most 50 images a class, so that
-    `reference` in the result tells how far accuracy on the base is from that on the input dataset. None does so where
+    `reference` in the result says how far accuracy on the base is from that on the input dataset. None does so where
     the source is at hand; True also fetches it from the Hub; False does not. What is not at hand is skipped, with the
     reason in the result.
 

@@ -178,7 +178,7 @@ def failures_data(
     models: Sequence[tuple[str, Callable[[int], str], str]],
     order: Sequence[str],
 ) -> dict[str, Any]:
-    """What the page's script reads. confidence: (n, models), NaN where a model tells none.
+    """What the page's script reads. confidence: (n, models), NaN where a model gives none.
 
     models: each one's name, what its outputs are called, and a note. order: the groups' names as the page lists them.
     """

@@ -357,7 +357,7 @@ _STRENGTH = {JUDGE: 0.0, "same architecture": 1.0, "same family": 0.7, "other": 
 def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | None:
     """Bars of top-1 failure rates by kinship with the judge, lines for intervals, rings for the base; None without any.
 
-    `number` tells the figures of a page apart.
+    `number`: of the figure among those of the page.
     """
     key = {"against": transfer.judge, "at": TOP1}
     shown = [

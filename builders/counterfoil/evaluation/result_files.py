@@ -3,7 +3,7 @@
 In tables every accuracy is in percent and every drop in percentage points, as in timm's own results files. An entry for
 the Hub, a file a model, is for the folder `.eval_results/` of the model's repository: its plain accuracy in percent on
 the base or on one shift, every accepted image counting once, which anybody can measure again on the split. Its notes
-tell the intervals, the accuracy averaged over classes that card and report show, the drop beside the base accuracy that
+give the intervals, the accuracy averaged over classes that card and report show, the drop beside the base accuracy that
 it is from, and validation → base.
 
 `evaluate --into-card` makes the evaluation part of the dataset that it was made on, and of its card. The files of

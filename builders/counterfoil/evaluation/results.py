@@ -26,7 +26,7 @@ _COLUMNS = {"top_k": "top_k_accuracy"}
 
 @dataclass(frozen=True)
 class Score:
-    """One model in one group, as the rows tell it: `score.drop`, or `score.get(NAME)` of any measure.
+    """One model in one group, as the rows have it: `score.drop`, or `score.get(NAME)` of any measure.
 
     Class averages are over the group's measured classes, on both sides. pairs: the indices accepted on both sides.
     """

@@ -247,7 +247,7 @@ def with_public_names(results: Results) -> Results:
             replace(
                 one,
                 models=tuple(
-                    # A model that tells no architecture is a family by its own name.
+                    # A model without a known architecture is a family by its own name.
                     replace(model, name=called(model.name), family=called(model.family))
                     for model in one.models
                 ),

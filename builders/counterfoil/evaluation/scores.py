@@ -293,7 +293,7 @@ class Measure:
     """A measure; its name, and that of its rows, is its key in `MEASURES`.
 
     rows: one number each, of the measure's name. unit and reading: as in `MeasureFacts`. shown: which pages have a
-    table of it, a row a group and a column a model; a number that another table tells is in none. Every number is in
+    table of it, a row a group and a column a model; a number that another table shows is in none. Every number is in
     measures.csv, and in pandas and robustness.csv where it is of a model and a group. figure: SVG for the report.
     """
 

@@ -279,8 +279,8 @@ def _accuracies(sides: Sequence[_Side], rng: np.random.Generator, replicates: in
 @dataclass(frozen=True)
 class NearChance:
     """What is near chance on the base. models: (m,) bool. classes: id of each such class → its base accuracy averaged
-    over the models that tell of it. chances: id of each such class → how often a guess is right, at most. cells: by
-    class id (m,) bool, by a class and model's own interval, for every class with enough images."""
+    over the models that are not near chance. chances: id of each such class → how often a guess is right, at most.
+    cells: by class id (m,) bool, by a class and model's own interval, for every class with enough images."""
 
     models: NDArray[np.bool_]
     classes: Mapping[str, float] = field(default_factory=dict)
@@ -309,9 +309,9 @@ def find_near_chance(
     of their chances.
     """
     models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
-    telling = ~models if not models.all() else np.ones_like(models)
-    averaged = accuracy[:, telling].mean(axis=1)
-    highest = chances[:, telling].max(axis=1)
+    counted_models = ~models if not models.all() else np.ones_like(models)
+    averaged = accuracy[:, counted_models].mean(axis=1)
+    highest = chances[:, counted_models].max(axis=1)
     near = [(class_ids[place], place) for place in np.flatnonzero(near_chance(averaged, images, highest)).tolist()]
     return NearChance(
         models,

@@ -52,7 +52,7 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
 def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None:
     """UserError with every model that was mended on some of these images.
 
-    Images are read here only where a mended model tells its training images.
+    Images are read here only where a mended model names its training images.
     """
     problems = [line for name, note in notes.items() for line in _common_sets(subject, name, note)]
     problems += _common_rows(subject, notes)
@@ -95,7 +95,7 @@ def _common_sets(subject: Subject, name: str, note: MendedNote) -> list[str]:
 def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
     """A line for each dataset of edits that a model was mended with, of rows whose edits it is to be scored on.
 
-    Shards are read here only where a mended model tells of edits, and edits are scored.
+    Shards are read here only where a mended model names edits, and edits are scored.
     """
     edited = [(name, one, one.edits) for name, note in notes.items() for one in note.datasets if one.edits is not None]
     if not edited or subject.recipe is None or subject.directory is None:
@@ -136,7 +136,7 @@ def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Seq
 def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:
     """The row of the pool that each of some images is, or is an edit of.
 
-    UserError where the dataset does not tell it of each; ValueError where no pool has any.
+    UserError where the dataset does not say it of each; ValueError where no pool has any.
     """
     if not recipe.generator.takes_rows:
         raise ValueError(f"the images of {recipe.name} are no rows")

@@ -62,7 +62,7 @@ class FindingModel(Strict):
 class MinedShiftResult(Strict):
     """A mined shift, measured over every candidate that a classifier's rule could choose from.
 
-    words, role and target are what its recipe tells of it, None where it tells none. screened: the candidates that
+    words, role and target are what its recipe says of it, None where it says nothing. screened: the candidates that
     passed the screen. judges: the classifiers whose rule then took its pick. quota: how many kept images end the
     drawing of a cell, where so: it then ends with a failure, and rates are too high by about one part in so many.
     near_chance: names of its classes that are near chance on the base, and in no rate.

@@ -45,7 +45,7 @@ class JudgedLabels(Strict):
     """What the second judge (`screen.judge`) says of a shift, or of one class under it.
 
     images: accepted images that it answered to. disagreed: those to which it answered another class than the label's.
-    label_error: the share of false labels that this tells, corrected for the judge's own errors on validation images
+    label_error: the share of false labels that this shows, corrected for the judge's own errors on validation images
     (Rogan and Gladen 1978), as if it erred here as there: no bound either way. None where there are no such images, so
     that this is plain disagreement.
     """
@@ -97,7 +97,7 @@ class ShiftChecks(Strict):
 
 @dataclass(frozen=True, slots=True)
 class LabelChecks(Strict):
-    """The checks of a whole dataset. judge: the second judge's name. validated_on: how many validation images tell its
+    """The checks of a whole dataset. judge: the second judge's name. validated_on: how many validation images show its
     own errors; None where none were at hand. raters, controls: how many people, and the share of real images of the
     class that they selected; None where nobody was asked. also_scored: the models of an evaluation that are the judge
     itself, whose own drop is then part of its estimate. own: the labels are the input dataset's, of the very images
@@ -174,7 +174,7 @@ def _share(share: CheckedShare, below: str) -> TableCell:
 
 
 def _judge_cells(one: ShiftChecks) -> tuple[TableCell, TableCell]:
-    """How often the judge disagrees, and the label error that this tells."""
+    """How often the judge disagrees, and the label error that this shows."""
     if one.judge is None:
         return TableCell(UNCHECKED), TableCell("–")
     picked = ", picked" if one.picked else ""

@@ -136,7 +136,7 @@ class ModelFacts(Strict):
     """A model: what it is, and whether it is near chance on the base, which averages over models then leave out.
 
     tied: images whose two best scores are equal. chance: right outputs over all outputs, averaged over classes. What a
-    kind of classifier does not tell is None, its hash empty.
+    kind of classifier does not say is None, its hash empty.
     """
 
     name: str
@@ -314,7 +314,7 @@ class Results(Strict):
 
 
 _PROBABILITIES = ("p", "q", "p_adjusted")
-# What a document has where there is something to tell.
+# What a document has where there is something to show.
 _NESTED = ("findings", "transfer", "distances", "comparison", "reference", "label_checks", "rows_left_out")
 
 

@@ -54,7 +54,7 @@ _FILE = "transfer.csv"
 @dataclass(frozen=True, slots=True)
 class TransferModel(Strict):
     """A model and what it has to do with the judge: it is the judge, wrong by construction; another of its architecture
-    with other weights, as far as names and configurations tell; of its family; or another."""
+    with other weights, as far as names and configurations say; of its family; or another."""
 
     name: str
     family: str

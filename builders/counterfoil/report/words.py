@@ -1,7 +1,7 @@
 """Numbers, lists and tables as people read them, in one place: in percent, in points, with intervals, counted, listed.
 
 Every output prints the same table object: the terminal, a page (`report-macros.html.j2`) and a card's Markdown. Each
-section of results makes its own; a measure that no section tells has one of its own here.
+section of results makes its own; a measure that no section shows has one of its own here.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from counterfoil.report.words import counted
 from counterfoil.reviewing.grids import GRID, RealControl, ShownPicture
 
 VERSION = 1
-# What tells such a file from any other.
+# What distinguishes such a file from any other.
 FORM = {"form": "counterfoil-review", "version": VERSION}
 MOST_NAME = 60  # characters of a rater's name
 MOST_RATERS = 1000
@@ -60,7 +60,7 @@ class AnsweredGrid:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredPage:
-    """The file of one person and page (`sheet`). token: tells people apart; rater: what they typed, if anything."""
+    """The file of one person and page (`sheet`). token: distinguishes people; rater: what they typed, if anything."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     form: Literal["counterfoil-review"]

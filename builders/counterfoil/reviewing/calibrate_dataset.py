@@ -187,7 +187,7 @@ def calibration_page(
     """The page as text; equal datasets give equal bytes.
 
     `shown` are the positions of the shifts with a slider. With `exact` the page holds the scores of all candidates, and
-    has sliders of objects too. `candidates` and `n_shifts` tell of what is not shown,
+    has sliders of objects too. `candidates` and `n_shifts` count what is not shown too,
     `doubts` why CLIP may not know the classes, a line each.
     """
     filters = {"in_words": in_words, "number": "{:,}".format}

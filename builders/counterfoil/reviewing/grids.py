@@ -1,6 +1,6 @@
 """What people are asked about: the accepted images, those of them that a page has, and grids of one label each.
 
-Grids have at most 48 images, controls mixed in, in an order that tells nothing; ids say nothing of an image either.
+Grids have at most 48 images, controls mixed in, in an order that reveals nothing; ids say nothing of an image either.
 """
 
 from __future__ import annotations

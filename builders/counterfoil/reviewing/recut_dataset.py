@@ -152,7 +152,7 @@ def recut(
     The new dataset is written to `out`, or with `in_place=True` takes the place of the old one. Then `before` is called
     with what cannot be had back, where there is any, before a file is changed; what it raises ends the cut. Run again
     after a kill to go on. `device` is for CLIP, which is loaded only for an object percentile that was not measured
-    before, and `source` then tells where the input dataset lies, if that is a folder. UserError for neither or both
+    before, and `source` then says where the input dataset lies, if that is a folder. UserError for neither or both
     places, and when images would be needed that were not kept or not rendered.
     """
     directory = named_path(directory)
@@ -364,7 +364,7 @@ class _New:
             for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
                 if reason == ACCEPTED and images.get(row["key"]) is None:
                     raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
-                # The prompt holds the class's placeholder token, which the recipe alone does not tell.
+                # The prompt holds the class's placeholder token, which is not in the recipe.
                 sample = replace(samples[row["key"]], prompt=row["prompt"])
                 columns = (*self.recipe.generator.columns, *self.recipe.pairing(self.plan.shift(row["shift"])))
                 values = {name: row[name] for name in columns}

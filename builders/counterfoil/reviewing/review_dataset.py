@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 TEMPLATE = "review.html.j2"
 SIDE = 160
 _SHEET = 16  # characters: which page of a dataset answers are of
-# Pictures have at most 8 kB each, and none tells how large its image was.
+# Pictures have at most 8 kB each, and none shows how large its image was.
 _MOST_BYTES = 8_000
 # Noise compresses badly: such pictures are made worse, then smaller, until they fit.
 _WAYS = ((SIDE, 75), (SIDE, 50), (SIDE, 25), (SIDE // 2, 50), (SIDE // 2, 10))
@@ -189,7 +189,7 @@ def _real_images(
 ) -> tuple[Mapping[int, Sequence[Image]], str | None]:
     """Real images by label, in the order in which they are shown; and why there are none.
 
-    `source` tells where a folder lies that the recipe, being portable, does not place. Without it, an input dataset
+    `source` says where a folder lies that the recipe, being portable, does not place. Without it, an input dataset
     that cannot be had, or is not the pinned one, is reported; with it, that is a UserError.
     """
     # Half of a grid's controls, of every grid that a class has.
@@ -228,7 +228,7 @@ def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source:
 
 
 def _refuse_other(pin: SourcePin, known: SourcePin | None) -> None:
-    """UserError for an input dataset that is not the one that the lock pins, as far as that tells."""
+    """UserError for an input dataset that is not the one that the lock pins, as far as that says."""
     if known is None:
         return
     for name in ("revision", "content"):

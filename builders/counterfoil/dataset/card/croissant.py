@@ -3,7 +3,7 @@
 It is written as JSON and not through mlcroissant, so that its bytes follow from the dataset and from no library's
 version; the tests have mlcroissant read it. File sets are globs relative to the file, so that it holds in a folder
 as on the Hub. Two things are left out on purpose: manifest.json, which has the hash of this file and whose own could
-therefore never be here, and dates and versions that the recipe does not tell: a dataset does not know them of itself.
+therefore never be here, and dates and versions that the recipe does not say: a dataset does not know them of itself.
 
 A Parquet config is a file set and its columns. A WebDataset config is a set of tar files, in it a set for each kind
 of member, and the columns joined over the members' names. Ids have a hyphen where no name of a config has one.
@@ -106,7 +106,7 @@ def croissant_bytes(
 
 
 def _published(recipe: Recipe) -> dict[str, Any]:
-    """Where the dataset is, whose it is, and as what it is released, as far as the recipe tells."""
+    """Where the dataset is, whose it is, and as what it is released, as far as the recipe says."""
     publish, address = recipe.publish, address_of(recipe)
     node: dict[str, Any] = {} if address is None else {"url": address}
     if publish.doi is not None:

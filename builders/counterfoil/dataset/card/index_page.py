@@ -32,7 +32,7 @@ from counterfoil.store.reading import read_receipts
 TEMPLATE = "index.html.j2"
 CALIBRATE, ANSWER = f"{PRIVATE}/calibrate.html", f"{PRIVATE}/review.html"
 FINDINGS, MENDED = "findings.json", "mend.json"
-# What tells a page of ours from somebody's own, which is left alone; within so many bytes.
+# What distinguishes a page of ours from somebody's own, which is left alone; within so many bytes.
 _OURS, _HEAD = b'<meta name="generator" content="Counterfoil', 500
 _MOST_LINE = 300
 _MOST_FOLDERS = 100

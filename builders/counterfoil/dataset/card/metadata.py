@@ -251,7 +251,7 @@ _ESCAPED = {
 
 
 def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
-    """The dataset's own entry, of what the recipe tells under `publish`; `version` is Counterfoil's.
+    """The dataset's own entry, of what the recipe says under `publish`; `version` is Counterfoil's.
 
     It has the year that is given there and no other: a card knows nothing of when it was made.
     """
@@ -273,7 +273,7 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
 
 
 def address_of(recipe: Recipe) -> str | None:
-    """Where the dataset is, as far as its recipe tells: an address of its own, or its repository on the Hub."""
+    """Where the dataset is, as far as its recipe says: an address of its own, or its repository on the Hub."""
     repo = recipe.publish.repo
     return recipe.publish.url or (f"https://huggingface.co/datasets/{repo}" if repo else None)
 

@@ -1,6 +1,6 @@
 """What the card's sections show: failures that chose images, mined shifts, labels, what CLIP knows, what fails, hashes.
 
-Each is a function from the recipe and from what the dataset tells to rows, tables and sentences for the template.
+Each is a function from the recipe and from what the dataset says to rows, tables and sentences for the template.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) 
 def mined_of(recipe: Recipe, most_rows: int) -> dict[str, Any] | None:
     """Mined shifts, chosen because a classifier failed there; None where there are none.
 
-    rows: (name, what its `mined_from` tells) of the first of `all_shifts`, beside which there are `others`. targets:
+    rows: (name, what its `mined_from` says) of the first of `all_shifts`, beside which there are `others`. targets:
     the classifiers that they are said to be failures of. judges: those that their keep rules ask. compared: whether
     some are said to have another role than that of failures. pairs, rows_tested: whether some were tested in pairs of
     the same noise, and whether others have the rate of the rest of their class.

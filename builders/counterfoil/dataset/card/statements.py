@@ -60,7 +60,7 @@ def statements_of(
     looked_at: bool = False,
 ) -> Statements:
     """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`, by a screen with `doubts`;
-    `looked_at`: by people, of whose review the dataset tells."""
+    `looked_at`: by people, whose review is in the dataset."""
     every = recipe.all_shifts()
     percentiles = any(shift.object_threshold.percentile is not None for shift in every)
     judges = dict.fromkeys(name for shift in every for rule in shift.keep for name in rule.judges())

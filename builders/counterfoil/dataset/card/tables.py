@@ -30,7 +30,7 @@ _FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", FAILED, SURPLUS)
 class YieldRow:
     """A shift, or a group of many shifts: candidates, what became of them, and classes that got too few.
 
-    Of a single shift also what Vendrow 2023, Table 1 tells: prompt, caption and threshold as text, empty for a
+    Of a single shift also what Vendrow 2023, Table 1 shows: prompt, caption and threshold as text, empty for a
     group. `passed` is the yield; None where nothing is decided, since the threshold is open. `thin` are the names
     of classes with fewer accepted images than an evaluation asks for.
     """

@@ -31,7 +31,7 @@ def _binned(confidence: NDArray[np.floating]) -> NDArray[np.int64]:
 
 
 def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floating], NDArray[np.bool_]]]:
-    """Model, group, and how sure and how right it is of each readable image; not of answers that tell no confidence,
+    """Model, group, and how sure and how right it is of each readable image; not of answers without a confidence,
     because they rank no second one. Batches of other sizes change the last bits of it, which are rounded away."""
     for model in range(len(answered.models)):
         if answered.maps[model].most_ranked == 1:
@@ -91,7 +91,7 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
 
 def reliability_figure(results: Results) -> str | None:
-    """Accuracy against confidence, a line a model, on the base or on the first group; None where nobody tells any."""
+    """Accuracy against confidence, a line a model, on the base or on the first group; None where no model has any."""
     from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
 
     if not results.groups:

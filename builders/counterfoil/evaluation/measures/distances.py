@@ -261,7 +261,7 @@ _PREDICTIONS = "predictions:"
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """`embedder` gives the features of one model; `pin` tells which it was. scaled: whether they are unit vectors."""
+    """`embedder` gives the features of one model; `pin` says which it was. scaled: whether they are unit vectors."""
 
     name: str
     pin: str

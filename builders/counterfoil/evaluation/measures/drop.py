@@ -110,7 +110,7 @@ def _of_line(name: str, number: Callable[[Slope], Estimate | float]) -> Callable
 
 
 def _slope(line: Slope) -> Estimate:
-    # Where all models are equal under the shift, nothing tells how far the line may be off.
+    # Where all models are equal under the shift, nothing shows how far the line may be off.
     return Estimate(line.slope, line.low, line.high) if math.isfinite(line.low) else Estimate(line.slope)
 
 

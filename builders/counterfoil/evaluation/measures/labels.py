@@ -17,7 +17,7 @@ def with_scored_judge(
 ) -> LabelChecks | None:
     """The checks with those of the models (name, sha256 of the weights) that are the second judge itself.
 
-    `inputs` are those of the lock. Weights tell; the name does where they are not known of both.
+    `inputs` are those of the lock. Models are compared by weights; by name where weights are not known of both.
     """
     if checks is None or checks.judge is None:
         return checks

@@ -146,7 +146,7 @@ def relation_of(
     judge_sha256: str | None,
     judge_sizes: tuple[int | None, int | None],
 ) -> Relation:
-    """What a model that is not the judge has to do with it, as far as names and configurations tell.
+    """What a model that is not the judge has to do with it, as far as names and configurations say.
 
     sizes: (parameters, outputs), None where not known. Another initialisation is of the same architecture and has
     other weights; where both have as many outputs and other numbers of parameters, only the name is the same.
