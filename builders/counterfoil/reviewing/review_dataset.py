@@ -26,7 +26,7 @@ from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.contact_sheets import encoded_images, reduced
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.label_checks import TASKS, Task
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.generate.screen import open_shifts
 from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.recipe import sha256_json
@@ -386,8 +386,7 @@ def _notes(
         notes.append(f"not asked about, for they wait for a threshold: {shown}; cut first, by counterfoil calibrate")
     without = [name for name in without if name not in waiting]
     if without:
-        more = f" and {len(without) - _MOST_NAMED} more" if len(without) > _MOST_NAMED else ""
-        notes.append(f"nothing to look at, for no image of them was accepted: {', '.join(without[:_MOST_NAMED])}{more}")
+        notes.append(f"nothing to look at, for no image of them was accepted: {some_of(without, _MOST_NAMED)}")
     if "shift" in tasks and not base:
         notes.append("no base image was accepted, so grids of shifts have no images without the shift mixed in")
     if "class" in tasks and len(chosen.classes) == 1:

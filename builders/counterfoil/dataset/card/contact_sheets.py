@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, some_of
 from counterfoil.plan import sample_key
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
@@ -138,9 +138,8 @@ class Pictures:
                 found[keys[key]] = reduced(encoded, f"{path}: {key}", LARGEST)
             missing = [key for key, place in keys.items() if place not in found]
             if missing:
-                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
                 raise RunFailure(
-                    f"{self.directory / path} has no row {missing[0]}{more}, which candidates accept",
+                    f"{self.directory / path} has no row {some_of(missing, 1)}, which candidates accept",
                     hint=remake_hint(self.directory, self.receipts[path]),
                 )
         return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.card.contact_sheets import Tally
+from counterfoil.errors import some_of
 from counterfoil.generate.corruptions import CORRUPTIONS, OWN
 from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
@@ -150,8 +151,7 @@ def _by_class(recipe: Recipe, shift: Shift) -> str:
         for name, cls in zip(names, chosen, strict=True)
         if (value := shift.object_threshold.of_class(cls.id)) is not None
     ]
-    more = f" and {len(own) - _MOST_OWN} more" if len(own) > _MOST_OWN else ""
-    return f"; chosen by class: {', '.join(own[:_MOST_OWN])}{more}" if own else ""
+    return f"; chosen by class: {some_of(own, _MOST_OWN)}" if own else ""
 
 
 def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
