@@ -36,7 +36,7 @@ def counting(tmp_path: Path) -> Path:
 
 def scored_in_two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave room for one model's weights a pass."""
-    monkeypatch.setattr(passes, "_room", lambda device: 0.0)
+    monkeypatch.setattr(passes, "_free_for_a_pass", lambda device: 0.0)
 
 
 def predictions_of(dataset: Path) -> dict[str, bytes]:
@@ -95,7 +95,7 @@ from counterfoil.progress import listening
 register()
 predictions.PART_ROWS = 16
 if {apart}:
-    passes._room = lambda device: 0.0
+    passes._free_for_a_pass = lambda device: 0.0
 stages = []
 def hear(stage):
     if stage.name not in stages:
