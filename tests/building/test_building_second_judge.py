@@ -223,7 +223,7 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
     section = card.split("## Are the labels true?")[1].split("\n## ")[0]
     said = next(line for line in section.splitlines() if line.startswith("| `base` "))
     assert f"| {100 * base.disagreement.value:.1f} (" in said and f"({base.disagreed} of {base.images})" in said
-    assert "12 validation images" in card and "takes for granted that the judge errs here" in section
+    assert "12 validation images" in card and "assumes that the judge errs here" in section
     assert "disagrees by construction" in card
 
 
@@ -340,7 +340,7 @@ def test_the_card_and_the_description_for_machines_warn(doubted: Doubted) -> Non
     warning = card.index("> **Warning.** CLIP does not know these classes")
     assert warning < card.index("## Load it")
     assert "cannot tell 'ladder' from 'mug'" in card[warning : card.index("## Load it")]
-    screening = card[card.index("**Screening.**") : card.index("## Uses")]
+    screening = card[card.index("**Screening.**") : card.index("## Uses and limits")]
     for class_name in ("ladder", "mug", "star"):
         assert f"- class '{class_name}': " in screening
     limits = json.loads((out / "croissant.json").read_bytes())["rai:dataLimitations"]

@@ -172,7 +172,7 @@ def test_hashes_and_stack_are_those_of_the_lock(built: Built) -> None:
 
 def test_uses_limits_and_risks_are_reported_as_in_croissant(built: Built) -> None:
     document = json.loads(built.card.croissant)
-    section = built.card.readme.partition("\n## Uses\n")[2].partition("\n## Licence\n")[0]
+    section = built.card.readme.partition("\n## Uses and limits\n")[2].partition("\n## Licence\n")[0]
     said = {token.content for token in MarkdownIt("commonmark").parse(section) if token.type == "inline"}
     plain = {text.replace("\\", "") for text in said}
     uses = [use.removeprefix("Not for: ") for use in document["rai:dataUseCases"]]
@@ -244,7 +244,7 @@ def test_hostile_text_stays_text(tmp_path: Path, format: str) -> None:
     inline = [child for token in tokens for child in token.children or []]
     assert not [child for child in inline if child.type == "html_inline"]
     headings = [tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open"]
-    assert headings[:3] == ["Cranes", "Load it", "What is in it"]
+    assert headings[:3] == ["Cranes", "What is in it", "Are the labels true?"]
     assert "Not a title" not in headings
     assert "{{ 7 * 7 }}" in card.readme, "never run as a template"
 

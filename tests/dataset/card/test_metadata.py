@@ -237,7 +237,7 @@ def test_authors_are_as_many_as_are_reported(names: list[str]) -> None:
 
 def test_the_card_and_croissant_tell_whose_it_is(tmp_path: Path) -> None:
     card = build(tmp_path, plan_of(*TOLD, "publish.repo=some_one/cranes"))
-    citation = card.readme[card.readme.index("## Citation") : card.readme.index("## Make it again")]
+    citation = card.readme[card.readme.index("## Citation") : card.readme.index("## Rebuild and verify it")]
     assert r"{Birds \& Cranes}" in citation
     assert "year  = {2026}" in citation
     assert "More at <https://example.org/cranes_of?the=world&x=%7B>." in citation
@@ -375,7 +375,7 @@ class Read(NamedTuple):
 @pytest.fixture(scope="module")
 def read(built: Built, offline: Offline) -> Read:
     blocks = re.findall(r"^```python\n(.*?)^```$", built.card.readme, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4, "load, pair, read without datasets, timm"
+    assert len(blocks) == 5, "load, stream, pair, read without datasets, timm"
     calls = timm_calls(built)
     codes = [LOAD, "\n".join([*blocks, EXAMPLES]), f"CALLS = {calls!r}\n{TIMM}"]
     tables, examples, timm = offline(codes, built.directory.parent)
