@@ -1,4 +1,4 @@
-"""The examples of docs/evaluating.md run as they are printed, but for names, in a folder and on the Hub."""
+"""The examples of docs/how-to/evaluate.md run as they are printed, but for names, in a folder and on the Hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from downstream_cases import PLACES, labels, source, stored
 
 import counterfoil
 
-PAGE = Path(__file__).parents[2] / "docs" / "evaluating.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "evaluate.md"
 MODEL = Path(counterfoil.__file__).parent / "lab/weights/resnet10t"
 SHIFT = "in_the_snow"
 

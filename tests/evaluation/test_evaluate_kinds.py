@@ -370,7 +370,7 @@ class TestPredictions:
 
 
 def test_the_example_of_its_page_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "evaluating.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "evaluate.md").read_text()
     section = re.search(r"^## Any classifier\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     assert section
     [code] = re.findall(r"^```python\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)

@@ -227,7 +227,7 @@ def test_what_the_documentation_does_with_failures_works(
     for name, stub in stubs.items():
         monkeypatch.setitem(sys.modules, name, stub)
     monkeypatch.chdir(tmp_path)
-    text = Path(__file__).parents[2].joinpath("docs", "evaluating.md").read_text()
+    text = Path(__file__).parents[2].joinpath("docs", "how-to", "evaluate.md").read_text()
     section = text.partition("## Which images are wrong")[2].partition("\n## ")[0]
     blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names: dict[str, Any] = {}
