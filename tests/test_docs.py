@@ -78,7 +78,7 @@ def printed_commands() -> Iterator[tuple[str, str]]:
         text = page.read_text(encoding="utf-8")
         for block in re.findall(r"^ *```(?:console|bash)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
             for line in re.sub(r"\\\n\s*", " ", block).splitlines():
-                for part in re.split(r"&&|;|\|(?!\|)", line.split("  #")[0]):
+                for part in re.split(r"&&|;|\|(?!\|)", re.split(r"  #| > ", line)[0]):
                     if match := re.match(r"\s*(?:\$ )?(?:srun )?(counterfoil .*)", part):
                         yield page.relative_to(ROOT).as_posix(), match[1].strip()
 
