@@ -131,6 +131,16 @@ def test_other_files_on_the_same_stack_end_with_1(copy: Path, tmp_path: Path) ->
     assert (compared["rows"]["rows"], compared["rows"]["same_bytes"], compared["rows"]["decisions"]) == (2, 0, 0)
 
 
+def test_a_card_in_the_words_of_another_version_differs_and_is_no_failure(copy: Path, tmp_path: Path) -> None:
+    card = copy / "README.md"
+    card.write_text(card.read_text().replace(counterfoil.__version__, "0.1.0"))
+    write_manifest(copy, {})
+    made = regenerate(copy, tmp_path / "again", device="cpu", workers=1)
+    assert made.comparison is not None
+    assert (made.comparison.differing, made.comparison.others) == ((), ("README.md",))
+    assert made.comparison.unexplained == made.comparison.stack == ()
+
+
 def test_what_a_build_does_not_write_is_left_out(copy: Path, undisturbed: Path, tmp_path: Path) -> None:
     (copy / "evaluation").mkdir()
     (copy / "evaluation" / "results.json").write_text("{}")

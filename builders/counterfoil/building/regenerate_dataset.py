@@ -192,7 +192,7 @@ class Comparison:
 
     `shard_files` of data, candidates and rejected were compared, of which `differing` are others, missing or new;
     `others` are further files of a build that differ; `left_out` those that could not be equal or that no build writes.
-    `stack` has a line for each field of the stack that differs, `unexplained` the files that differ without one.
+    `stack` has a line for each field of the stack that differs; `unexplained` are what differs without one, cards not.
     `rows` is None where no row was compared: nothing differs, or the original's images are not at hand.
     """
 
@@ -245,7 +245,8 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
         others=others,
         left_out=tuple(path for path in sorted(left_out) if path in original.dataset.listed),
         stack=stack,
-        unexplained=(*alike, *(() if stack else others)),
+        # Another version of Counterfoil may word a card otherwise, and the stack does not hold that version.
+        unexplained=(*alike, *(path for path in others if not stack and path not in _DESCRIBING)),
         rows=_compare_rows(original.dataset.directory, there, out, after, differing) if images and differing else None,
     )
 
