@@ -1,25 +1,29 @@
-"""Counterfoil: recipes become counterfactual image datasets that show where vision models fail.
+"""Counterfoil builds counterfactual image test sets from recipes and measures where vision models fail.
 
-The command line's verbs are functions here, in the order in which most people need them:
+Each command is a function here. They are listed in the order in which most people need them:
 
-    init(source, out)                      a recipe proposed for your own images
-    evaluate(dataset, models)              accuracies and drops, with intervals and a report
-    build(recipe, out)                     the dataset of a recipe
-    calibrate(dataset), recut(dataset, cut, out)     thresholds chosen by looking, and a dataset cut by them
-    review(dataset), review_answers(dataset, files)  people look at labels
-    mine(recipe, out)                      what a classifier gets wrong, named and tested
-    mend(models, recipe, datasets, out)    a new head for it, judged beside controls
-    verify(dataset), regenerate(dataset, out)        whether a dataset is whole, and the same made again
-    publish(dataset, repo), publish_model(folder, repo)
-    learn_tokens(recipe, out), import_tokens(recipe, source, out)
+    init(source, out)                        propose a recipe for your own images
+    evaluate(dataset, models)                measure accuracies and drops, with intervals and a report
+    build(recipe, out)                       build the dataset of a recipe
+    calibrate(dataset)                       write a page on which you choose thresholds by looking
+    recut(dataset, cut, out)                 apply those thresholds to the dataset
+    review(dataset)                          write a page on which people check labels
+    review_answers(dataset, files)           count their answers and store them in the dataset
+    mine(recipe, out)                        find and test what a classifier gets wrong
+    mend(models, recipe, datasets, out)      fit a new head and compare it with controls
+    verify(dataset)                          check that a dataset is complete and correct
+    regenerate(dataset, out)                 rebuild a dataset from its own recipe and lock
+    publish(dataset, repo)                   publish a dataset on the Hub
+    publish_model(folder, repo)              publish a model on the Hub
+    learn_tokens(recipe, out)                learn class tokens by textual inversion
+    import_tokens(recipe, source, out)       import class tokens from files
 
-    disable_progress_bars(), enable_progress_bars()
+Three functions read a recipe without running it: load_recipe(name), resolve_classes(recipe), make_plan(recipe).
 
-    load_recipe(name), resolve_classes(recipe), make_plan(recipe)   what a recipe says, without running it
-
-A recipe is a bundled name, a path or a Recipe; a model is a name, a torch module or a function, with `transform=`.
-In a notebook and on a terminal one line shows how far it is, until `disable_progress_bars()`. Heavy libraries load
-when a function is first used. `help(counterfoil.evaluate)` has the arguments of one.
+A recipe is a bundled name, a path or a Recipe. A model is a name, a torch module or a function with `transform=`.
+Notebooks and terminals show one line of progress; disable_progress_bars() hides it and enable_progress_bars() shows it
+again. Heavy libraries load when you first call a function that needs them. `help(counterfoil.evaluate)` explains the
+arguments of a function.
 """
 
 from __future__ import annotations

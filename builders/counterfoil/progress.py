@@ -111,12 +111,12 @@ def _called(event: Any, name: str) -> Any:
 
 
 def disable_progress_bars() -> None:
-    """Show no progress where nobody listens. Commands and `listening` are not concerned."""
+    """Hide the progress line in notebooks and terminals. Commands still show their own progress."""
     _line.disabled = True
 
 
 def enable_progress_bars() -> None:
-    """Show progress where nobody listens: in a notebook, and on a terminal. So it is from the beginning."""
+    """Show the progress line in notebooks and terminals. This is the default."""
     _line.disabled = False
 
 

@@ -151,17 +151,30 @@ def build(
     engine: EngineChoice | None = None,
     shards: str | tuple[int, int] | None = None,
 ) -> BuildResult | PartResult:
-    """Build the dataset of a recipe in the directory `out`, or go on with one that is there.
+    """Build the dataset of a recipe in the directory `out`, or resume a build that is already there.
 
-    `recipe` is a Recipe, a bundled name, or a path; `overrides` are `a.b=c` strings. `workers` defaults to
-    one a CPU core, or one on each GPU; with more than one, or a GPU, a script that calls this needs the usual
-    `if __name__ == "__main__":`. `allow_mixed` lets another stack (versions, device) continue a directory.
-    `device`: `auto` and `cuda` are every visible GPU, `cuda:0,cuda:2` these.
-    `engine` says where shards are made; None: by processes of this machine. Where it has an address, `device` is what
-    the cluster's workers work on, and `workers` their number in all. `shards`, (3, 16) or "3/16", makes the third of
-    sixteen parts of the plan's shards, beside processes that make other parts, and leaves the dataset open: a build
-    without it makes what is missing, and closes.
-    Raises UserError for input that cannot be used, RunFailure when the run cannot go on; what is done stays.
+    With more than one worker, or with a GPU, a script that calls this needs `if __name__ == "__main__":`.
+
+    Args:
+        recipe: A Recipe, a bundled name or a path.
+        out: The dataset directory.
+        overrides: Changes to the recipe, as `a.b=c` strings.
+        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`. `auto` and `cuda` use every visible GPU. With a
+            cluster, the device that its workers use.
+        workers: Number of worker processes. None: one per CPU core, or one per GPU. With several GPUs, the number on
+            each. With a cluster, the number in all.
+        allow_mixed: Resume a directory that another stack (library versions, device) began.
+        engine: Where shards are made. None: in processes on this machine.
+        shards: The part of the plan to build: (3, 16) or "3/16" is the third of sixteen parts. Other processes may
+            build other parts at the same time. The dataset stays open until you call `build` without `shards`, which
+            makes the missing shards and finishes the dataset.
+
+    Returns:
+        A BuildResult with counts and speed; a PartResult if `shards` is given.
+
+    Raises:
+        UserError: An input cannot be used.
+        RunFailure: The run cannot continue. Finished shards are kept.
     """
     if shards is not None:
         return _build_part(recipe, out, PlanPart.given(shards), overrides, device, workers, allow_mixed, engine)

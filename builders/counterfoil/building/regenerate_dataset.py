@@ -351,13 +351,26 @@ def regenerate(
     allow_mixed: bool = False,
     engine: EngineChoice | None = None,
 ) -> Regeneration:
-    """Make the dataset `source`, a directory or `user/name[@revision]`, again in the directory `out`; or go on there.
+    """Rebuild a dataset in the directory `out` from its own recipe, lock, thresholds and tokens, or resume there.
 
-    Its recipe, lock, thresholds and tokens are enough: the input dataset may be gone. `overrides` (`a.b=c`) may say
-    where a model's folder lies now; models are those that the lock pins, or it is refused. With `out` the directory of
-    `source` itself, it is repaired: only damaged or missing shards are made, then card and manifest. The other
-    arguments are those of `build`. Raises UserError for input that cannot be used, such as a source whose recipe was
-    edited; RunFailure for one whose recipe, lock, thresholds or tokens are damaged.
+    The input dataset is not needed. Models must be those that the lock pins. If `out` is the directory of `source`, the
+    dataset is repaired: only damaged or missing shards are made again, then the card and the manifest.
+
+    Args:
+        source: A dataset directory or `user/name[@revision]`.
+        out: The directory to write.
+        overrides: Where a model's folder is now, as `a.b=c` strings.
+        device: As in `build`.
+        workers: As in `build`.
+        allow_mixed: As in `build`.
+        engine: As in `build`.
+
+    Returns:
+        A Regeneration, which compares the new dataset with the original.
+
+    Raises:
+        UserError: An input cannot be used. Example: the source's recipe was edited.
+        RunFailure: The source's recipe, lock, thresholds or tokens are damaged.
     """
     out = named_path(out)
     try_folder(out)

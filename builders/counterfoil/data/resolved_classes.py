@@ -35,15 +35,25 @@ def resolve_classes(
     fetch: bool = True,
     names: Sequence[str] | None = None,
 ) -> Recipe:
-    """The recipe, or that of a name or path, with the source label of every class: itself, where it tells them all.
+    """Add the source label of every class to a recipe.
 
-    `begun` is the directory of a build that may have been begun with it, whose classes stand where nobody can tell any
-    more. `fetch` says whether a dataset of the Hub may be fetched to read labels of which it declares no names. `names`
-    are those of the input dataset's labels, where they were just read. Source labels that these names contradict are
-    refused, where they are at hand.
+    A recipe that already has all source labels is returned unchanged. Source labels that contradict the names of the
+    input dataset are refused if those names are available.
 
-    UserError for names that the input dataset does not have, labels without names, ids that two names would share, and
-    what may not be fetched; RunFailure where it cannot be reached.
+    Args:
+        recipe: A Recipe, a bundled name or a path.
+        begun: A directory in which a build of this recipe may have begun. If the input dataset is gone, its classes are
+            read from there.
+        fetch: Whether to download a Hub dataset to read labels whose names it does not declare.
+        names: Names of the input dataset's labels, if you have just read them.
+
+    Returns:
+        The Recipe with source labels.
+
+    Raises:
+        UserError: The input dataset lacks a name, labels have no names, two names give one id, or a download is needed
+            and `fetch` is False.
+        RunFailure: The input dataset cannot be reached.
     """
     recipe = load_recipe(recipe)
     splits = (recipe.source.train_split, recipe.source.validation_split)

@@ -75,61 +75,74 @@ def evaluate(
     workers: int | None = None,
     engine: EngineChoice | None = None,
 ) -> Evaluation:
-    """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
+    """Score models on a dataset and write tables and a report.
 
-    A model may be a file that lists names, one a line: a Path, `@FILE`, or a `.txt` file. Or `models` is a mapping from
-    names to callables, `{"mine": model}`: a batch in, scores [b, classes] out. `transform` prepares each PIL image for
-    it (one for all, or a mapping by name); without one it takes float32 [3, height, width] from 0 to 1. A torch module
-    is given a tensor on `device`, in eval mode, and afterwards is as it was; any other callable is given a numpy array.
-    Outputs are matched to classes by an attribute `label_names` where there is one, else by their number. What a
-    callable computes is not known from outside, so its answers are not cached. A value may also be a model's name.
+    Predictions are cached by content and reused. If a run is killed, call the function again: every model resumes where
+    it stopped. A callable's predictions are not cached, because its code cannot be hashed. A model or class whose base
+    accuracy is near chance (`near_chance`) is in the tables, but averages leave it out.
 
-    `dataset` may also be any images with labels: a folder (imagefolder, Parquet, WebDataset), a name of the Hub,
-    `lab:wardrobe:validation`, or `source:SPLIT` of the recipe's input dataset; a split stands behind a colon. `recipe`
-    gives their classes, else they are their own; `groups` names the column that holds groups, or is "configs"; `base`
-    is the group that the others are compared with, and without one plain accuracies are reported. `beside` is a mapping
-    from names to such images, which stand beside the dataset as groups of their own: natural test sets.
+    `out` receives results.json, measures.csv (every number in one table), results.csv, robustness.csv, shifts.csv,
+    classes.csv, report.html and predictions.parquet. The last has a row per image: key, label, shift, the path for
+    images in a folder, and each model's answer, confidence and whether the answer is right. `failures()` of the result
+    reads it as a DataFrame. Some datasets add files and fields of the result:
 
-    `out` receives results.json and measures.csv (all numbers in one table), results.csv, robustness.csv, shifts.csv,
-    classes.csv, report.html and predictions.parquet (an image a row: key, label, shift, of a folder of images path,
-    each model's answer, confidence and whether it is right), which `failures()` of the result reads as a DataFrame; by
-    default it is `.counterfoil/evaluation/` inside the dataset,
-    which is neither published nor compared, or the user's cache for other images. Each model's predictions are cached
-    by content and used again, and a killed run goes on where each model stood. `seed` is the bootstrap's. A dataset
-    with mined shifts also has findings.csv, and `findings` in the result: each model's failure rate over all candidates
-    that passed the screen, before a classifier's rule took its pick, against the base. One whose keep rules chose what
-    classifiers get wrong has transfer.csv, and `transfer`: how often each model fails on the images that a judge was
-    wrong about. Reports images by model (or models that share a pass), then shifts.
+    - A dataset with mined shifts adds findings.csv and `findings`: each model's failure rate over all candidates that
+      passed the screen, before a classifier's rule selected some, compared with the base.
+    - A dataset whose keep rules select what classifiers get wrong adds transfer.csv and `transfer`: how often each
+      model fails on the images that a judge got wrong.
 
-    `into_card` also stores the results in the dataset directory, `evaluation/`, and shows them on its card, until
-    its images change; `build` run again keeps them. `repo` is the dataset's `user/name` on the Hub (by default the
-    recipe's `publish.repo`, or where the dataset came from): where it is known, `eval_results/` has
-    evaluation-result entries, a YAML file a model, for the models' repositories.
+    A torch module receives a tensor on `device`, in eval mode; its mode and device are restored afterwards. Any other
+    callable receives a numpy array. Outputs are matched to classes by an attribute `label_names` if the callable has
+    one, and otherwise by their number. With several workers, a script that calls this needs
+    `if __name__ == "__main__":`.
 
-    `distances` names models in whose features the dataset is compared with its source, all of it and shift by shift:
-    "clip", the recipe's own, or a classifier. Result and distances.csv have KID with its interval and FID, with the
-    source's two splits against each other beside them. `against` names other images to compare with, as `dataset` may.
-    A source that is not at hand is skipped, with the reason in the result.
+    Args:
+        dataset: A dataset directory or a Hub id. Or any images with labels: a folder (imagefolder, Parquet,
+            WebDataset), a Hub dataset, `lab:wardrobe:validation`, or `source:SPLIT` for a split of the recipe's input
+            dataset. Name a split after a colon.
+        models: Names of models, or a mapping from names to callables or names: `{"mine": model}`. A callable takes a
+            batch and returns scores [b, classes]. A file with one name per line also works: a Path, `@FILE` or a `.txt`
+            file. None: the recipe's models.
+        transform: Prepares each PIL image for a callable: one function for all, or a mapping by name. None: the
+            callable takes float32 [3, height, width] from 0 to 1.
+        recipe: The recipe whose classes the labels of other images are. None: the images' own classes.
+        base: The group that the others are compared with, for images that no build made. None: accuracies only.
+        groups: The column that holds groups, or "configs", for images that no build made.
+        beside: Natural test sets to score as further groups: a mapping from names to images.
+        out: Folder for the tables and the report. None: `.counterfoil/evaluation/` inside the dataset, which is neither
+            published nor compared, or the user's cache for other images.
+        device: `auto`, `cpu`, `cuda` (every GPU) or a list such as `cuda:0,cuda:2`.
+        batch_size: Images per batch. It does not change the results.
+        min_images_per_class: Leave out classes with fewer accepted images. None: the recipe's value.
+        seed: Seed of the bootstrap.
+        into_card: Also store the results in the dataset (`evaluation/`) and show them on its card until its images
+            change. Building again keeps them.
+        repo: The dataset's `user/name` on the Hub. If it is known, `eval_results/` gets one YAML file per model with
+            evaluation-result entries for the model's repository. None: the recipe's `publish.repo`, or the repository
+            that the dataset came from.
+        distances: Models in whose features the dataset is compared with its source, as a whole and shift by shift:
+            "clip" (the recipe's own) or a classifier. The result and distances.csv have KID with its interval and FID,
+            and compare the source's two splits with each other for scale. A source that is not available is skipped,
+            and the result gives the reason.
+        against: Images to measure distances to instead of the source, named like `dataset`.
+        compare: A mended model and its original. Both are scored even if `models` lacks them; without `models`, only
+            these two. For each group, the result, compare.csv and the report compare the two models image by image:
+            where the mended model is right more often and where less often, with intervals and exact tests adjusted for
+            all groups, and whether it loses more elsewhere than it gains. A model with a `mended.json` is never scored
+            on the data that it was mended on.
+        reference: Also score the models on the source's validation split, at most 50 images per class. `reference` in
+            the result then says how far accuracy on the base is from accuracy on the input dataset. None: do so if the
+            source is available. True: fetch it from the Hub if necessary. False: skip it. A source that is not
+            available is skipped, and the result gives the reason.
+        workers: Worker processes per device. None: one per GPU, or on a CPU one per core from 2,000 images on.
+        engine: Where models run, such as a cluster. None: on this machine. Callables always run in this process.
 
-    `compare` names two of the models, a mended one and its original, which are scored too where `models` lacks them
-    (and alone where none are given). Result, compare.csv and report then say group by group, paired by image, where the
-    mended one is right more often and where less, with intervals, exact tests adjusted for all groups, and whether it
-    loses more elsewhere than it gains. A model whose folder or repository has a `mended.json` is never scored on what
-    it was mended on.
+    Returns:
+        An Evaluation with every number, and the paths of the files.
 
-    `reference` scores a built dataset's models on its source's validation split too, at most 50 images a class, so that
-    `reference` in the result says how far accuracy on the base is from that on the input dataset. None does so where
-    the source is at hand; True also fetches it from the Hub; False does not. What is not at hand is skipped, with the
-    reason in the result.
-
-    `device` may be several (`cuda`, `cuda:0,cuda:2`), and `workers` on each, or `engine` another place where models
-    answer, such as a cluster; a callable answers in this process. With workers, a script that calls this needs
-    the usual `if __name__ == "__main__":`.
-
-    A model or class whose base accuracy is near chance (`near_chance`) is in the tables and in no average.
-
-    Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
-    RunFailure when a model cannot be fetched or computed, once the others are scored and kept.
+    Raises:
+        UserError: A dataset, model or class map cannot be used. The message lists all problems together.
+        RunFailure: A model cannot be fetched or run. The other models are scored and kept first.
     """
     if repo is not None and not REPOSITORY.fullmatch(repo):
         raise UserError(f"the dataset's repository is {repo!r}: expected user/name")

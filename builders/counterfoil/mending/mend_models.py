@@ -520,22 +520,41 @@ def mend(
     effects: bool = False,
     device: str = "auto",
 ) -> MendResult:
-    """Fit heads of `models` again with the images of `using`; leave in `out` what that gains, and a model folder.
+    """Refit the heads of models with the images of datasets, and report what that gains.
 
-    `models` may be a torch module, or a mapping from names to modules and names of models, as `evaluate` takes them,
-    with `transform`; such a module is left as it is, and `heads` of the result has the new one. A function has no head.
-    `on` is a recipe, by a bundled name, a path or as a value, whose source gives training rows, and whose section
-    `mine` says what is audited; `audited` names other splits than that. `using` are built datasets (`DATASET` or
-    `DATASET:GROUP`), weights of training rows (a file of `mine --weights`), and `dfr:clip`, `dfr:COLUMN` or
-    `dfr:FILE`, whose groups are balanced. λ is chosen on the discover half; what is reported is measured on the confirm
-    half and on the split `test`, beside the head retrained without any of these and, where the dataset has them, images
-    of class names and of random contexts. `per_class` training rows are used a class (None: 30, or more of few classes,
-    30,000 in all), `seed` draws them.
-    `save` is the variant whose head is left, `best` by the discover half, or `none`; None leaves the best where it is
-    shown to help, and no model else. `own` says which dataset is each model's own, for several models; `effects` also
-    fits heads with fewer contexts and images. Run again, it resumes where it stood, to the same bytes. Raises UserError
-    for input that cannot be used, images that are learned from and judged by among it, and a dataset on whose base a
-    model is near chance; RunFailure where the run cannot go on.
+    λ is chosen on the discover half. The report measures on the confirm half and on the split `test`, and compares with
+    controls: the head retrained without these images and, where the dataset has them, images of class names and of
+    random contexts. If a run stops, call the function again: it resumes and writes byte-identical output.
+
+    Args:
+        models: A torch module, or a mapping from names to modules or names of models, as `evaluate` takes them. A
+            module is not changed; `heads` of the result has the new head. A plain function has no head to refit.
+        on: A recipe: a bundled name, a path or a Recipe. Its source gives the training rows, and its section `mine`
+            says which splits are audited.
+        using: Built datasets (`DATASET` or `DATASET:GROUP`), weights of training rows (a file of `mine --weights`), or
+            groups to balance: `dfr:clip`, `dfr:COLUMN` or `dfr:FILE`.
+        out: Folder for the report and the model.
+        transform: Prepares each PIL image for a module: one function for all, or a mapping by name.
+        overrides: Changes to the recipe, as `a.b=c` strings.
+        audited: Splits to audit instead of those of the section `mine`.
+        test: The split to measure on besides the confirm half.
+        lambdas: Weights λ to try for the new images.
+        fit: The optimiser: `lbfgs` or `sgd`.
+        per_class: Training rows per class. None: 30, or more if there are few classes; 30,000 in all.
+        seed: Seed that draws the training rows.
+        save: The variant whose head is saved: its name, `best` (on the discover half) or `none`. None: save the best
+            if it is shown to help, otherwise save no model.
+        own: Which dataset is each model's own, if there are several models.
+        effects: Also fit heads with fewer contexts and fewer images.
+        device: `auto`, `cpu`, `cuda` or a device such as `cuda:0`.
+
+    Returns:
+        A MendResult with the numbers, and the paths of the files and models.
+
+    Raises:
+        UserError: An input cannot be used. Examples: the same images serve for training and testing, or a model is near
+            chance on the base of a dataset.
+        RunFailure: The run cannot continue.
     """
     with handed_over(models, transform) as (called, held):
         names = tuple(dict.fromkeys(called))

@@ -81,18 +81,36 @@ def mine(
     pool_labels: str | None = None,
     weights: bool = False,
 ) -> MineResult:
-    """Find what a classifier gets wrong and leave in `out`: findings, vectors, a report, and a recipe of the failures.
+    """Find what a classifier gets wrong. Write findings, vectors, a report and a recipe of the failures to `out`.
 
-    `recipe` is a bundled name, a path or a Recipe; its section `mine` says what is audited on what, and what tests it,
-    unless `method`, `target`, `on` and `confirm` do. `target` may be a callable, or a mapping of one name to one, as
-    `evaluate` takes it, with its `transform`: it answers in this process, to images that exist. `overrides` are `a.b=c`
-    strings, which the written recipe carries. Where CLIP cannot be had, what the answers alone tell is found.
-    `pool` names a split of the source or another dataset, whose `pool_rows` hardest rows a class become a recipe of
-    their own; `pool_labels` is the column of its labels, or `predicted`. `weights` asks for a weight of each row of the
-    train split. The same inputs give the same bytes, and what a run that was killed had computed is not computed again;
-    what it had rendered lies in `out` as a dataset of its own. With more than one of `workers`, a script that calls
-    this needs the usual `if __name__ == "__main__":`. Raises UserError for input that cannot be used, RunFailure where
-    the run cannot go on.
+    The same inputs give byte-identical output. If a run is killed, call the function again: it resumes. Images that it
+    renders are a dataset of their own inside `out`. If CLIP is not available, it finds only what the classifier's
+    answers show. With more than one worker, a script that calls this needs `if __name__ == "__main__":`.
+
+    Args:
+        recipe: A bundled name, a path or a Recipe. Its section `mine` says what is audited, on which images, and how
+            findings are tested.
+        out: The folder to write.
+        overrides: Changes to the recipe, as `a.b=c` strings. The written recipe keeps them.
+        method: Replaces `mine.method`.
+        target: Replaces `mine.target`. It may be a callable, or a mapping from one name to a callable, as `evaluate`
+            takes it. A callable runs in this process and only sees existing images.
+        transform: Prepares each PIL image for a callable.
+        on: Replaces `mine.on`: the splits, or the built dataset, that is audited.
+        confirm: Replaces `mine.confirm`: what findings are tested on.
+        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
+        workers: Number of worker processes.
+        pool: A split of the source, or another dataset. Its hardest rows of each class become a recipe of their own.
+        pool_rows: How many rows of the pool to take per class.
+        pool_labels: The column of the pool's labels, or `predicted`.
+        weights: Also write a weight for each row of the train split.
+
+    Returns:
+        A MineResult with the findings and the paths of the files.
+
+    Raises:
+        UserError: An input cannot be used.
+        RunFailure: The run cannot continue.
     """
     with handed_over([] if target is None else target, transform) as (names, held):
         if len(names) > 1:

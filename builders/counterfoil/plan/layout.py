@@ -451,12 +451,21 @@ def make_plan(
     retrieved: RowTable | None = None,
     edited: RowTable | None = None,
 ) -> Plan:
-    """The plan of a recipe, or of its name or path; `placeholders` are the tokens by class id, where tokens exist.
+    """Plan a recipe: its cells, samples and shards.
 
-    `retrieved`, or `edited`, are the rows of a recipe that retrieves or edits, which `RowTable.problems` has looked at.
-    Without them a sample has no row, and `{caption}` stays in its prompt.
-    A recipe with tokens that have not been read yet is planned with `<class id>` in their place. Raises
-    UserError where a class has no placeholder.
+    Args:
+        recipe: A Recipe, a bundled name or a path.
+        placeholders: The class tokens by class id. None: a recipe with tokens is planned with `<class id>` in their
+            place.
+        retrieved: Rows of a recipe that retrieves images. `RowTable.problems` has checked them.
+        edited: Rows of a recipe that edits images. Without rows, samples have no row and their prompts keep
+            `{caption}`.
+
+    Returns:
+        The Plan.
+
+    Raises:
+        UserError: A class has no placeholder.
     """
     recipe = load_recipe(recipe)
     if placeholders is None and recipe.tokens is not None:

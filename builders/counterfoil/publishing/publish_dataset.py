@@ -56,14 +56,29 @@ def publish(
     tell: Callable[[str], None] | None = None,
     patience: Patience = PATIENCE,
 ) -> Publication | None:
-    """Publish a finished dataset directory as `repo` (`user/name`; by default the recipe's `publish.repo`).
+    """Publish a finished dataset directory as a dataset repository on the Hub.
 
-    The repository is private unless `public` (by default the recipe's `publish.private`) says otherwise. Contents
-    are sent first, which commits nothing; then the branch `revision` (default: main) receives one commit, and that
-    the `tag`. Where more than `files_per_commit` files differ, commits are gathered in a pull request, which is
-    merged last; with `create_pr` it stays open. `confirm` sees the preview and may end it all: None is returned.
-    `tell` hears one line for each wait. Run again, it goes on: what is there is not sent again. Raises UserError
-    for what cannot be published or is refused, RunFailure where the Hub or the network fails for good.
+    File contents are uploaded first, which commits nothing. Then the branch receives one commit, and the commit
+    receives the tag. If a run stops, call the function again: files that are already on the Hub are not sent again.
+
+    Args:
+        directory: The dataset directory.
+        repo: The repository, `user/name`. None: the recipe's `publish.repo`.
+        public: Whether the repository is public. None: the recipe's `publish.private` decides.
+        revision: The branch. None: main.
+        tag: A tag for the commit.
+        create_pr: Leave the commits in an open pull request.
+        files_per_commit: If more files differ, the commits are collected in a pull request, which is merged last.
+        confirm: Receives the preview. If it returns False, nothing is published.
+        tell: Receives one line for each wait.
+        patience: How often and how long to retry.
+
+    Returns:
+        A Publication, or None if `confirm` returns False.
+
+    Raises:
+        UserError: The dataset cannot be published, or the Hub refuses it.
+        RunFailure: The Hub or the network fails and retries do not help.
     """
     directory = named_path(directory)
     if (directory / CONFIG).is_file() and not (directory / LOCK).exists():

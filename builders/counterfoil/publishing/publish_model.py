@@ -73,14 +73,30 @@ def publish_model(
     tell: Callable[[str], None] | None = None,
     patience: Patience = PATIENCE,
 ) -> PublishedModel | None:
-    """Publish a timm model's folder, such as `counterfoil mend` leaves, as the model repository `repo` (`user/name`).
+    """Publish a timm model's folder, such as `counterfoil mend` writes, as a model repository on the Hub.
 
-    The model is loaded first; a folder with anything but config.json, model.safetensors, README.md, mended.json and a
-    licence is refused, as is a text that holds a secret. The card gets the metadata that it lacks: `license` (by
-    default the card's own, the configuration's, or that of the model it was mended from), base model, datasets that
-    everybody may see, tags. The repository is private unless `public`. Otherwise as `publish`, in one commit always.
-    Raises UserError for what cannot be published or is refused, RunFailure for a damaged model, and where the Hub
-    fails for good.
+    The model is loaded first. The folder may hold only config.json, model.safetensors, README.md, mended.json and a
+    licence; a text that holds a secret is refused. The card gets the metadata that it lacks: licence, base model,
+    public datasets and tags. The branch always receives one commit. If a run stops, call the function again.
+
+    Args:
+        directory: The model's folder.
+        repo: The repository, `user/name`.
+        public: Whether the repository is public. It is private by default.
+        revision: The branch. None: main.
+        tag: A tag for the commit.
+        license: The licence. None: that of the card, of the configuration, or of the model that this one was mended
+            from.
+        confirm: Receives the preview. If it returns False, nothing is published.
+        tell: Receives one line for each wait.
+        patience: How often and how long to retry.
+
+    Returns:
+        A PublishedModel, or None if `confirm` returns False.
+
+    Raises:
+        UserError: The model cannot be published, or the Hub refuses it.
+        RunFailure: The model is damaged, or the Hub fails and retries do not help.
     """
     directory = named_path(directory)
     tell = tell or (lambda line: None)

@@ -34,9 +34,18 @@ from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml, read_yaml
 
 
 def load_recipe(source: Recipe | str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe of a bundled name, a YAML file or a dataset directory, with `a.b=c` overrides; a Recipe is itself.
+    """Load a recipe and check it.
 
-    Raises UserError with every problem, each with its path, file and line, and for overrides of a Recipe.
+    Args:
+        source: A bundled name, a YAML file, a dataset directory or a Recipe, which is returned as it is.
+        overrides: Changes to the recipe, as `a.b=c` strings.
+
+    Returns:
+        The Recipe.
+
+    Raises:
+        UserError: The recipe has problems; the message lists each with its key, file and line. Also if you override a
+            Recipe.
     """
     if isinstance(source, Recipe):
         if overrides:

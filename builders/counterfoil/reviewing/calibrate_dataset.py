@@ -378,11 +378,21 @@ class Calibration:
 def calibrate(
     directory: str | Path, page: str | Path | None = None, shifts: Sequence[str] | None = None
 ) -> Calibration:
-    """Write the page of a finished dataset's screened shifts, or of those named; resolve open thresholds.
+    """Write a page that shows the screened shifts of a finished dataset, and resolve open thresholds.
 
-    The page shows at most 100 shifts, 100 objects and some 2,000 images; the cut holds every shift that was asked for,
-    and objects as they are. Of more than 200,000 candidates it shows the shifts alone.
-    UserError for a directory that is no finished dataset, or a shift that is not screened.
+    The page shows at most 100 shifts, 100 objects and about 2,000 images. The cut holds every requested shift, and
+    leaves object thresholds as they are. If the dataset has more than 200,000 candidates, the page shows only shifts.
+
+    Args:
+        directory: The dataset directory.
+        page: Where to write the page. None: inside the dataset directory.
+        shifts: Names of the shifts to show. None: every screened shift.
+
+    Returns:
+        A Calibration with the path of the page and the cut as YAML, which `recut` takes.
+
+    Raises:
+        UserError: The directory is not a finished dataset, or a shift is not screened.
     """
     directory = named_path(directory)
     place = directory / PAGE if page is None else named_path(page)

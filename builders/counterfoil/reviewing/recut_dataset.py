@@ -147,13 +147,27 @@ def recut(
     device: str = "auto",
     before: Callable[[CutLosses], None] | None = None,
 ) -> RecutResult:
-    """Lay the thresholds in the file `cut` over a finished dataset's recipe, and cut the dataset by them.
+    """Apply the thresholds in the file `cut` to a finished dataset.
 
-    The new dataset is written to `out`, or with `in_place=True` takes the place of the old one. Then `before` is called
-    with what cannot be had back, where there is any, before a file is changed; what it raises ends the cut. Run again
-    after a kill to go on. `device` is for CLIP, which is loaded only for an object percentile that was not measured
-    before, and `source` then says where the input dataset lies, if that is a folder. UserError for neither or both
-    places, and when images would be needed that were not kept or not rendered.
+    If a run is killed, call the function again: it resumes.
+
+    Args:
+        directory: The dataset directory.
+        cut: The YAML file of thresholds, as the page of `calibrate` gives it.
+        out: The directory of the new dataset. Give either this or `in_place`.
+        in_place: Replace the old dataset.
+        source: Folder of the input dataset, if that is a folder. Needed only for an object percentile that was not
+            measured before.
+        device: Device for CLIP. CLIP loads only for an object percentile that was not measured before.
+        before: With `in_place`, called before any file changes if something would be lost for good. It receives the
+            losses. If it raises, the cut stops.
+
+    Returns:
+        A RecutResult with counts by shift and reason.
+
+    Raises:
+        UserError: Both or neither of `out` and `in_place` are given, or the cut needs images that were not kept or not
+            rendered.
     """
     directory = named_path(directory)
     out = _place(directory, out, in_place)

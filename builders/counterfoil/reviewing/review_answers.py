@@ -196,11 +196,20 @@ class Review:
 
 
 def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Review:
-    """Count the answers of several people and store them in the dataset: `review/`, and on its card.
+    """Count people's answers, store them in the folder `review/` of the dataset, and show them on its card.
 
-    A file is what one person answered to one page; who answered several is one person all the same (`Review.notes`).
-    UserError for what is no finished dataset, and for files that are not answers to pages of this very dataset or are
-    twice one person's to one page, with every problem; RunFailure where the dataset is damaged.
+    Args:
+        directory: The dataset directory.
+        answers: Files of answers. Each has one person's answers to one page. A person who answered several
+            pages counts as one person (`Review.notes`).
+
+    Returns:
+        A Review with the agreement and the counts.
+
+    Raises:
+        UserError: The directory is not a finished dataset, a file does not hold answers to a page of this dataset, or
+            two files hold one person's answers to the same page. The message lists every problem.
+        RunFailure: The dataset is damaged.
     """
     directory = named_path(directory)
     dataset = closed_dataset(directory)

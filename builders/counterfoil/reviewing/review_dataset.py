@@ -276,12 +276,27 @@ def review(
     source: str | None = None,
     controls: bool = True,
 ) -> ReviewPage:
-    """Write the page of a finished dataset: grids of at most 48 images with one label each.
+    """Write a page on which people check labels: grids of at most 48 images, one label per grid.
 
-    Of every shift, or of those named, at most `images` accepted ones are asked about: whether they show their class
-    (`tasks` has "class") and their shift ("shift"). Mixed in are real images of the class from the source's validation
-    split, as the dataset pins it, and images without the label; `source` says where a source that is a folder lies.
-    UserError for what is no finished dataset, a shift that it does not have, or more images than a page holds.
+    The page also shows controls: real images of the class from the source's validation split, as pinned by the dataset,
+    and images without the label.
+
+    Args:
+        directory: The dataset directory.
+        page: Where to write the page. None: inside the dataset directory.
+        images: The most accepted images per shift.
+        tasks: What to ask: whether an image shows its class ("class"), its shift ("shift"), or both.
+        shifts: Names of the shifts to ask about. None: every shift.
+        seed: Seed that draws the images.
+        source: Folder of the source, if that is a folder.
+        controls: Whether to mix in real images.
+
+    Returns:
+        A ReviewPage with the path of the page and what is on it.
+
+    Raises:
+        UserError: The directory is not a finished dataset, a shift does not exist, or the page would hold too many
+            images.
     """
     directory = named_path(directory)
     place = directory / PAGE if page is None else named_path(page)

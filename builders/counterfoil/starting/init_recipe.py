@@ -434,15 +434,32 @@ def init(
     device: str = "auto",
     force: bool = False,
 ) -> InitResult:
-    """Propose a recipe for a dataset and write it to `out`: its classes, a base and shifts, models, thresholds.
+    """Propose a recipe for a dataset: its classes, a base, shifts, models and thresholds. Write it to `out`.
 
-    Without a GPU, and where no `generator` and no `clip` is named, shifts are known changes of its own images.
+    It renders nothing and loads no model. Without a GPU, and without `generator` or `clip`, the shifts are known
+    changes (corruptions) of your own images.
 
-    `source` is a folder of class folders (in folders of splits or not), of Parquet files or as `datasets` saves it, or
-    `user/name` of the Hub. What is not named is found where the data show it. `generator` and `clip` (ARCH/TAG of
-    open_clip, or a model's name) default to what the machine can run. Nothing is rendered and no model loaded.
+    Args:
+        source: A folder or a dataset of the Hub (`user/name`). A folder holds class folders (also inside folders of
+            splits), Parquet files, or what `datasets` saves.
+        out: The recipe file to write.
+        name: Name of the new dataset.
+        config: Config of the source.
+        image_column: Column of the images.
+        label_column: Column of the labels.
+        train_split: Split to learn from.
+        validation_split: Split to validate on. What you do not name is detected where the data show it.
+        generator: The generator's name. None: one that this machine can run.
+        clip: The CLIP's name, or ARCH/TAG of open_clip. None: one that this machine can run.
+        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
+        force: Replace an existing file.
 
-    UserError for data that cannot be used, and for a file that is there, unless `force`; RunFailure without network.
+    Returns:
+        An InitResult with the recipe, what was found in the data, and the next commands.
+
+    Raises:
+        UserError: The data cannot be used, or the file exists and `force` is False.
+        RunFailure: The network fails.
     """
     wanted = Wanted(config, image_column, label_column, train_split, validation_split)
     path = named_path(out)

@@ -56,16 +56,25 @@ def verify(
     device: str = "auto",
     overrides: Sequence[str] = (),
 ) -> Verification:
-    """Prove that a dataset directory, or a published dataset (`user/name[@revision]`), is whole.
+    """Check that a dataset directory, or a published dataset, is complete and correct.
 
-    Every problem is collected, with what repairs it: files that are missing, changed or unexpected; recipe, lock,
-    thresholds and tokens that do not agree; receipts; rows that are not as the plan and the thresholds say; images
-    that do not decode; a card that counts otherwise. `rerender` random rows, chosen by `seed`, are rendered again
-    from their metadata on `device`; `overrides` (`generator.model=PATH`) tell where the generator lies.
+    It reports every problem and how to repair it: missing, changed or unexpected files; recipe, lock, thresholds and
+    tokens that disagree; receipts; rows that differ from the plan and the thresholds; images that do not decode; a card
+    with other counts.
 
-    UserError where there is no dataset, or for a generator that is not the pinned one; RunFailure when a dataset
-    or model cannot be fetched. Reports "files", then "images", then "rendering" where rows are rendered
-    again.
+    Args:
+        source: A dataset directory or `user/name[@revision]`.
+        rerender: Number of random rows to re-render from their metadata.
+        seed: Seed that chooses these rows.
+        device: Device to re-render on.
+        overrides: Where the generator is, as in `generator.model=PATH`.
+
+    Returns:
+        A Verification with every problem; a complete dataset has none.
+
+    Raises:
+        UserError: There is no dataset, or the generator is not the pinned one.
+        RunFailure: A dataset or model cannot be fetched.
     """
     if rerender < 0:
         raise UserError(f"rerender: found {rerender}, expected 0 or more")

@@ -40,10 +40,18 @@ if TYPE_CHECKING:
 
 
 def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Path) -> TokenResult:
-    """Write `CLASS_ID.safetensors` and manifest.json in the folder `out` from `{source_label}.bin` tensors.
+    """Import class tokens from `{source_label}.bin` files and write `CLASS_ID.safetensors` and manifest.json.
 
-    Every class of the recipe needs one. UserError where files are missing, are no tensors, or do not have the
-    width of the generator's text encoder.
+    Args:
+        recipe: A Recipe, a bundled name or a path. Each of its classes needs a file.
+        source: The folder of `.bin` files.
+        out: The folder to write.
+
+    Returns:
+        A TokenResult.
+
+    Raises:
+        UserError: A file is missing, is not a tensor, or does not have the width of the generator's text encoder.
     """
     recipe = resolve_classes(recipe)
     folder = named_path(out)

@@ -181,12 +181,25 @@ def learn_tokens(
     workers: int | None = None,
     engine: EngineChoice | None = None,
 ) -> TokenResult:
-    """Learn a token for every class of a recipe whose `tokens` say `learn`, into the folder `out`; or go on there.
+    """Learn a token for every class of a recipe with `tokens.learn`, or resume in a folder that has some.
 
-    Writes `CLASS_ID.safetensors` for each class and, last, manifest.json. With more than one worker, a script
-    that calls this needs the usual `if __name__ == "__main__":`. UserError for a class with too few images or a
-    name without sub-tokens, for a folder of other settings; RunFailure, when all others are learned, for classes
-    whose loss stopped being a number.
+    Writes `CLASS_ID.safetensors` for each class, and manifest.json last. With more than one worker, a script that calls
+    this needs `if __name__ == "__main__":`.
+
+    Args:
+        recipe: A Recipe, a bundled name or a path.
+        out: The folder to write.
+        overrides: Changes to the recipe, as `a.b=c` strings.
+        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
+        workers: Number of worker processes.
+        engine: Where tokens are learned. None: in processes on this machine.
+
+    Returns:
+        A TokenResult with the loss of each class.
+
+    Raises:
+        UserError: A class has too few images or a name without sub-tokens, or the folder was made with other settings.
+        RunFailure: The loss of a class stopped being a number. All other classes are learned first.
     """
     recipe = load_recipe(recipe, overrides)
     _settings(recipe)  # a recipe that does not learn is refused before anything else is looked at

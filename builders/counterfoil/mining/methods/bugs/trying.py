@@ -151,12 +151,24 @@ AGAIN = "again"
 def try_descriptions(
     folder: str | Path, texts: Sequence[str], class_name: str, *, device: str = "auto", workers: int | None = None
 ) -> MineResult:
-    """Test descriptions that a person wrote, in a folder that `mine --method bugs` left, and write its files anew.
+    """Test descriptions that you write, in a folder that `mine` with the method `bugs` left. Update its files.
 
-    texts: captions ("a sandal in the snow") or what they say beside the class ("in the snow"). class_name: a name or an
-    id of the recipe's classes. Each is drawn in pairs with base images of the same noise, which no other round has, and
-    counts among all hypotheses of the folder. Raises UserError for a folder without such findings, an unknown class, or
-    words that say nothing; RunFailure where the run cannot go on.
+    Each description is rendered in pairs with base images that start from the same noise; no other round uses that
+    noise. It counts among all hypotheses of the folder.
+
+    Args:
+        folder: The folder.
+        texts: Captions ("a sandal in the snow"), or only what they add to the class ("in the snow").
+        class_name: A name or an id of the recipe's classes.
+        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
+        workers: Number of worker processes.
+
+    Returns:
+        A MineResult.
+
+    Raises:
+        UserError: The folder has no such findings, the class is unknown, or a text adds nothing to the class.
+        RunFailure: The run cannot continue.
     """
     place = named_path(folder)
     used_device = resolve_device(device)
@@ -203,11 +215,24 @@ def mine_again(
     device: str = "auto",
     workers: int | None = None,
 ) -> MineResult:
-    """Test what a search confirmed once more, drawn by another recipe: another generator, tokens or screen.
+    """Test the confirmed findings of a search again with another recipe: another generator, other tokens or another
+    screen.
 
-    With `on`, on images that exist: splits of that recipe's source, or one built dataset. The results go to a folder of
-    their own, `again/NAME` in the search's, as findings of that recipe. Raises UserError for a folder without confirmed
-    findings by pairs, and for a recipe that has not their classes.
+    The results go to the folder `again/NAME` inside the search's folder, as findings of that recipe.
+
+    Args:
+        folder: A folder that `mine` wrote.
+        recipe: The other recipe: a bundled name, a path or a Recipe.
+        on: Test on existing images instead: splits of that recipe's source, or one built dataset.
+        overrides: Changes to the recipe, as `a.b=c` strings.
+        device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
+        workers: Number of worker processes.
+
+    Returns:
+        A MineResult.
+
+    Raises:
+        UserError: The folder has no findings confirmed by pairs, or the recipe lacks their classes.
     """
     place = named_path(folder)
     used_device = resolve_device(device)
