@@ -54,7 +54,7 @@ from counterfoil.recipe.strict_yaml import dump_yaml
 
 
 class Recipe(Section):
-    """A recipe: everything a dataset is made from."""
+    """A recipe: everything that a dataset is made from."""
 
     recipe: Literal[1] = Field(description="Version of this schema.")
     name: str = Field(
@@ -66,14 +66,12 @@ class Recipe(Section):
     generator: Generator = Field(description="What renders the samples.")
     tokens: Tokens | None = Field(default=None, description="Class tokens; null: prompts use the class names.")
     prompts: Prompts = Field(description="The base and the shifts.")
-    screen: Screen = Field(
-        default=Screen(), description="How candidates are screened; kind corrupt without it: not at all."
-    )
-    samples: Samples = Field(description="How many samples a cell has.")
+    screen: Screen = Field(default=Screen(), description="How candidates are screened. kind corrupt does not need it.")
+    samples: Samples = Field(description="Samples per cell.")
     output: Output = Field(default=Output(), description="How the dataset is stored.")
     evaluate: Evaluate = Field(default=Evaluate(), description="How models are scored.")
     publish: Publish = Field(default=Publish(), description="Where the dataset is published.")
-    mine: Mine | None = Field(default=None, description="How failures of a classifier are looked for.")
+    mine: Mine | None = Field(default=None, description="How to search for failures of a classifier.")
 
     @field_validator("name")
     @classmethod

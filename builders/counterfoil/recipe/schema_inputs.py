@@ -33,16 +33,18 @@ from counterfoil.recipe.section import Section, refuse
 
 
 class Conditions(Section):
-    """What rows may have several of. In `classes`, source label 0 is to have the first, 1 not to have it, and so on."""
+    """Conditions: a row may have several. In `classes`, source label 0 has the first, 1 lacks it, and so on."""
 
     labels: tuple[str, ...] = Field(
         default=(),
-        description="Labels in `label_column`, which then holds lists of them, or texts parted by `|`.",
+        description="Labels in `label_column`, which then holds lists of labels, or text that separates them with `|`.",
     )
-    columns: tuple[str, ...] = Field(default=(), description="Columns of 0 and 1, one a condition, beside no `labels`.")
+    columns: tuple[str, ...] = Field(
+        default=(), description="Columns of 0 and 1, one per condition. Do not give `labels` as well."
+    )
     others: tuple[str, ...] = Field(
         default=(),
-        description="Labels of `label_column` that are no condition here (`No Finding`); a further one is refused.",
+        description="Labels of `label_column` that are not conditions (`No Finding`). Any other label is an error.",
     )
 
     @property
@@ -191,8 +193,8 @@ class ClassEntry(Section):
     written_as = "a class: a name, or a mapping with name and, where the input dataset tells no names, source_label"
 
     id: str = Field(
-        description="Unique slug: a WordNet id, or the zero-padded source label in quotes; left out, it is made of the"
-        " letters and digits of the name."
+        description="Unique slug: a WordNet id, or the zero-padded source label in quotes. If you leave it out, it"
+        " is made from the letters and digits of the name."
     )
     name: str = Field(
         min_length=1,
@@ -202,7 +204,8 @@ class ClassEntry(Section):
     source_label: int | None = Field(
         default=None,
         ge=0,
-        description="The label of this class in the input dataset; left out, that of the class's name there.",
+        description="The label of this class in the input dataset. If you leave it out, the label of the class"
+        " with this name there.",
     )
     imagenet: tuple[int, ...] = Field(default=(), description="ImageNet-1k indices that count as this class.")
     parent: str | None = Field(
@@ -233,7 +236,7 @@ class ClassEntry(Section):
 
 
 class Source(Section):
-    """The input dataset that the built one matches, and its classes."""
+    """The input dataset and its classes."""
 
     dataset: str = Field(min_length=1, description="`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`).")
     config: str | None = Field(default=None, description="Config of the input dataset.")
@@ -245,17 +248,18 @@ class Source(Section):
     unit_column: str | None = Field(
         default=None,
         min_length=1,
-        description="Column that names what rows share (a garment, a patient, a photo); null: each row is for itself.",
+        description="Column that names what rows share (a garment, a patient, a photo); null: rows are independent.",
     )
     conditions: Conditions | None = Field(
         default=None,
-        description="What a row may have several of, or none; each is two classes. Null: a row has one label.",
+        description="Conditions, of which a row may have several or none. Each condition has two classes. null: a"
+        " row has one label.",
     )
     classes: tuple[ClassEntry, ...] | None = Field(
         default=None,
         min_length=1,
-        description="The classes in label order, each a name or a mapping, or the path of a YAML file with that list;"
-        " null: every class of the input dataset, by its own names and in its own order.",
+        description="The classes in label order, each a name or a mapping, or the path of a YAML file with that"
+        " list; null: every class of the input dataset, with its names and in its order.",
     )
 
     @field_validator("dataset")
@@ -274,16 +278,16 @@ class Source(Section):
 class LearnSettings(Section):
     """How class tokens are learned by textual inversion. Defaults: the released code of Vendrow 2023."""
 
-    steps: int = Field(default=3000, ge=1, description="Optimisation steps a token.")
+    steps: int = Field(default=3000, ge=1, description="Optimisation steps per token.")
     learning_rate: float = Field(default=5e-4, gt=0, le=100, description="Constant learning rate of AdamW.")
-    batch_size: int = Field(default=1, ge=1, description="Images of a class in each step.")
+    batch_size: int = Field(default=1, ge=1, description="Images of a class per step.")
     weight_decay: float = Field(default=1e-2, ge=0, description="AdamW weight decay.")
     pin_norm: bool = Field(default=True, description="Keep each vector at the norm it started with.")
-    vectors: int = Field(default=1, ge=1, le=32, description="Vectors a token: that many places of the prompt.")
+    vectors: int = Field(default=1, ge=1, le=32, description="Vectors per token. Each takes one place in the prompt.")
     initial_word: str | None = Field(
         default=None,
         min_length=1,
-        description="Word that every token starts from (`pet`), by the mean of its sub-tokens; null: the class's name.",
+        description="Word that every token starts from (`pet`), as the mean of its sub-tokens; null: the class's name.",
     )
     templates: tuple[str, ...] = Field(
         default=TEMPLATES, min_length=1, description="Prompts with `{class}` that training images are paired with."
@@ -296,7 +300,9 @@ class LearnSettings(Section):
         multiple_of=8,
         description="Side of training images in pixels; null: the rendered size.",
     )
-    min_images: int = Field(default=4, ge=1, description="The fewest training images of a class; fewer are refused.")
+    min_images: int = Field(
+        default=4, ge=1, description="Minimum number of training images per class. A class with fewer is an error."
+    )
     classes_in_flight: int = Field(
         default=8, ge=1, le=1024, description="Classes learned together in one batch; limited by memory."
     )
@@ -311,7 +317,7 @@ class LearnSettings(Section):
 
 
 class Tokens(Section):
-    """Class tokens that take the place of class names in prompts."""
+    """Class tokens that replace class names in prompts."""
 
     path: str | None = Field(default=None, description="Folder (`./tokens`), `lab:tokens` or Hub id (`user/name`).")
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
@@ -364,7 +370,7 @@ def _of_others(kind: str) -> list[str]:
 
 
 class RetrievalClip(Section):
-    """The CLIP by which a pool is ranked."""
+    """The CLIP that ranks a pool."""
 
     model: str = Field(min_length=1, description="As screen.model.")
     weights: str | None = Field(default=None, description="As screen.weights.")
@@ -377,22 +383,24 @@ class RetrievalClip(Section):
 
 
 class Generator(Section):
-    """What renders the samples, or where they are taken from."""
+    """What renders the samples, or where they come from."""
 
     kind: Literal["diffusers", "rows", "retrieve", "edit", "corrupt"] = Field(
         default="diffusers",
-        description="`diffusers` renders; `rows` takes chosen rows of an input dataset, the pool, as they are;"
-        " `retrieve` takes the rows of a pool that are nearest to each prompt by CLIP, none of them twice; `edit` draws"
-        " rows of the input dataset anew, each under the base's prompt and every shift's; `corrupt` takes rows of the"
-        " input dataset, untouched as the base and under a known change (fog, noise, a darker exposure) as each shift.",
+        description="`diffusers` renders images. `rows` uses chosen rows of a dataset (the pool) unchanged."
+        " `retrieve` uses the rows of a pool that CLIP ranks nearest to each prompt, each row once. `edit` re-renders"
+        " rows of the input dataset, under the base's prompt and under every shift's. `corrupt` uses rows of the"
+        " input dataset: unchanged for the base, and with a known change (fog, noise, a darker exposure) for each"
+        " shift.",
     )
     model: str = Field(default="", description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
     adapter: str | None = Field(
         default=None,
         min_length=1,
-        description="IP-Adapter by which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id with the"
-        " file in it (`user/name/models/adapter.safetensors`), or a folder. It is for samples with an embedding alone.",
+        description="IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id"
+        " with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples with an embedding"
+        " use it.",
     )
     adapter_revision: str | None = Field(
         default=None, description="Branch, tag or commit of the adapter on the Hub; the lock pins it."
@@ -408,8 +416,8 @@ class Generator(Section):
         ge=8,
         le=LARGEST_SIDE,
         multiple_of=8,
-        description="Rendered side in pixels; null: the model's. kind corrupt: the shorter side that larger"
-        " rows are reduced to before anything is done to them; null: as they are.",
+        description="Rendered side in pixels; null: the model's. kind corrupt: larger rows are first reduced to"
+        " this shorter side; null: rows keep their size.",
     )
     saved_size: int | None = Field(
         default=None, ge=8, le=LARGEST_SIDE, description="Stored side in pixels; null: as rendered."
@@ -417,71 +425,77 @@ class Generator(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
     )
-    batch_size: int = Field(default=8, ge=1, le=4096, description="Images a batch; part of what the bytes depend on.")
+    batch_size: int = Field(
+        default=8, ge=1, le=4096, description="Images per batch. Another batch size gives other bytes."
+    )
     negative_prompt: str | None = Field(default=None, description="Text to steer away from.")
     guidance_interval: tuple[float, float] | None = Field(
         default=None,
-        description="Guidance only in this part of the steps, `[0.2, 0.8]` of all; null: in every step. A step without"
-        " costs half (Stable Diffusion 1, 2 and XL).",
+        description="Guide only in this part of the steps, such as `[0.2, 0.8]`; null: in every step. A step"
+        " without guidance takes half the time (Stable Diffusion 1, 2 and XL).",
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="What a call of the pipeline takes beside, by its own names (`max_sequence_length: 256`): numbers,"
-        " text, true, false, null and lists of these.",
+        description="Further arguments of the pipeline call, by its own names (`max_sequence_length: 256`):"
+        " numbers, text, true, false, null and lists of these.",
         json_schema_extra=OPTIONS_SCHEMA,
     )
     offload: Literal["none", "model", "sequential"] = Field(
         default="none",
-        description="Where weights wait that are not in use: on the GPU, or in memory by part (`model`) or by layer"
-        " (`sequential`, slow). It changes no image.",
+        description="Where unused weights stay: on the GPU (`none`), or in main memory, moved part by part"
+        " (`model`) or layer by layer (`sequential`, slow). It changes no image.",
     )
     quantize: Literal["bnb-8bit", "bnb-4bit", "torchao-int8"] | None = Field(
-        default=None, description="Weights in fewer bits, by the library named first, which is an extra."
+        default=None,
+        description="Quantise the weights to fewer bits. The first part of the value names the library, which is"
+        " an optional extra.",
     )
     compile: bool = Field(
         default=False,
-        description="Compile the blocks that the model repeats when a worker first draws: faster on CUDA, and other"
-        " bytes, so another stack. On a CPU it takes a C++ compiler.",
+        description="Compile the model's repeated blocks when a worker renders its first image. It is faster on"
+        " CUDA, but gives other bytes, so it counts as another stack. On a CPU it needs a C++ compiler.",
     )
 
     dataset: str | None = Field(
         default=None,
         min_length=1,
-        description="The pool of kinds rows and retrieve, named as source.dataset is; null: that one.",
+        description="kinds rows and retrieve: the pool, named like source.dataset; null: source.dataset itself.",
     )
     config: str | None = Field(default=None, description="Config of the pool.")
     split: str = Field(
         default="train",
-        description="Split of the pool; kinds edit and corrupt: of the input dataset, and not the one that models learn"
-        " from.",
+        description="Split of the pool. kinds edit and corrupt: split of the input dataset; do not use the split"
+        " that models learn from.",
     )
     image_column: str = Field(default="image", description="Column of the pool that holds the images.")
     label_column: str = Field(
-        default="label", description="kind rows: column of the pool's labels; a row's must be that of its class."
+        default="label", description="kind rows: column of the pool's labels. The label of a row must match its class."
     )
     labels: Literal["column", "predicted"] = Field(
         default="column",
-        description="kind rows: where a row's class is from: `column`, the pool's labels, which are compared; or"
-        " `predicted`, what a classifier answered, which nothing is compared with.",
+        description="kind rows: where a row's class comes from. `column`: the pool's labels, which are checked."
+        " `predicted`: a classifier's answers, which nothing checks.",
     )
     license_column: str | None = Field(
         default=None,
-        description="Column of the pool that tells each row's licence; it becomes a column. Kinds edit and corrupt"
-        " without it: the input dataset's licence is in that column.",
+        description="Column of the pool with the licence of each row. The dataset gets a licence column. kinds"
+        " edit and corrupt without this key: that column holds the input dataset's licence.",
     )
     caption_column: str | None = Field(
         default=None,
         min_length=1,
-        description="kind edit: column of the input dataset with a caption a row, for `{caption}` in prompts.",
+        description="kind edit: column of the input dataset with a caption per row, for `{caption}` in prompts.",
     )
     captioner: str | None = Field(
         default=None,
         min_length=1,
-        description="kind edit: what writes the captions where no column has them, named as mine's captioners are.",
+        description="kind edit: the captioner that writes captions if no column holds them, named like the"
+        " captioners of `mine`.",
     )
     rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
         default=None,
-        description="kind rows: shift → class id → rows of the pool, or a CSV file of shift,class_id,row.",
+        description="kind rows: a mapping shift → class id → rows of the pool, or a CSV file with columns"
+        " shift,class_id,row.",
     )
     clip: RetrievalClip | None = Field(
         default=None, description="kind retrieve: the CLIP that ranks the pool; null: the screen's."

@@ -111,45 +111,52 @@ CONFIRM = ("rows", "rendered", "both")
 
 
 class Mine(Section):
-    """How failures of a classifier are looked for (`counterfoil mine`); it changes no image of a dataset."""
+    """How `counterfoil mine` searches for failures of a classifier. It changes no image of a dataset."""
 
     method: str = Field(
         default="directions", min_length=1, description="How hypotheses are found: `directions`, `bugs` or `contexts`."
     )
     target: str | None = Field(
-        default=None, min_length=1, description="The classifier that is audited, as evaluate.models names them."
+        default=None, min_length=1, description="The classifier to audit, named as in evaluate.models."
     )
     on: tuple[str, ...] = Field(
         default=("validation",),
         min_length=1,
-        description="What it is audited on: splits of the source that it was not trained on, or one built dataset.",
+        description="What to audit it on: splits of the source that it was not trained on, or one built dataset.",
     )
     failure: str = Field(
         default="top1",
-        description=f"What a failure is: {FAILURE_MEANS}",
+        description=f"What a failure is. {FAILURE_MEANS}",
     )
     margin: float = Field(
-        default=0.05, ge=0, lt=1, description="A set must fail by more than this above the rest of its class."
+        default=0.05,
+        ge=0,
+        lt=1,
+        description="How much higher the failure rate of a finding must be than that of the rest of its class.",
     )
     fdr: float = Field(
-        default=0.1, gt=0, lt=1, description="The share of reported findings that may be false, on average."
+        default=0.1,
+        gt=0,
+        lt=1,
+        description="False discovery rate: the share of reported findings that may be false, on average.",
     )
     seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the halves, the folds and the permutations.")
     confirm: Literal["rows", "rendered", "both"] = Field(
         default="rows",
-        description="What hypotheses are tested on: `rows` of the confirm half, images `rendered` for them, or both.",
+        description="What hypotheses are tested on: `rows` of the confirm half, images `rendered` for the test, or"
+        " both.",
     )
     rendered: int = Field(
-        default=50, ge=10, le=100_000, description="confirm rendered: images a hypothesis, and as many of its base."
+        default=50, ge=10, le=100_000, description="confirm rendered: images per hypothesis, and as many of its base."
     )
     train_rows: int = Field(
         default=10_000,
         ge=2,
         le=10_000_000,
-        description="At most so many rows of the train split tell how features are whitened.",
+        description="Maximum number of rows of the train split used to whiten features.",
     )
     others: tuple[str, ...] | None = Field(
-        default=None, description="Classifiers that each finding is measured on too; null: evaluate.models."
+        default=None, description="Other classifiers to measure each finding on; null: evaluate.models."
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="The method's own settings.")
 
@@ -209,98 +216,105 @@ class MethodSection(Section):
 
 
 class ExampleDescription(Section):
-    """An image that a person has described, for captioners that are shown how to describe."""
+    """An image with a description by a person, for captioners that take examples."""
 
     image: str = Field(min_length=1, description="Path of the image, from the recipe's folder.")
     text: str = Field(min_length=1, max_length=1000, description="Its description: a few short sentences.")
 
 
 class BugsSettings(MethodSection):
-    """Settings of `bugs` (Wiles 2022, section 3): draw, look where the target fails, describe that, and test it."""
+    """Settings of `bugs` (Wiles 2022, section 3): render images, find failures, describe and test them."""
 
     captioner: str = Field(
-        min_length=1, description="What describes failures: a captioner of the Hub, `local-dir:…` or `lab:captioner`."
+        min_length=1,
+        description="The captioner that describes failures: one of the Hub, `local-dir:…` or `lab:captioner`.",
     )
     base: str | None = Field(
         default=None,
-        description="The open prompt of a class, with {class}; null: the recipe's own base. Wiles 2022: `a realistic"
+        description="Prompt for a class, with {class}; null: the recipe's base. Wiles 2022: `a realistic"
         " photograph of a {class} ({parent}).`",
     )
     classes: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="Ids of the classes that are looked at; null: all."
+        default=None, min_length=1, description="Ids of the classes to search; null: all."
     )
     baseline: int = Field(
-        default=64, ge=8, le=1_000_000, description="Images of the base a class, to find failures in."
+        default=64, ge=8, le=1_000_000, description="Base images per class in which failures are searched."
     )
     clusters: int = Field(
-        default=4, ge=1, le=100, description="Descriptions a class, at most: one a cluster of failures."
+        default=4, ge=1, le=100, description="Maximum number of descriptions per class, one per cluster of failures."
     )
-    fewest_failures: int = Field(default=2, ge=1, le=1000, description="Failures that make a cluster.")
+    fewest_failures: int = Field(default=2, ge=1, le=1000, description="Minimum number of failures in a cluster.")
     captions: int = Field(
-        default=4, ge=1, le=100, description="Captions an image: the likeliest one, and others drawn."
+        default=4, ge=1, le=100, description="Captions per image: the likeliest one, and sampled ones."
     )
-    described: int = Field(default=8, ge=1, le=1000, description="Images of a cluster that are described, at most.")
+    described: int = Field(
+        default=8, ge=1, le=1000, description="Maximum number of images of a cluster that are described."
+    )
     sentences: int = Field(
-        default=2, ge=1, le=10, description="Sentences (or phrases) that a description joins, at most."
+        default=2, ge=1, le=10, description="Maximum number of sentences (or phrases) that a description combines."
     )
     seeds: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Describe failures on images that exist, and not on those of the base: splits of the source, or one"
+        description="Describe failures on existing images instead of base images: splits of the source, or one"
         " built dataset (Wiles 2022, section 4.2: ImageNet-A).",
     )
     rank: Literal["likelihood", "contrast"] = Field(
         default="contrast",
-        description="What a description maximises: `likelihood`, that of its images (Wiles 2022); `contrast`, how far"
-        " that is above the likelihood of images of the class that are answered right.",
+        description="What a description maximises. `likelihood`: the likelihood of its images (Wiles 2022)."
+        " `contrast`: how far that is above the likelihood of images of the class that the classifier gets right.",
     )
     examples: tuple[ExampleDescription, ...] = Field(
         default=(),
         max_length=8,
-        description="Described images that the captioner is shown first, where its kind takes them.",
+        description="Example images with descriptions, shown to the captioner first if it takes examples.",
     )
     batch: int = Field(
-        default=16, ge=4, le=100_000, description="Pairs before the first look; each next look doubles them."
+        default=16, ge=4, le=100_000, description="Pairs before the first interim test. Each further test doubles them."
     )
-    pairs: int = Field(default=128, ge=8, le=1_000_000, description="Pairs that a hypothesis is tested on, at most.")
+    pairs: int = Field(default=128, ge=8, le=1_000_000, description="Maximum number of pairs per hypothesis.")
     images: int = Field(
         default=5000,
         ge=100,
         le=100_000_000,
-        description="Images that the search draws, at most; what estimates the rates of its findings comes on top.",
+        description="Maximum number of images that the search renders. Images that"
+        " estimate the rates of its findings come on top.",
     )
     half_width: float = Field(
         default=0.05,
         gt=0,
         lt=1,
-        description="How far the interval of a finding's difference is to reach to either side, by the number of fresh"
-        " pairs that are drawn for its rates after its test.",
+        description="Target half-width of the interval of a finding's difference. Enough fresh pairs are rendered"
+        " after the test to reach it.",
     )
     estimate_pairs: int = Field(
         default=512,
         ge=8,
         le=1_000_000,
-        description="Fresh pairs drawn for a finding, at most, whatever half_width asks.",
+        description="Maximum number of fresh pairs per finding, whatever half_width needs.",
     )
     shorten: bool = Field(
         default=True,
-        description="Whether shorter words are tried for what is confirmed, and for the rest each piece by itself.",
+        description="Try shorter texts for confirmed descriptions, and each part by itself for the others.",
     )
     until: int | None = Field(
         default=None,
         ge=2,
         le=10_000,
-        description="Also estimate each finding's failure rate by drawing until so many failures (Wiles 2022: 20).",
+        description="Also estimate each finding's failure rate by rendering until this many failures (Wiles 2022: 20).",
     )
     adversarial: int = Field(
         default=0,
         ge=0,
         le=1_000_000,
-        description="Failures a description that adversarial.yaml asks for (Wiles 2022: at most 1,000 images are drawn"
-        " for each); 0 writes no such recipe.",
+        description="Failures per description that adversarial.yaml collects (Wiles 2022: from at most 1,000"
+        " images each); 0: no such recipe is written.",
     )
     at_most: int = Field(
-        default=1000, ge=1, le=1_000_000, description="Images that adversarial.yaml draws a description, at most."
+        default=1000,
+        ge=1,
+        le=1_000_000,
+        description="Maximum number of images per description that adversarial.yaml renders.",
     )
 
     @field_validator("base")
@@ -340,32 +354,38 @@ _PROMPTS = {"colour": "a photo of a {context} {class}"}
 
 
 class ChatSettings(Section):
-    """A chat model that is asked for contexts. No key is written here: it comes from the login or the environment."""
+    """A chat model that proposes contexts. Its key comes from the login or the environment, never from the recipe."""
 
     model: str | None = Field(
         default=None,
         min_length=1,
-        description="A chat model of the Hub's providers, or as `base_url` serves it; `transformers:NAME[@REVISION]`"
-        " and `local-dir:PATH` answer in this process. null: the one whose recorded `answers` are replayed.",
+        description="A chat model of the Hub's providers, or one that `base_url` serves."
+        " `transformers:NAME[@REVISION]` and `local-dir:PATH` run in this process. null: replay the recorded"
+        " `answers`.",
     )
     base_url: str | None = Field(
         default=None,
         min_length=1,
         description="An address that speaks OpenAI's protocol, such as http://localhost:8000/v1 (vLLM, llama.cpp,"
-        " Ollama, `transformers serve`). Its key, where it wants one, is OPENAI_API_KEY of the environment.",
+        " Ollama, `transformers serve`). If it needs a key, set OPENAI_API_KEY in the environment.",
     )
-    most: int = Field(default=8, ge=1, le=100, description="Contexts that are asked for, a class.")
+    most: int = Field(default=8, ge=1, le=100, description="Contexts to ask for, per class.")
     tries: int = Field(
-        default=3, ge=1, le=20, description="Questions a class, at most: an answer that cannot be used is asked again."
+        default=3,
+        ge=1,
+        le=20,
+        description="Maximum number of questions per class. An answer that cannot be used is asked again.",
     )
-    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the answers, where the model takes one.")
-    temperature: float = Field(default=0.0, ge=0, le=2, description="0: the likeliest answer; above, drawn ones.")
-    most_tokens: int = Field(default=512, ge=16, le=32_768, description="Tokens of an answer, at most.")
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the answers, if the model takes one.")
+    temperature: float = Field(
+        default=0.0, ge=0, le=2, description="0: the likeliest answer; more than 0: sampled answers."
+    )
+    most_tokens: int = Field(default=512, ge=16, le=32_768, description="Maximum number of tokens per answer.")
     answers: str | None = Field(
         default=None,
         min_length=1,
-        description="Path of recorded answers (`answers.json` of an earlier run), from the recipe's folder: what was"
-        " asked before is replayed and the model not asked again.",
+        description="Recorded answers (`answers.json` of an earlier run), as a path from the recipe's folder."
+        " Questions in it are answered from it; the model is not asked again.",
     )
 
     @field_validator("base_url")
@@ -388,16 +408,18 @@ class ChatSettings(Section):
 
 
 class ContextsSettings(MethodSection):
-    """Settings of `contexts` (Chegini 2023): contexts of each class are proposed, and failures choose among them."""
+    """Settings of `contexts` (Chegini 2023): propose contexts of each class, and choose by failures."""
 
     axis: str = Field(
         default="background",
         min_length=1,
         max_length=100,
-        description="What contexts tell: background, colour, size or light; any other needs `question`.",
+        description="What contexts describe: background, colour, size or light. Any other needs `question`.",
     )
     question: str | None = Field(
-        default=None, max_length=1000, description="What a chat model is asked, with {class}; null: that of the axis."
+        default=None,
+        max_length=1000,
+        description="The question to the chat model, with {class}; null: the question of the axis.",
     )
     contexts: str | None = Field(
         default=None,
@@ -406,38 +428,41 @@ class ContextsSettings(MethodSection):
         " `imagenet`), or a YAML file of your own.",
     )
     chat: ChatSettings | None = Field(
-        default=None, description="A chat model that proposes contexts, beside those of a list or in place of them."
+        default=None, description="A chat model that proposes contexts, in addition to a list or instead of one."
     )
     similarity: float = Field(
         default=0.97,
         gt=0,
         le=1,
-        description="Two contexts of a class whose captions have a larger cosine by CLIP are one, and the first stays.",
+        description="If the captions of two contexts of a class have a larger CLIP cosine, only the first is kept.",
     )
-    k: int = Field(default=3, ge=1, le=100, description="Contexts a class that are carried to the test, at most.")
+    k: int = Field(default=3, ge=1, le=100, description="Maximum number of contexts per class that are tested.")
     rank: Literal["count", "lift"] = Field(
         default="count",
-        description="What contexts of a class are ordered by: `count`, failures that CLIP finds there (Chegini 2023);"
-        " `lift`, their share among failures over that among right answers, with one image more of both kinds in each"
-        " context.",
+        description="How contexts of a class are ranked. `count`: by failures that CLIP assigns to them (Chegini"
+        " 2023). `lift`: by their share among failures divided by their share among right answers, with one image of"
+        " each kind added per context.",
     )
-    fewest_failures: int = Field(default=2, ge=1, le=1000, description="A context with fewer failures is not chosen.")
+    fewest_failures: int = Field(
+        default=2, ge=1, le=1000, description="Minimum number of failures for a context to be chosen."
+    )
     pooled: tuple[str, ...] = Field(
         default=(),
-        description="Classifiers whose failures choose contexts too, beside the target's: one set of images for all of"
-        " them (Chegini 2023, section 5.3.2, type 1).",
+        description="Further classifiers whose failures also choose contexts. All share one set of images (Chegini"
+        " 2023, section 5.3.2, type 1).",
     )
     prompt: str = Field(
         default=_BEHIND,
         min_length=1,
         max_length=1000,
-        description="The caption and prompt of a class in a context, with {class} and {context} once each;"
-        " unless it is told, of colours `a photo of a {context} {class}`.",
+        description="Caption and prompt of a class in a context, with {class} and {context} once each. Default for"
+        " colours: `a photo of a {context} {class}`.",
     )
-    images: int = Field(default=5, ge=1, le=1000, description="Images that are drawn for each failure (Chegini 2023).")
-    at_most_images: int = Field(default=100, ge=1, le=1_000_000, description="Images a context, at most.")
+    images: int = Field(default=5, ge=1, le=1000, description="Images to render per failure (Chegini 2023).")
+    at_most_images: int = Field(default=100, ge=1, le=1_000_000, description="Maximum number of images per context.")
     controls: bool = Field(
-        default=True, description="Also draw as many images of class names alone, and of random other contexts."
+        default=True,
+        description="Also render controls: as many images of class names alone, and of random other contexts.",
     )
 
     @model_validator(mode="before")
@@ -519,13 +544,13 @@ _Section = TypeVar("_Section", bound=Section)
 
 
 class MethodSettings(MethodSection):
-    """What every method that chooses among captions can be told."""
+    """Settings of every method that chooses among captions."""
 
     captions: str | None = Field(
         default=None,
         min_length=1,
         description="Candidate captions: a bundled grammar (`any`, `cifar`, `imagenet`, `wardrobe`), or a file;"
-        " null: `any`, which fits classes of any names.",
+        " null: `any`, which fits any class names.",
     )
     noun: Literal["class", "category", "hyponyms"] = Field(
         default="class", description="What captions call a class: its name, its category, or its hyponyms."
@@ -540,16 +565,21 @@ class DirectionsSettings(MethodSettings):
         description="How a caption c with reference r is scored: `difference`, (c - r) normalised, as the paper says; "
         "`shifted`, ((c - r) - mean) / deviation normalised, as the released code does.",
     )
-    fewest_errors: int = Field(default=10, ge=2, description="A class with fewer failures has no direction.")
-    permutations: int = Field(default=200, ge=0, le=100_000, description="Permutations behind the p of a strength.")
+    fewest_errors: int = Field(
+        default=10, ge=2, description="Minimum number of failures for a class to have a direction."
+    )
+    permutations: int = Field(default=200, ge=0, le=100_000, description="Permutations for the p-value of a strength.")
     alpha: float = Field(
-        default=0.1, ge=0, le=MOST_ALPHA, description="How far a decoded vector turns from the caption's: 0 to 0.3."
+        default=0.1,
+        ge=0,
+        le=MOST_ALPHA,
+        description="How far a decoded vector is turned away from the caption's vector: 0 to 0.3.",
     )
     vector_norm: float = Field(
-        default=1.0, gt=0, le=1e6, description="The length of the vectors that the generator of embeddings expects."
+        default=1.0, gt=0, le=1e6, description="Vector length that the generator of embeddings expects."
     )
     pool: bool = Field(
-        default=True, description="Also look for a direction of all classes of a category, where classes have one."
+        default=True, description="Also search for one direction per category, if classes have categories."
     )
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:

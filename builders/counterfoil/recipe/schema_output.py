@@ -32,11 +32,11 @@ DOI = re.compile(r"10\.\d{4,9}/[-._;()/:A-Za-z0-9]+")  # as Crossref finds nearl
 
 
 class CellSamples(Section):
-    """How many samples a cell (one class under one shift) has: all that are rendered, or a quota of accepted ones."""
+    """Samples per cell (one class under one shift): a fixed number of candidates, or a quota of accepted samples."""
 
-    candidates: int | None = Field(default=None, ge=1, le=1_000_000, description="Candidates a cell.")
-    accepted: int | None = Field(default=None, ge=1, le=1_000_000, description="Accepted samples wanted a cell.")
-    at_most: int | None = Field(default=None, ge=1, le=1_000_000, description="Candidates a cell before giving up.")
+    candidates: int | None = Field(default=None, ge=1, le=1_000_000, description="Candidates per cell.")
+    accepted: int | None = Field(default=None, ge=1, le=1_000_000, description="Accepted samples wanted per cell.")
+    at_most: int | None = Field(default=None, ge=1, le=1_000_000, description="Maximum number of candidates per cell.")
 
     @model_validator(mode="after")
     def _one_mode(self) -> CellSamples:
@@ -61,16 +61,19 @@ class CellSamples(Section):
 
 
 class HeldFromBase(Section):
-    """How much of a shifted image stays its base's, and for how long, where pairs share attention."""
+    """How much of a shifted image is kept from its base, and for how long, if pairs share attention."""
 
     share: float = Field(
         default=0.4,
         ge=0,
         le=1,
-        description="Share of the picture, where the shift changes least, that is the base's; 0: none.",
+        description="Share of the image, where the shift changes least, that is kept from the base; 0: none.",
     )
     until: float = Field(
-        default=0.6, ge=0, le=1, description="Share of the steps for which it is; what is left of them is its own."
+        default=0.6,
+        ge=0,
+        le=1,
+        description="Share of the steps during which it is kept. In the remaining steps nothing is kept.",
     )
 
     def holds(self, steps: int) -> bool:
@@ -88,7 +91,7 @@ def first_compared(steps: int) -> int:
 
 
 class Samples(CellSamples):
-    """How many samples a cell has where its shift does not say otherwise, and their noise."""
+    """Samples per cell, unless the shift says otherwise, and their noise."""
 
     seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the recipe.")
     noise: Literal["paired", "independent"] = Field(
@@ -97,12 +100,12 @@ class Samples(CellSamples):
     )
     pairs: Literal["noise", "attention"] = Field(
         default="noise",
-        description="What a sample of a shift shares with its base sample: `noise` alone, or what the model attends to"
-        " while it draws both, `attention`, so that the object stays.",
+        description="What a sample of a shift shares with its base sample. `noise`: only the noise. `attention`:"
+        " also what the model attends to while it renders both, so that the object stays.",
     )
     held: HeldFromBase = Field(
         default=HeldFromBase(),
-        description="What a shifted image has of its base besides, where pairs share attention.",
+        description="How much of a shifted image is kept from its base, if pairs share attention.",
     )
 
 
@@ -115,7 +118,10 @@ class ImageOutput(Section):
 
     format: Literal["png", "jpg", "webp"] = Field(default="png", description="Image format; png is lossless.")
     quality: int | None = Field(
-        default=None, ge=1, le=100, description="Quality of jpg (null: 95) or webp (null: 90); png has none."
+        default=None,
+        ge=1,
+        le=100,
+        description="Quality of jpg (null: 95) or webp (null: 90). png has no quality setting.",
     )
 
     @model_validator(mode="after")
@@ -135,7 +141,9 @@ class Output(Section):
 
     format: Literal["parquet", "webdataset"] = Field(default="parquet", description="Format of the shards.")
     image: ImageOutput = Field(default=ImageOutput(), description="How images are encoded.")
-    rows_per_shard: int = Field(default=1000, ge=1, description="Candidates a shard aims at; cells stay whole.")
+    rows_per_shard: int = Field(
+        default=1000, ge=1, description="Target number of candidates per shard. A cell is never split across shards."
+    )
     split: str = Field(default="test", description="Split name inside the configs of the groups.")
 
     @field_validator("split")
@@ -156,19 +164,19 @@ class Evaluate(Section):
     min_images_per_class: int = Field(
         default=5,
         ge=1,
-        description="Classes with fewer accepted images under a shift are left out (Vendrow 2023: 5).",
+        description="Leave out a class under a shift with fewer accepted images (Vendrow 2023: 5).",
     )
 
 
 class Publish(Section):
-    """Where the dataset is published, and what people who use it should know: whose it is, and how it is cited."""
+    """Where the dataset is published, who made it, and how to cite it."""
 
     repo: str | None = Field(default=None, description="Hub repository, `user/name`.")
     private: bool = Field(default=True, description="Whether the repository is private.")
     tags: tuple[str, ...] = Field(default=(), description="Tags added to the card.")
     authors: tuple[str, ...] | None = Field(
         default=None,
-        description="Who made the dataset, in the order of the citation: `Jane Doe` or `Doe, Jane`; an organisation in"
+        description="Authors of the dataset, in citation order: `Jane Doe` or `Doe, Jane`. Put an organisation in"
         " braces, as in BibTeX: `{Institute of Things}`. null: the owner of the repository.",
     )
     year: int | None = Field(default=None, ge=1900, le=2999, description="Year of the citation.")
@@ -179,7 +187,7 @@ class Publish(Section):
     doi: str | None = Field(
         default=None, description="DOI of the dataset, `10.NNNN/…`, without the resolver's address."
     )
-    contact: str | None = Field(default=None, description="Whom to write to: an address of mail or of a page.")
+    contact: str | None = Field(default=None, description="Contact: an email address or the address of a page.")
 
     @field_validator("repo")
     @classmethod

@@ -17,21 +17,21 @@ from counterfoil.recipe.section import Section, refuse
 
 
 class ThresholdSpec(Section):
-    """The least cosine that passes: a value, or a percentile of scores.
+    """The lowest cosine that passes: a value, or a percentile of scores.
 
-    For the object the percentile is over the class's own validation images; for a shift it is over all
-    candidates of the shift, so it is known only after they are rendered: until then the shift is open.
+    An object percentile is over the validation images of the class. A shift percentile is over all candidates of the
+    shift, so it is known only after they are rendered. Until then the shift has no threshold.
     """
 
     written_as = "a number, or `value:` or `percentile:`"
 
-    value: float | None = Field(default=None, ge=-1, le=1, description="The least cosine similarity that passes.")
+    value: float | None = Field(default=None, ge=-1, le=1, description="Lowest cosine similarity that passes.")
     percentile: float | None = Field(
         default=None,
         ge=0,
         le=100,
-        description="Percentile of scores. Object: of the class's own validation images. Shift: of all its"
-        " candidates, which leaves the shift open until `counterfoil calibrate`.",
+        description="Percentile of scores. Object: over validation images of the class. Shift: over all candidates"
+        " of the shift; the shift has no threshold until `counterfoil calibrate`.",
     )
 
     @model_validator(mode="before")
@@ -54,14 +54,14 @@ class ThresholdSpec(Section):
 
 
 class ObjectThresholdSpec(ThresholdSpec):
-    """The least cosine of the object that passes, and those of single classes, which win.
+    """The lowest object cosine that passes, and values for single classes, which take precedence.
 
-    A base's or a shift's own one may name classes alone: then the others are as the screen says. A layer adds classes
-    to those below, and null takes one out.
+    A base or a shift may name only classes: the others keep the screen's threshold. A layer adds classes to those of
+    the recipe that it extends; null removes one.
     """
 
     classes: dict[str, Annotated[float, Field(ge=-1, le=1)]] | None = Field(
-        default=None, description="The least cosine that passes for single classes, by class id; wins over the others."
+        default=None, description="Lowest cosine that passes for single classes, by class id. It takes precedence."
     )
 
     @field_validator("classes", mode="before")
@@ -195,14 +195,14 @@ Kind = Literal[
 
 
 class EmbeddingSpec(Section):
-    """CLIP image embeddings that samples are drawn from, beside a prompt or in place of one."""
+    """CLIP image embeddings to render samples from, with a prompt or without one."""
 
     file: str = Field(
-        min_length=1, description="A safetensors file of vectors by key, of the CLIP that the generator was made for."
+        min_length=1, description="A safetensors file of vectors by key, from the CLIP that the generator was made for."
     )
     key: str = Field(
         default=f"{{{CLASS_ID}}}",
-        description="The vector's key in the file; `{class_id}` in it is the id of each class.",
+        description="Key of the vector in the file. `{class_id}` stands for the id of each class.",
     )
 
     @field_validator("key")
@@ -213,27 +213,30 @@ class EmbeddingSpec(Section):
 
 
 class Prompted(Section):
-    """What the base and the shifts share: a prompt, an embedding, and how the object is screened."""
+    """Keys that the base and the shifts share: a prompt, an embedding, and how the object is screened."""
 
     written_as = "a prompt, or a mapping of keys"
 
     prompt: str | None = Field(
         default=None,
-        description="Prompt with `{class}`: the placeholder where tokens exist, else the name; also with `{parent}` and"
-        " `{category}`, where the classes have them, and with `{caption}`, where rows are edited. Null only where there"
-        " is an embedding.",
+        description="Prompt with `{class}`: the token if tokens exist, otherwise the name. It may hold `{parent}`"
+        " and `{category}` if the classes have them, and `{caption}` if rows are edited. null only if there is an"
+        " embedding.",
     )
     embedding: EmbeddingSpec | None = Field(
-        default=None, description="Image embeddings to draw from; for a generator, or its adapter, that takes them."
+        default=None,
+        description="Image embeddings to render from. The generator, or its adapter, must take embeddings.",
     )
     object_caption: str | None = Field(
         default=None,
-        description="Caption of the object, as a prompt, but `{class}` is always the name; null: the screen's default.",
+        description="Caption of the object, like a prompt, but `{class}` is always the name; null: the caption of"
+        " the screen.",
     )
-    style: bool = Field(default=False, description="Screen the object by the screen's style caption instead.")
+    style: bool = Field(default=False, description="Screen the object with the style caption of the screen.")
     object_threshold: ObjectThresholdSpec | None = Field(
         default=None,
-        description="Wins over the screen's default; with `classes` alone, for these, and the others are as there.",
+        description="Object threshold; null: that of the screen. With only `classes`, it changes these classes and"
+        " the others keep the screen's.",
     )
 
     @field_validator("prompt", "object_caption")
@@ -249,7 +252,7 @@ class BaseSpec(Prompted):
     """The prompt without a shift."""
 
     classes: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="Class ids that the base has; null: every class. Shifts have no others."
+        default=None, min_length=1, description="Class ids of the base; null: every class. Shifts can only use these."
     )
 
 
@@ -262,18 +265,16 @@ class ShiftSpec(Prompted):
     )
     corruption: str | None = Field(
         default=None,
-        description="kind corrupt: what is done to each row, by name: "
+        description="kind corrupt: the corruption of each row, by name: "
         + ", ".join(KIND_OF)
-        + "; or match: the brightness and contrast of its partner in the config of the shift's name, of a built dataset"
-        " whose base is the source.",
+        + "; or match: each row gets the brightness and contrast of its partner in the config with the shift's name, in"
+        " a built dataset whose base is the source.",
         json_schema_extra={"enum": [*KIND_OF, MATCH, None]},
     )
     severity: int | None = Field(
-        default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: how much of it, from 1 to 5; null: 3."
+        default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: severity, from 1 to 5; null: 3."
     )
-    threshold: ThresholdSpec | None = Field(
-        default=None, description="Shift threshold; wins over the screen's default."
-    )
+    threshold: ThresholdSpec | None = Field(default=None, description="Shift threshold; null: that of the screen.")
     classes: tuple[str, ...] | None = Field(default=None, min_length=1, description="Class ids; null: every class.")
     group: str | None = Field(
         default=None,
@@ -281,13 +282,13 @@ class ShiftSpec(Prompted):
     )
     keep: tuple[KeepStep, ...] | None = Field(default=None, description="Keep rules of this shift; null: the screen's.")
     samples: CellSamples | None = Field(
-        default=None, description="How many samples this shift's cells have; null: as `samples` says."
+        default=None, description="Samples per cell of this shift; null: as `samples` says."
     )
     kind: Kind | None = Field(
-        default=None, description="What changes, or `mined` for a failure that was found; reports are grouped by it."
+        default=None, description="What changes, or `mined` for a failure that was found. Reports group shifts by it."
     )
     mined_from: dict[str, Any] | None = Field(
-        default=None, description="What a mined shift came from, in any words and numbers; it changes no image."
+        default=None, description="Where a mined shift came from, in any words and numbers. It changes no image."
     )
 
     @field_validator("corruption")
@@ -332,7 +333,7 @@ class Prompts(Section):
     """The base and the shifts, in the order of the dataset."""
 
     base: BaseSpec = Field(
-        default=BaseSpec(), description="The prompt without a shift; kind corrupt: nothing, the rows as they are."
+        default=BaseSpec(), description="The prompt without a shift. kind corrupt: no prompt; the rows are unchanged."
     )
     shifts: dict[str, ShiftSpec] = Field(default_factory=dict, description="Shifts by name (a-z, 0-9, `_`).")
 
@@ -343,8 +344,8 @@ class Screen(Section):
     model: str | None = Field(
         default=None,
         min_length=1,
-        description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`. kind corrupt may leave it out: then"
-        " nothing is screened, and every row is kept.",
+        description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`. kind corrupt does not need it:"
+        " without it nothing is screened and every row is kept.",
     )
     weights: str | None = Field(default=None, description="open_clip's tag of the pretrained weights.")
     object_caption: str = Field(default="a photo of a {class}", description="Caption of the object.")
@@ -354,13 +355,15 @@ class Screen(Section):
     )
     shift_threshold: ThresholdSpec | None = Field(default=None, description="Default threshold of the shift score.")
     keep: tuple[KeepStep, ...] = Field(
-        default=DEFAULT_KEEP, description="The keep rules, applied in order to what those before left."
+        default=DEFAULT_KEEP,
+        description="The keep rules, applied in order. Each rule sees what the rules before it kept.",
     )
     judge: str | None = Field(
         default=None,
         min_length=1,
-        description="A second judge: any classifier, as `evaluate.models` names them (`open_clip:…` is a second CLIP)."
-        " It is asked about every candidate's image and decides nothing; how often it disagrees with labels is told.",
+        description="A second judge: any classifier, named as in `evaluate.models` (`open_clip:…` is a second"
+        " CLIP). It predicts every candidate but rejects none; the dataset reports how often it disagrees with the"
+        " labels.",
     )
     keep_rejected: bool = Field(default=False, description="Store rejected images too (config `rejected`).")
     store_embeddings: bool = Field(default=False, description="Store the CLIP image embeddings.")

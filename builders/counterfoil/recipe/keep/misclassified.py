@@ -16,8 +16,8 @@ from counterfoil.recipe.section import refuse
 TOP1, TOP3, PARENT, ANSWERED = "top1", "top3", "parent", "answered:"
 FAILURE_RULES = (TOP1, TOP3, PARENT)
 FAILURE_MEANS = (
-    "`top1`, the answer is not the label; `top3`, the label is not among the first three; `parent`, none of the first"
-    " three shares the label's parent; `answered:CLASS_ID`, answered as that."
+    "`top1`: the top-1 prediction is wrong. `top3`: the label is not among the top-3 predictions. `parent`: none of the"
+    " top-3 predictions has the label's parent. `answered:CLASS_ID`: the model predicts this class."
 )
 
 ANSWER, CONFIDENCE, RIGHT, FAILED = "answer", "confidence", "right", "failed"
@@ -32,17 +32,17 @@ _FAILED: tuple[Literal["bool"], str] = ("bool", "Whether {} fails by the failure
 
 
 class MisclassifiedRule(KeepRule):
-    """What at least so many of some classifiers, the judges, get wrong."""
+    """Keep images that at least a given number of classifiers, the judges, get wrong."""
 
     # What shows no such object is the generator's fault, and no classifier's.
     after: ClassVar[tuple[str, ...]] = ("thresholds",)
     reasons: ClassVar[tuple[str, ...]] = ("answered_right",)
 
     models: tuple[str, ...] = Field(
-        min_length=1, max_length=100, description="The judges: names of classifiers, as `evaluate.models` has them."
+        min_length=1, max_length=100, description="The judges: names of classifiers, as in `evaluate.models`."
     )
     at_least: int = Field(default=1, ge=1, description="How many of the judges must be wrong.")
-    failure: str = Field(default=TOP1, description=f"What is wrong: {FAILURE_MEANS}")
+    failure: str = Field(default=TOP1, description=f"When an answer is wrong. {FAILURE_MEANS}")
 
     @field_validator("models")
     @classmethod

@@ -16,9 +16,9 @@ SOURCE_SIMILARITY = "source_similarity"
 
 
 class SameImageRule(KeepRule):
-    """Edits that are still like the image that they were made of. With no setting it measures only.
+    """Keep edits that still resemble the image that was edited. Without a setting, it only measures.
 
-    The base is an edit too, under the base's prompt: what it loses is what the way itself costs, and no shift.
+    The base is an edit too, under the base's prompt: what it loses is due to editing, not to a shift.
     """
 
     reasons: ClassVar[tuple[str, ...]] = ("other_image",)
@@ -29,7 +29,7 @@ class SameImageRule(KeepRule):
         default=None,
         ge=-1,
         le=1,
-        description="The least cosine of the image and its row in the screen's CLIP; null: it is measured only.",
+        description="Lowest cosine of the image and its row in the screen's CLIP; null: only measured.",
     )
 
     def scores(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from counterfoil.recipe.keep.rule import CLIP_SCORES, KeepRule, Verdict
 
 
 class ThresholdsRule(KeepRule):
-    """Every score reaches its threshold."""
+    """Keep candidates whose scores all reach their thresholds."""
 
     reasons: ClassVar[tuple[str, ...]] = (*(f"low_{name}" for name in CLIP_SCORES), "low_both")
 

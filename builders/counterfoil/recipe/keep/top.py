@@ -11,12 +11,12 @@ from counterfoil.recipe.keep.rule import KeepRule, Verdict
 
 
 class TopRule(KeepRule):
-    """The k best of a cell by a score, equal ones by index. What has no such score comes last."""
+    """Keep the k best of a cell by a score. Ties go by index; candidates without a score come last."""
 
     whole_cell: ClassVar[bool] = True
     reasons: ClassVar[tuple[str, ...]] = ("below_top",)
 
-    k: int = Field(ge=1, le=1_000_000, description="How many candidates of a cell are kept.")
+    k: int = Field(ge=1, le=1_000_000, description="Number of candidates to keep per cell.")
     by: Literal["object", "shift"] = Field(default="shift", description="The score that ranks them, highest first.")
 
     def scores(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ _LUMA = (19595, 38470, 7471)  # ITU-R BT.601 in 1/65536, as Pillow's mode L has 
 
 
 class VisibleRule(KeepRule):
-    """What is visible: enough contrast, and not too much black or white. With no setting it measures only.
+    """Keep images with enough contrast and not too much black or white. Without a setting, it only measures.
 
     `contrast` is the 95th minus the 5th percentile of the red, green or blue of all pixels, whichever is most. A
     standard deviation is blind to darkness with a lamp in it: three bright pixels in a hundred give as much as a faint
@@ -36,13 +36,13 @@ class VisibleRule(KeepRule):
         default=None,
         ge=0,
         le=255,
-        description="The least contrast: 95th minus 5th percentile of the channel that varies most, of 255.",
+        description="Lowest contrast: 95th minus 5th percentile of the channel that varies most, from 0 to 255.",
     )
     black: float | None = Field(
-        default=None, ge=0, le=1, description=f"The most pixels, as a share, with a luma of {MOST_BLACK} or less."
+        default=None, ge=0, le=1, description=f"Highest share of pixels with a luma of {MOST_BLACK} or less."
     )
     white: float | None = Field(
-        default=None, ge=0, le=1, description=f"The most pixels, as a share, with a luma of {LEAST_WHITE} or more."
+        default=None, ge=0, le=1, description=f"Highest share of pixels with a luma of {LEAST_WHITE} or more."
     )
 
     def scores(self) -> tuple[str, ...]:
