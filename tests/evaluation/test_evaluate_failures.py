@@ -372,7 +372,7 @@ def test_thousands_of_failures_are_drawn_as_they_are_seen(tmp_path: Path, open_p
     page = open_page(tmp_path / "failures.html")
     page.on("request", lambda request: requests.append(request.url))
     assert number_shown(page) == THOUSANDS < found
-    assert f"{THOUSANDS:,} of them are here" in page.locator(".warning").inner_text()
+    assert f"This page shows {THOUSANDS:,} of them" in page.locator(".warning").inner_text()
     most = 0
     height = page.evaluate("document.documentElement.scrollHeight")
     for share in (0.0, 0.2, 0.5, 0.51, 0.9, 1.0):

@@ -85,9 +85,12 @@ def test_the_card_shows_the_drops_largest_first(stored: tuple[Path, Evaluation])
     directory, evaluation = stored
     shown = section(directory)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
-    assert shown.strip().startswith("> **Warning.** The base is not the input dataset")
+    assert shown.strip().startswith("> **Warning.** The base does not stand for the input dataset")
     opening = (directory / "README.md").read_text().partition("\n## ")[0]
-    assert "\n> **Warning.** The base is not the input dataset" in opening and "[What fails](#what-fails)" in opening
+    assert (
+        "\n> **Warning.** The base does not stand for the input dataset" in opening
+        and "[What fails](#what-fails)" in opening
+    )
     assert rows[0][:4] == ["Model", "Validation", "Gap to base", "Accuracy on base"]
     base = evaluation.results.base_number(evaluation.models[0].name)
     assert base and base.low is not None

@@ -151,7 +151,7 @@ def test_images_of_a_folder_are_reported_by_their_paths(photos: Path, photograph
     assert set(frame["path"]) == {f"green/{FIRST}", "green/1.png"} and set(frame["key"]) <= {row["key"] for row in rows}
     assert frame["class"].tolist() == ["green"] * 2 and frame["answered"].tolist() == ["blue"] * 2
     assert frame["confidence"].is_monotonic_decreasing
-    with pytest.raises(UserError, match="'other' was not scored"):
+    with pytest.raises(UserError, match="'other' was not evaluated"):
         photographed.failures("other")
 
 

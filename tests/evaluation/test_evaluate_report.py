@@ -148,12 +148,14 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
     page = Page(html)
     assert page.open == []
     text = " ".join(" ".join(page.text).split())
-    assert "The 40 of 60 classes that drop most" in text
+    assert "The table shows the 40 of 60 classes with the largest average drop" in text
     assert "class 0 (c0)" in text and "class 29 (c59)" not in text
     assert 'id="heat-model"' not in html
     assert max(len(one.split()) for one in re.findall(r'data-drops="([^"]*)"', html)) == 1
     assert "robustness.csv" in text and "behind each drop</summary>" not in html
-    assert "the 40 largest are shown" in text and "The 36 shifts of the largest impact are shown" in text
+    assert (
+        "the figure shows the 40 largest" in text and "The figure shows the 36 shifts with the largest impact" in text
+    )
 
 
 def test_impact_against_slope_is_drawn_from_ten_shifts_on(evaluation: Evaluation) -> None:
@@ -254,8 +256,8 @@ def test_an_estimate_of_label_error_stands_with_what_it_takes_for_granted(evalua
     shifts = (ShiftChecks("base", judge), ShiftChecks("swap", JudgedLabels(100, 99, share, None), picked=True))
     checks = LabelChecks("lab:clip", 150, shifts)
     shown = " ".join(" ".join(Page(report_html(with_checks(evaluation, checks), [])).text).split())
-    assert "takes for granted that the judge errs here as on validation images" in shown and "an upper" not in shown
-    assert "a keep rule chose the images by this judge’s own failures" in shown and "99 of 100, picked" in shown
+    assert "The correction assumes the same error rate here" in shown and "an upper" not in shown
+    assert "a shift whose keep rule chose images that this judge gets wrong" in shown and "99 of 100, picked" in shown
     assert "its own drop" not in shown
     both = report_html(with_checks(evaluation, replace(checks, also_scored=("lab:clip",))), [])
     assert "This judge is also one of the models here: its own drop is part of this estimate." in both

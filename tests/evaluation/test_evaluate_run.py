@@ -328,9 +328,9 @@ def test_a_folder_that_is_made_for_far_larger_images_gets_a_hint(
     words = ["evaluate", str(dataset), "--out", str(tmp_path / "out"), "--models", models["sharp"], large]
     shown = CliRunner().invoke(app, words).stdout
     hints = [line for line in shown.splitlines() if "enlarged" in line]
-    assert len(hints) == 1 and hints[0].startswith("large gets these images enlarged 4 times")
+    assert len(hints) == 1 and hints[0].startswith("large sees these images enlarged 4 times")
     assert f"set input_size to [3, {SIZE}, {SIZE}]" in hints[0]
-    assert "large gets these images" in (tmp_path / "out" / "report.html").read_text()
+    assert "large sees these images" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_json_is_all_that_stdout_holds(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:

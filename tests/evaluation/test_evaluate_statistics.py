@@ -473,7 +473,7 @@ def test_where_everything_is_near_chance_there_are_words_and_no_number(tmp_path:
     assert not found.results.rows.where("impact", class_id="") and not found.results.rows.where("slope")
     assert all(score.drop is None and score.base_accuracy is None for score in found.scores)
     shown = near_chance_sentences(found.results)
-    assert len(shown) == 2 and "no drop can be given" in shown[0]
+    assert len(shown) == 2 and "no drop can be measured" in shown[0]
     text = json.dumps(found.to_json(), allow_nan=False)
     assert "NaN" not in text
     for name in ("results", "robustness", "shifts", "classes", "report"):

@@ -219,7 +219,11 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
     ]  # fmt: skip
     page = (tmp_path / "o" / "report.html").read_text()
     assert Page(page).open == []
-    assert "by construction" in page and "same architecture, other weights" in page and "as Wiles et al. 2022" in page
+    assert (
+        "by construction" in page
+        and "same architecture, other weights" in page
+        and "in Figure 4 of Wiles et al. 2022" in page
+    )
     text = (dataset / "evaluation" / "results.json").read_text()
     stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
     assert stored is not None

@@ -283,13 +283,13 @@ def failures_frame(predictions: Path, models: Sequence[str], model: str | None =
 
     if model is not None and model not in models:
         raise UserError(
-            f"model {model!r} was not scored{did_you_mean(model, models)}", f"These were: {', '.join(models)}."
+            f"model {model!r} was not evaluated{did_you_mean(model, models)}", f"Evaluated models: {', '.join(models)}."
         )
     functions: Any = pyarrow.compute
     try:
         file = pq.ParquetFile(predictions)
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{predictions} cannot be read: {error}", "Evaluate again: it holds every answer.") from error
+        raise UserError(f"{predictions} cannot be read: {error}", "Run the evaluation again to write it.") from error
     there = file.schema_arrow.names
     tables = []
     with file:

@@ -206,9 +206,9 @@ def without_reference(results: Results) -> str | None:
     if results.reference is not None and results.rows.where("validation_gap"):
         return None
     if results.reference is None and results.label_checks is not None and results.label_checks.own:
-        return "The base is images of the input dataset as they are, so that there is no gap to it."
+        return "The base is unchanged images of the input dataset, so there is no gap to measure."
     why = reference_note(results) or "Validation → base was not measured."
-    return f"{why.rstrip('.')}. So it is not known here whether the base is the input dataset for these models."
+    return f"{why.rstrip('.')}. So the report cannot say whether the base stands for the input dataset."
 
 
 def headlines(
@@ -232,8 +232,8 @@ def headlines(
     if measured and not shown:
         name, found_impact = next(iter(measured.items()))
         note = (
-            f"{in_words(name)} has the largest, {points(found_impact.value)} points ({between(found_impact)}), but"
-            " nobody and nothing has checked whether its labels are still true"
+            f"{in_words(name)} has the largest, {points(found_impact.value)} points ({between(found_impact)}), but its"
+            " labels are unchecked"
         )
         found.append(("impact of the shifts", "unchecked", note))
     for label, chosen in (("largest impact", shown[:1]), ("smallest impact", shown[1:][-1:])):

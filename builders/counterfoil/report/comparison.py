@@ -131,23 +131,23 @@ def verdict(comparison: ModelComparison, rows: ResultRows) -> list[str]:
     measured = [gain for gain in gains if gain.value is not None]
     average = comparison.average(rows)
     if not measured or average is None:
-        return ["No group has a class with enough images, so nothing is compared."]
+        return ["No group has a class with enough images, so the models cannot be compared."]
     sentences = [_whether_worth(average, measured), _on_average(average, len(measured))]
     for word, verb in (("more", "gains"), ("less", "loses")):
         if groups := [gain for gain in measured if comparison.says(gain.group, rows) == verb]:
             ordered = sorted(groups, key=lambda gain: -abs(gain.value or 0.0))
             named = [f"{gain.group} ({points(gain.value, signed=True)})" for gain in ordered]
-            sentences.append(f"It is right {word} often, beyond chance, in {listed(named)}.")
+            sentences.append(f"It is significantly {word} often right in {listed(named)}.")
     if len(sentences) == 2:
-        sentences.append("In no group do the two differ beyond chance.")
+        sentences.append("In no group do the two models differ significantly.")
     if len(comparison.near_chance) == 1:
-        sentences.append(f"{comparison.near_chance[0]} is near chance on the base, so its own drops say nothing.")
+        sentences.append(f"{comparison.near_chance[0]} is near chance on the base, so its own drops mean nothing.")
     elif comparison.near_chance:
-        sentences.append("Both models are near chance on the base, so their drops say nothing.")
+        sentences.append("Both models are near chance on the base, so their drops mean nothing.")
     if names := comparison.classes_near_chance:
         sentences.append(
-            f"Accuracies and drops leave out what is near chance on the base ({listed(names)}); gains and tests are"
-            " over every class, so that one which a single model knows counts."
+            f"Accuracies and drops leave out classes near chance on the base ({listed(names)}). Gains and tests use"
+            " every class, so that a class which only one model knows counts."
         )
     return [*sentences, *([comparison.note] if comparison.note else [])]
 
@@ -208,24 +208,18 @@ def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
     gained = f"{points(sum(up))} points gained, summed over {counted(len(up), 'group')}"
     lost = f"{points(-sum(down))} lost, summed over {counted(len(down), 'group')}"
     if average.high is not None and average.high < 0:
-        return (
-            f"It loses more elsewhere than it gains: {gained}; {lost}."
-            if up
-            else f"It loses and gains nothing: {lost} of {len(gains)}."
-        )
+        return f"It loses more than it gains: {gained}; {lost}." if up else f"It only loses: {lost} of {len(gains)}."
     if average.low is not None and average.low > 0:
         return (
-            f"It gains more than it loses elsewhere: {gained}; {lost}."
-            if down
-            else f"It gains and loses nothing elsewhere: {gained} of {len(gains)}."
+            f"It gains more than it loses: {gained}; {lost}." if down else f"It only gains: {gained} of {len(gains)}."
         )
-    return f"Whether it gains more than it loses elsewhere is not shown: {gained}; {lost}."
+    return f"It is not clear whether it gains more than it loses: {gained}; {lost}."
 
 
 def _on_average(average: Estimate, groups: int) -> str:
     interval = between(average)
     held = average.low is not None and average.high is not None and average.low <= 0 <= average.high
-    chance = " The interval holds 0, so the sum of it may be chance." if held else ""
-    ends = f" ({interval})" if interval else ""
+    chance = " The interval includes 0, so this may be chance." if held else ""
+    ends = f" (95 % confidence interval {interval})" if interval else ""
     gain = points(average.value, signed=True)
-    return f"Over {counted(groups, 'group')}, each counting once: {gain} points{ends}.{chance}"
+    return f"Average over {counted(groups, 'group')}: {gain} points{ends}.{chance}"

@@ -24,10 +24,9 @@ IMAGES_A_FEATURE = 5
 LARGEST_SUBSET = 1000
 # What either number is worth; beside every table of them.
 WORTH = (
-    "Both tell how unlike two sets of images are in the eyes of one model, and nothing of what is unlike, nor whether"
-    " classifiers fail: a shift is meant to be far. Numbers of other features or another source are not comparable, and"
-    " what share each class has of the images counts too. KID has no bias with few images; below nothing it is as good"
-    " as nothing."
+    "KID and FID measure how different two sets of images are in the features of one model. They do not say what is"
+    " different, nor whether classifiers fail: a shift is meant to be far. Do not compare them across features or"
+    " sources; they also depend on the class proportions. KID is unbiased with few images; read a negative KID as 0."
 )
 _MOST_ROWS = 40
 _FILE = "distances.csv"
@@ -103,12 +102,12 @@ def how_measured(distances: Distances) -> str:
     most = max((one.source_images for one in distances.sets if one.what != "source"), default=0)
     part = f" ({most:,} of its {distances.source_rows:,} rows)" if most < distances.source_rows else ""
     return (
-        f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} an image{scaled}. Against"
+        f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} per image{scaled}. Against"
         f" {distances.source}{part}, each row with the images of its own classes. KID is the unbiased MMD² with the"
-        f" kernel (x·y/{distances.width} + 1)³: the mean over {distances.subsets} pairs of subsets of half the images"
-        f" of either side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed {distances.seed}). Its 95 %"
-        " interval is from the variance measured in them: the part of single images, which is nothing between equal"
-        " sets, and the part of pairs of images, each scaled to all images."
+        f" kernel (x·y/{distances.width} + 1)³: the mean over {distances.subsets} pairs of subsets, each half the"
+        f" images of a side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed {distances.seed}). Its 95 %"
+        " interval comes from the variance over the subsets: a part from single images, which is 0 between equal"
+        " sets, and a part from pairs of images, each scaled to all images."
     )
 
 
@@ -118,8 +117,8 @@ def about_bias(distances: Distances) -> str:
         return ""
     return (
         f"{_BIASED} Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the {distances.width:,}"
-        " features, and FID is far from nothing even between halves of one set. Compare none of different numbers of"
-        " images."
+        " features, and FID is then far from 0 even between halves of one set. Do not compare FIDs of different"
+        " numbers of images."
     )
 
 

@@ -115,7 +115,7 @@ def findings_table(results: Results, most_models: int) -> Table:
     names = list(dict.fromkeys([*short, *(model.name for finding in shown for model in finding.models)]))[:most_models]
     rest = len(results.findings) - len(shown)
     return Table(
-        "mined shifts: failures of all candidates that passed the screen (%), and of the base",
+        "mined shifts: failure rate over all candidates that passed the screen, and on the base (%)",
         (
             TableColumn("finding", "text"),
             *(
@@ -138,8 +138,8 @@ def counted_words(finding: MinedShiftResult) -> str:
     text = f"{_names(finding.class_names)}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
     if finding.judges:
         judges = " and ".join(map(_cut, finding.judges))
-        until = f", drawn until {finding.quota:,} a class were kept" if finding.quota else ""
-        text += f"{until}; of these a rule that asks {judges} kept failures only, {finding.accepted:,} images"
+        until = f", drawn until {finding.quota:,} per class were kept" if finding.quota else ""
+        text += f"{until}; of these, a keep rule kept only failures of {judges}, {finding.accepted:,} images"
     if not finding.near_chance:
         return f"{text}."
     verb = "is" if len(finding.near_chance) == 1 else "are"

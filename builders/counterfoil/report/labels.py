@@ -20,8 +20,8 @@ MEASURES = (DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT)
 LEAST_IMAGES = 10
 ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
 ASSUMED = (
-    "it takes for granted that the judge errs here as on validation images: too high where it errs more under a shift,"
-    " too low where it learned the source's shortcuts"
+    "the estimate assumes that the judge errs here as often as on validation images: it is too high if the judge errs"
+    " more under a shift, and too low if the judge learned the source's shortcuts"
 )
 UNCHECKED = "unchecked"
 
@@ -159,9 +159,9 @@ def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabel
 def labels_text(checks: LabelChecks) -> str:
     """What the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
     if checks.own and not checks.raters and checks.judge is None:
-        return "labels: the input dataset's own; nobody has checked that changed images show them (counterfoil review)"
+        return "labels: from the input dataset; not checked on the changed images (counterfoil review)"
     lines = [line for line in (_judge_text(checks), _people_text(checks)) if line is not None]
-    return "\n".join(lines) or "labels: unchecked by a second judge (screen.judge), and by people (counterfoil review)"
+    return "\n".join(lines) or "labels: not checked by a second judge (screen.judge) or by people (counterfoil review)"
 
 
 def share_words(share: CheckedShare) -> str:
@@ -180,7 +180,7 @@ def _judge_cells(one: ShiftChecks) -> tuple[TableCell, TableCell]:
     picked = ", picked" if one.picked else ""
     below = f"{one.judge.disagreed:,} of {one.judge.images:,}{picked}"
     error = one.judge.label_error
-    return _share(one.judge.disagreement, below), TableCell("not known") if error is None else _share(error, "")
+    return _share(one.judge.disagreement, below), TableCell("unknown") if error is None else _share(error, "")
 
 
 def _judge_text(checks: LabelChecks) -> str | None:
@@ -191,12 +191,12 @@ def _judge_text(checks: LabelChecks) -> str | None:
     plain = {shift: one.disagreement for shift, one in judged.items()}
     if not plain:
         picked = any(one.picked for one in checks.shifts)
-        but = ", but to those that a rule picked by its own failures" if picked else ""
-        return f"labels: the second judge {checks.judge} answered to no accepted image{but}"
-    what, found = ("estimated label error", errors) if errors else ("plain disagreement with labels", plain)
+        but = ", except images that a keep rule chose because this judge gets them wrong" if picked else ""
+        return f"labels: the second judge {checks.judge} has no answer to any accepted image{but}"
+    what, found = ("estimated label error", errors) if errors else ("disagreement with the labels", plain)
     base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
     parts = [f"{_with_unit(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
-    on = f" by {checks.validated_on:,} validation images" if errors else ", whose own errors are not known"
+    on = f", corrected on {checks.validated_on:,} validation images" if errors else ", own error rate unknown"
     text = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
     without = len(checks.shifts) - len(found)
     if without:
@@ -211,10 +211,10 @@ def _people_text(checks: LabelChecks) -> str | None:
     known = {shift: share for shift, share in found.items() if share is not None}
     who = f"{checks.raters:,} {'person' if checks.raters == 1 else 'people'}"
     if not known:
-        return f"labels: {who} looked at shifts alone, and not at classes" if found else None
+        return f"labels: {who} checked shifts only, not classes" if found else None
     base, shift = next(iter(known)), min(known, key=lambda name: known[name].value)
     parts = [f"{_with_unit(known[name])} under {name}" for name in dict.fromkeys([base, shift])]
-    return f"labels: images selected as their class {', at least '.join(parts)} ({who})"
+    return f"labels: images in which people see the class: {', at least '.join(parts)} ({who})"
 
 
 def _with_unit(share: CheckedShare) -> str:

@@ -57,8 +57,8 @@ def gaps_table(results: Results) -> Table | None:
         return None
     return Table(
         f"Accuracy on {reference.images:,} images of {reference.split} and on the base, averaged over the same"
-        f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points, validation less base, with"
-        " its 95 % interval.",
+        f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points, validation minus base,"
+        " with its 95 % confidence interval.",
         (
             TableColumn("model", "name"),
             TableColumn("validation (%)"),
@@ -98,16 +98,17 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
         there, here = (rows.value(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE))
         subject = f"{len(over):,} of {len(gaps):,} models" if len(gaps) > 1 else "the model"
         found.append(
-            "The base is not the input dataset: from the source's validation images to the base, the accuracy of"
-            f" {subject} changes by more than {100 * LARGE_GAP:.0f} points ({name}: {percent(there)} → {percent(here)},"
-            f" {points(abs(gap.value))} points{' at most' if len(over) > 1 else ''})."
+            "The base does not stand for the input dataset: from the source's validation images to the base, the"
+            f" accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points"
+            f" ({'at most ' if len(over) > 1 else ''}{points(abs(gap.value))} points, for {name}:"
+            f" {percent(there)} → {percent(here)})."
         )
     smaller = [(name, gap) for name, _, gap in gaps if _excludes_0(gap) and not _is_large(gap)]
     if smaller:
         named = [f"{name} by {points(abs(gap.value))}" for name, gap in smaller]
         found.append(
-            "From validation images to the base accuracy changes by more than chance explains, since the interval of"
-            f" the gap excludes 0: {_some(named)} points."
+            "Accuracy on the base differs significantly from accuracy on validation images (the interval of the gap"
+            f" excludes 0): {_some(named)} points."
         )
     classes = [one.name for one in results.near_chance_classes]
     if classes and reference is not None and reference.unseen is not None and reference.unseen_known:
@@ -125,9 +126,9 @@ def reference_note(results: Results) -> str | None:
     if reference is None:
         return None
     if reference.skipped is not None:
-        return f"No reference to the source's validation images: {reference.skipped}"
+        return f"Accuracy on the source's validation images was not measured: {reference.skipped}"
     if reference.classes == 0:
-        near = "all classes are near chance on the base, so there is no gap to give"
+        near = "all classes are near chance on the base, so no gap can be measured"
         return f"validation → base ({reference.split}): {near}"
     note = (
         f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same"
@@ -150,7 +151,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     every = base.classes + len(base.left_out)
     if classes and len(classes) == every:
         subject = "The only class" if every == 1 else f"All {every:,} classes"
-        found.append(f"{subject} ({_some(classes)}) {_are(classes)} near chance on the base: no drop can be given.")
+        found.append(f"{subject} ({_some(classes)}) {_are(classes)} near chance on the base: no drop can be measured.")
     elif classes:
         found.append(
             f"{len(classes):,} of {every:,} classes ({_some(classes)}) {_are(classes)} near chance on the base and"
@@ -176,8 +177,8 @@ def size_sentences(results: Results) -> tuple[str, ...]:
     """A hint for each timm folder by whose configuration these images are enlarged far; none where none are."""
     side = results.image_side
     return tuple(
-        f"{model.short_name} gets these images enlarged {model.img_size / side:.0f} times: they have {side} pixels a"
-        f" side, and its folder says {model.img_size}. If it was trained on images of {side}, these answers are worth"
+        f"{model.short_name} sees these images enlarged {model.img_size / side:.0f} times: they have {side} pixels a"
+        f" side, and its folder says {model.img_size}. If it was trained on {side} pixels, its answers here are worth"
         f" little: set input_size to [3, {side}, {side}] in the pretrained_cfg of the folder's config.json."
         for model in results.models
         if side and model.img_size and model.img_size >= _FAR * side and model.name.startswith("local-dir:")
@@ -187,8 +188,8 @@ def size_sentences(results: Results) -> tuple[str, ...]:
 def tie_sentences(results: Results) -> tuple[str, ...]:
     """A sentence for each model that scored two outputs of some image equally, and best."""
     return tuple(
-        f"{model.short_name} gives {counted(model.tied, 'image')} two equal best scores; the first class of the two"
-        " counts as its answer."
+        f"{model.short_name} gives two classes the same best score on {counted(model.tied, 'image')}; the first of the"
+        " two classes counts as its answer."
         for model in results.models
         if model.tied
     )

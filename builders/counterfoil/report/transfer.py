@@ -158,12 +158,12 @@ def kept_words(transfer: Transfer) -> str:
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
     failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
     by_rule = f", by the failure rule {listed(failures, last='or')}" if failures else ""
-    images = f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} are here"
+    images = f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} were kept"
     if rules == [(1, 1)]:
-        text = f"{images} because {transfer.judge} was wrong about them{by_rule}."
+        text = f"{images} because {transfer.judge} gets them wrong{by_rule}."
     else:
         needed = listed([f"{least} of {judges}" for judges, least in rules], last="or")
-        text = f"{images} with {transfer.judge} wrong about them, where {needed} judges had to be{by_rule}."
+        text = f"{images} that {transfer.judge} gets wrong, where {needed} judges had to be wrong{by_rule}."
     if near := transfer.classes_near_chance:
         text += f" Not counted: {listed(near)}, near chance on the base."
     return text
@@ -180,8 +180,8 @@ def found_words(transfer: Transfer, results: Results) -> str:
         if values:
             rates_text = f"{values[0]} %" if values[0] == values[-1] else f"{values[0]} to {values[-1]} %"
             of = {SAME_ARCHITECTURE: "its architecture", SAME_FAMILY: "its family"}.get(relation, "other families")
-            parts.append(f"{rates_text} of them ({counted(len(values), 'model')} of {of})")
-    return f"Others are wrong about {', '.join(parts)}." if parts else ""
+            parts.append(f"{rates_text} ({counted(len(values), 'model')} of {of})")
+    return f"Other models get these wrong: {', '.join(parts)}." if parts else ""
 
 
 def transfer_csv(results: Results) -> str:

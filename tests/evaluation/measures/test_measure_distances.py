@@ -138,7 +138,7 @@ def test_table_report_and_json_have_every_row(measured: Evaluation) -> None:
         assert (int(row["n_images"]), int(row["n_source_images"])) == (one.images, one.source_images)
         assert (int(row["kid_subset"]), row["kid_subsets"]) == (one.images // 2, "100")
     page = measured.files["report"].read_text()
-    assert page.count('<table class="distances">') == 2 and "How near the source" in page
+    assert page.count('<table class="distances">') == 2 and "Distance to the source" in page
     assert f"two halves of {measured.distances[0].source}" in page
     document = json.loads(json.dumps(measured.to_json()))
     shown = next(row for row in document["rows"] if row["measure"] == "kid" and row.get("group") == "base")
@@ -163,7 +163,7 @@ def test_without_asking_nothing_is_measured_and_nothing_reported(
     found = evaluate(noisy_dataset, [model], out=tmp_path, device="cpu")
     assert found.distances == () and "distances" not in found.to_json()
     assert not (tmp_path / "distances.csv").exists()
-    assert "How near the source" not in (tmp_path / "report.html").read_text()
+    assert "Distance to the source" not in (tmp_path / "report.html").read_text()
 
 
 def test_the_recipes_source_is_opened_and_its_splits_tell_what_near_is(
@@ -238,10 +238,10 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, 
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"distances": "predictions:answers.csv"}, "looks at no image"),
+        ({"distances": "predictions:answers.csv"}, "a file of predictions has no features"),
         ({"distances": "resnet81"}, "resnet81"),
         ({"distances": "lab:wardrobe", "against": None}, "lab:wardrobe"),
-        ({"distances": None, "against": "lab:wardrobe:validation"}, "none are wanted"),
+        ({"distances": None, "against": "lab:wardrobe:validation"}, "--against needs --distances"),
         ({"distances": "clip", "against": "./no-such-folder"}, "no-such-folder"),
     ],
 )
@@ -254,7 +254,7 @@ def test_mistakes_are_reported_before_a_model_is_scored(
 
 
 def test_clip_is_a_recipes(photos: Path, model: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no recipe"):
+    with pytest.raises(UserError, match="the images have no recipe"):
         evaluate(photos, [model], distances="clip", against="lab:wardrobe", out=tmp_path, device="cpu")
 
 

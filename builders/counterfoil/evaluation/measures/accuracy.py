@@ -176,28 +176,28 @@ MEASURES: dict[str, Measure] = {
         lambda answered: _over_images(answered, "top1", answered.answers.correct),
         "Accuracy over all images",
         "percent",
-        "Every image counts once, whatever the number of a class, with the Wilson interval of the share.",
+        "The share of images answered right, every image counting once, with its Wilson interval.",
         shown=(),
     ),
     "top_k": Measure(
         lambda answered: _over_images(answered, "top_k", answered.answers.correct_top_k),
         "Top-k accuracy over all images",
         "percent",
-        "The share of images whose class is among the model's best k answers, of which `at` tells the k.",
+        "The share of images whose class is among the model's k best answers; `at` gives k.",
         shown=(),
     ),
     "accuracy": Measure(
         _accuracy,
         "Accuracy averaged over classes",
         "percent",
-        "Every class with enough images counts once; the interval on the base is a bootstrap's.",
+        "The mean over classes with enough images; the interval on the base is a bootstrap interval.",
         shown=(),
     ),
     "base_accuracy": Measure(
         _base_accuracy,
         "Accuracy on the base",
         "percent",
-        "Accuracy on the base images of the classes that the shift measures, from which the drop is taken.",
+        "Accuracy on the base images of the shift's measured classes: the drop is from this number.",
         shown=(),
     ),
 }
@@ -209,30 +209,29 @@ MORE_MEASURES: dict[str, Measure] = {
         _chance,
         "Chance level",
         "percent",
-        "How often a guess among all outputs is right, averaged over classes.",
+        "How often a random guess among all outputs is right, averaged over classes.",
         shown=(),
     ),
     "recall": Measure(
         _recall,
         "Recall",
         "percent",
-        "The share of a class's images that are answered as it, of every class with an image, with its Wilson"
-        " interval.",
+        "The share of a class's images that are answered with this class, with its Wilson interval.",
         shown=("report",),
     ),
     "precision": Measure(
         _precision,
         "Precision",
         "percent",
-        "The share of the images answered as a class that are of it, with its Wilson interval; it goes by how many"
-        " images of each class there are.",
+        "The share of a class's answers that are right, with its Wilson interval; it depends on how many images each"
+        " class has.",
         shown=("report",),
     ),
     "confusion": Measure(
         _confusion,
         "Confusion",
         "percent",
-        "The share of a class's images that are answered as `against`: a class by its id, or the name of an output.",
+        "The share of a class's images that are answered as `against`: a class id, or the name of an output.",
         shown=("report",),
     ),
 }

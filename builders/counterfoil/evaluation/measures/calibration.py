@@ -123,9 +123,9 @@ def reliability_figure(results: Results) -> str | None:
     axes.set_ylim(0, 100)
     axes.set_aspect("equal")
     axes.grid(color=RULE, linewidth=0.6, zorder=0)
-    axes.set_xlabel(f"how sure of its answer on {group.replace('_', ' ')} (%)", color=MUTED, parse_math=False)
-    axes.set_ylabel("how often right (%)", color=INK)
-    return as_svg(figure, "reliability", "How often models are right against how sure they are")
+    axes.set_xlabel(f"confidence on {group.replace('_', ' ')} (%)", color=MUTED, parse_math=False)
+    axes.set_ylabel("accuracy (%)", color=INK)
+    return as_svg(figure, "reliability", "Accuracy of models against their confidence")
 
 
 _MOST_LINES = 8
@@ -136,8 +136,8 @@ MEASURES: dict[str, Measure] = {
         _error,
         "Expected calibration error",
         "points",
-        f"How far a model's confidence in its top answer is from its accuracy, on average over {BINS} bins of equal"
-        " width; with few images it comes out too high.",
+        f"The mean distance between a model's confidence in its top answer and its accuracy, over {BINS} bins of equal"
+        " width; it is biased upwards with few images.",
         shown=("report",),
         figure=reliability_figure,
     ),
@@ -145,7 +145,7 @@ MEASURES: dict[str, Measure] = {
         _bins("calibration"),
         "Accuracy by confidence",
         "percent",
-        "Accuracy of the answers whose confidence is in the bin that ends at `at`.",
+        "The accuracy of the answers whose confidence is in the bin that ends at `at`.",
         shown=(),
     ),
     "confidence": Measure(

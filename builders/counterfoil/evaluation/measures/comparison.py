@@ -164,4 +164,4 @@ def _other_origin(pair: tuple[str, str], note: MendedNote | None, original_sha25
     """A sentence where the mended model says that it was mended from another one than it is compared with."""
     if note is None or note.model.sha256 is None or original_sha256 in (None, note.model.sha256):
         return None
-    return f"{pair[0]} says that it was mended from {note.model.name}, whose weights are not those of {pair[1]}."
+    return f"{pair[0]} was mended from {note.model.name}, whose weights differ from those of {pair[1]}."

@@ -76,7 +76,7 @@ def prepared_distances(
     if not wanted:
         if against is not None:
             raise UserError(
-                "--against says what distances are measured to, and none are wanted", "Add --distances clip"
+                "--against needs --distances: it says what distances are measured to", "Add --distances clip"
             )
         return PreparedDistances()
     try:
@@ -286,17 +286,17 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
     if name == CLIP:
         if subject.recipe is None:
             raise UserError(
-                f"'{CLIP}' is the model that a recipe screens with, and there is no recipe",
-                "Name one (--recipe), or a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
+                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but the images have no recipe",
+                "Name a recipe (--recipe), or a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
             )
         if subject.recipe.screen.model is None:
             raise UserError(
-                f"'{CLIP}' is the model that a recipe screens with, and this one screens nothing",
+                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but this recipe has no screen",
                 "Name a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
             )
         local_folder(subject.recipe.screen.model)
     elif name.startswith(_PREDICTIONS):
-        raise UserError(f"model {name!r}: a file of predictions looks at no image, so it has no features")
+        raise UserError(f"model {name!r}: a file of predictions has no features; expected a model that reads images")
     else:
         describe_classifier(name, subject.classes)
 
@@ -363,7 +363,9 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
     splits = open_source(recipe.source, pin=pin).splits
     names = [name for name in (recipe.source.validation_split, recipe.source.train_split) if name in splits]
     if splits and not names:
-        raise UserError(f"source: '{recipe.source.dataset}' has neither split of the recipe: {', '.join(splits)}")
+        raise UserError(
+            f"source: '{recipe.source.dataset}' has neither split of the recipe; its splits: {', '.join(splits)}"
+        )
     opened = [_split(recipe, name, pin) for name in dict.fromkeys(names or [recipe.source.validation_split])]
     return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
 
@@ -384,13 +386,14 @@ def pinned_source(subject: Subject) -> SourcePin:
     """
     recipe = subject.recipe
     if recipe is None:
-        raise UserError("the images have no recipe, so their source is not known", "Name one: --against IMAGES")
+        raise UserError("the images have no recipe, so their source is unknown", "Name a source: --against IMAGES")
     recorded = subject.pins.get("source")
     pin = open_source(recipe.source, recorded, as_recorded=True).pin
     known = SourcePin.of(recorded)
     if known is not None and known.revision and pin.revision and known.revision != pin.revision:
         raise UserError(
-            f"source: '{known.dataset}' was {known.revision} when the dataset was built, and is {pin.revision} here"
+            f"source: '{known.dataset}' is at revision {pin.revision} here, expected {known.revision}, the revision"
+            " that the dataset was built from"
         )
     return pin
 

@@ -119,7 +119,7 @@ MEASURES: dict[str, Measure] = {
         _drop,
         "Drop in accuracy",
         "points",
-        "Points of accuracy lost from base to shift, averaged over classes, with a bootstrap's interval.",
+        "Points of accuracy lost from base to shift, averaged over classes, with a bootstrap interval.",
         shown=(),
     ),
     "relative_drop": Measure(
@@ -129,12 +129,12 @@ MEASURES: dict[str, Measure] = {
         _pairs_drop,
         "Drop over pairs",
         "points",
-        "The same over the `n` pairs whose base and shifted image were both accepted, so that the screen's choice is"
-        " out.",
+        "The drop over the `n` pairs whose base and shifted image were both accepted, which removes the effect of the"
+        " screen's selection.",
         shown=(),
     ),
     "average_drop": Measure(
-        _average_drop, "Average drop", "points", "The drop averaged over the shifts that measure it.", shown=()
+        _average_drop, "Average drop", "points", "The drop averaged over the measured shifts.", shown=()
     ),
     "impact": Measure(
         _impact,
@@ -148,18 +148,22 @@ MEASURES: dict[str, Measure] = {
         _of_line("slope", _slope),
         "ID/OOD slope",
         "plain",
-        "How accuracy under the shift grows with accuracy on the base, a point a model; models near chance are in no"
-        " line.",
+        "The slope of the line of accuracy under the shift on accuracy on the base, one point per model, without models"
+        " near chance.",
         shown=(),
     ),
     "intercept": Measure(
-        _of_line("intercept", lambda line: line.intercept), "Intercept", "points", "Where that line begins.", shown=()
+        _of_line("intercept", lambda line: line.intercept),
+        "Intercept",
+        "points",
+        "The value of that line at a base accuracy of 0.",
+        shown=(),
     ),
     "r_squared": Measure(
         _of_line("r_squared", lambda line: line.r_squared),
         "R²",
         "plain",
-        "How much of the variation between models that line tells.",
+        "How much of the variation between models that line explains.",
         shown=(),
     ),
 }

@@ -75,7 +75,7 @@ def prepared_reference(
     split = shown_source(subject.recipe.source.dataset, subject.recipe.source.validation_split)
     try:
         if not set(stands_for) - set(left_out):
-            raise UserError("no model can be scored there: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
+            raise UserError("no model can be scored on it: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
         images = _validation(subject, subject.recipe, fetch=wanted is True)
     except Exception as error:
         reason = skipped_because(skipped_reason(_SOURCE, error))
@@ -107,7 +107,7 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
 def _validation(subject: Subject, recipe: Recipe, *, fetch: bool) -> LabelledImages:
     """At most `IMAGES_A_CLASS` images of each class. UserError or RunFailure for a source that is not at hand."""
     if recipe.source.conditions is not None:
-        raise UserError("the rows of the source have several labels each, and a class is one of them")
+        raise UserError("each row of the source has several labels, expected one class per row")
     pin = pinned_source(subject)
     if not fetch:
         _refuse_far(recipe, pin)
@@ -121,7 +121,7 @@ def _refuse_far(recipe: Recipe, pin: SourcePin) -> None:
     if source.dataset.startswith(LAB) or is_local(source.dataset):
         return
     if not any(folder.name == pin.revision for folder in prepared_folders(source)):
-        raise UserError(f"'{source.dataset}' is not on this machine", "Add --reference to fetch it.")
+        raise UserError(f"'{source.dataset}' is not on this machine", "Add --reference to download it.")
 
 
 def _measured(
