@@ -138,7 +138,7 @@ def test_few_rows_are_no_row_of_a_table(world: World, mended: MendResult) -> Non
     captions = {context.name: context.caption for context in mended.mended.contexts}
     assert all(captions[one.set.removeprefix("context:")] not in page for one in few)
     assert all(f"<bdi>{NAMES[one.set.removeprefix('class:')]}</bdi>" in page for one in many)
-    assert f"{len(few)} contexts of fewer than {FEWEST_LISTED} confirm rows are left out" in page
+    assert f"leaves out {len(few)} contexts with fewer than {FEWEST_LISTED} images of the confirm half" in page
 
 
 def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
@@ -253,9 +253,9 @@ def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) 
     assert note is not None and note.lam is None and note.rows == {"discover": variant.images} and note.datasets == ()
     assert [one.name for one in note.on] == [one.name for one in found.mended.audited.on]
     card = (out / "model" / "README.md").read_text()
-    assert "None" not in card and "drawn images of what" not in card and "balanced" in card
+    assert "None" not in card and "drawn images of its" not in card and "balanced" in card
     page = (out / "report.html").read_text()
-    row = page[page.index("balanced groups, by CLIP") :].partition("</tr>")[0]
+    row = page[page.index("balanced groups, assigned by CLIP") :].partition("</tr>")[0]
     assert row.count("<td>–</td>") == 1  # debug seed, which it learned from
     with pytest.raises(UserError, match="mended on"):
         evaluate("source:validation", [f"local-dir:{out / 'model'}"], recipe=world.recipe, out=out / "e", device="cpu")
@@ -394,7 +394,7 @@ def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> No
     variant = next(variant for variant in mended.mended.models[0].arms if variant.name == mended.mended.models[0].saved)
     assert variant.verdict is not None and variant.verdict in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
-    for words in ("debug heldout", "retrained, λ = 0", "What was looked at", "sandal", "for one draw of training rows"):
+    for words in ("debug heldout", "retrained, λ = 0", "Data and method", "sandal", "for one draw of training rows"):
         assert words in page
 
 
@@ -461,7 +461,7 @@ def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
     assert document["headline"] == "This does not help: keep your model."
     page = found.files["report"].read_text()
     assert page.index("This does not help: keep your model.") < page.index("λ = 0 was chosen")
-    assert "lab:resnet10t</bdi>, mended" not in page and "left as a model" not in page
+    assert "lab:resnet10t</bdi>, mended" not in page and "saved as a model" not in page
     _print(found)
     shown = capsys.readouterr()
     assert shown.out.startswith("This does not help: keep your model.") and "--save best" in shown.err

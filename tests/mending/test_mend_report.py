@@ -49,10 +49,10 @@ def test_a_head_fitted_without_drawn_images_says_so() -> None:
 @pytest.mark.parametrize(
     ("role", "lam", "says"),
     [
-        ("mended", 0.5, "and on drawn images of what it fails at"),
+        ("mended", 0.5, "and on drawn images of its failures"),
         ("mended", 0.0, "alone: λ = 0 was chosen"),
         ("upweighted", 1.0, "the hard ones with more weight"),
-        ("rival", None, "balanced over the groups that CLIP tells"),
+        ("rival", None, "balanced over groups assigned by CLIP"),
     ],
 )
 def test_a_card_says_what_each_kind_of_head_learned_from(role: str, lam: float | None, says: str) -> None:

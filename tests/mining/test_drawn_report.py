@@ -83,8 +83,8 @@ def test_the_page_needs_nothing_but_itself(page: str) -> None:
 
 def test_it_opens_with_its_message_and_what_was_drawn(text: str) -> None:
     opening = text[: text.index("Sandal in the snow")]
-    assert "3 of 8 named failures hold" in opening
-    assert "The surest: sandal in the snow, wrong 39 points more often than the same images without it" in opening
+    assert "3 of 8 named failures confirmed" in opening
+    assert "The strongest: sandal in the snow, wrong 39 points more often than the same images without it" in opening
     assert "7,428 images drawn in 8 rounds; 8 hypotheses tested in pairs, 3 confirmed" in opening
     assert text.index("Sandal in") < text.index("Coat in the water") < text.index("Pullover at night")  # by q
 
@@ -97,11 +97,11 @@ def test_nothing_is_said_of_halves_that_were_never_dealt(findings: Findings) -> 
     for words in (
         "from the same noise, without the words",
         "fixed before any of the images that tested it were drawn",
-        "looked at after each batch, which this number allows",
-        "stopped as futile once its difference is surely (95 %) under 5 points",
-        "after all 8 hypotheses of this run (e-BH",
+        "an e-value, which may be checked after each batch",
+        "stops as futile once its difference is under 5 points with 95 % confidence",
+        "adjusts E for all 8 hypotheses of this run (e-BH",
         "False means no worse than the base",
-        "Each finding’s rates and wrong answers are of fresh pairs",
+        "Each finding’s rates and wrong answers come from fresh pairs",
     ):
         assert words in found
 
@@ -116,11 +116,11 @@ def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
     )
     assert "q < .001, against “no worse than without the words”." in shown
     counted = r"wrong only as described\s*35\s*both wrong\s*4\s*wrong only on the base\s*2\s*both right\s*23\s"
-    assert re.search(rf"The test: 64 pairs of the same noise\s*{counted}", shown)
+    assert re.search(rf"The test: 64 pairs with the same noise\s*{counted}", shown)
     assert "16 pairs: E = 190" in shown and "64 pairs: E = 1.5 × 10⁷" in shown
-    assert "from the dashed one on, E = 27, it counts" in shown  # 8 / (.1 × 3)
-    assert "Failure 20 as described came at image 34: an estimate of 58 % wrong (39 % to 74 %)" in shown
-    assert "Found: a group of failures of the base was described so." in shown
+    assert "At the dashed line, E = 27, the hypothesis is confirmed" in shown  # 8 / (.1 × 3)
+    assert "it took 34 images to see 20 failures: an estimate of 58 % wrong (39 % to 74 %)" in shown
+    assert "Found: it describes a group of failures on the base." in shown
     shortened = Page(section_of(page, "Pullover at night")).text
     assert "Shortened from “striped pullover against a wall at night”" in shortened and "estimate" not in shortened
     assert "10 points more, 5 to 15 (4 to 16 so" in shortened and "; perhaps under 5 points." in shortened
@@ -142,7 +142,7 @@ def test_failures_that_did_not_come_are_told_as_what_they_are() -> None:
     estimate = StoppedEstimate(20, 500, False, 0.014, (0.006, 0.029))
     capped = replace(first, pairs=replace(first.pairs, estimate=estimate))
     shown = Page(report_html(replace(findings, findings=(capped,), tested=1), {})).text
-    assert "20 failures did not come in 500 images as described: 1 % wrong (0.6 % to 3 %)" in shown
+    assert "500 images gave fewer than 20 failures: 1 % wrong (0.6 % to 3 %)" in shown
 
 
 def test_a_pair_is_shown_where_only_the_description_fails(page: str, pictures: dict[str, bytes]) -> None:
@@ -200,9 +200,9 @@ def test_answers_and_their_samples_are_few(pictures: dict[str, bytes]) -> None:
 
 
 def test_what_did_not_survive_is_told_with_its_numbers(text: str) -> None:
-    tried = between(text, "Tried, and not confirmed", "The base of each class")
-    assert "5 hypotheses that did not survive: 3 futile, with a difference that is surely (95 %) under 5" in tried
-    assert "2 still open when the budget ended. That is no proof of their absence." in tried
+    tried = between(text, "Tested, not confirmed", "The base of each class")
+    assert "5 hypotheses not confirmed: 3 stopped as futile (difference under 5 points, with 95 % confidence)" in tried
+    assert "2 still open when the budget ended. This does not prove that the failures are absent." in tried
     rates = r"10\s*25 of 256\s*7 to 14\s*11\s*28 of 256\s*8 to 15"
     assert re.search(rf"red sandal\s*{rates}\s*−1\s*−4 to 2\s*256\s*6 : 9\s*.12\s*1\s*futile", tried)
     assert re.search(r"person and a coat.*41 : 24\s*1.8\s*1\s*out of budget", tried)
@@ -233,8 +233,10 @@ def test_every_round_is_listed_with_what_it_was_for(text: str) -> None:
 
 def test_nothing_confirmed_and_nothing_to_describe_are_told_apart() -> None:
     none = Page(report_html(drawn_nothing_confirmed(), {})).text
-    assert "No failure found at this size" in none and "8 hypotheses tested in pairs, none confirmed." in none
-    assert "told by the intervals of the report" in none and "counterfoil build" not in none
+    assert (
+        "No failure confirmed at this sample size" in none and "8 hypotheses tested in pairs, none confirmed." in none
+    )
+    assert "how large a missed difference may be" in none and "counterfoil build" not in none
     untested = replace(drawn_example(), findings=(), tested=0)
     assert "No hypothesis reached the test; the classes below say why." in Page(report_html(untested, {})).text
     flawless = tuple(
@@ -243,7 +245,7 @@ def test_nothing_confirmed_and_nothing_to_describe_are_told_apart() -> None:
         if audit.rows
     )
     text = Page(report_html(replace(untested, classes=flawless), {})).text
-    assert "Nothing could be tested" in text and "Not one of 1,547 base images fails" in text
+    assert "Nothing could be tested" in text and "None of 1,547 base images fails" in text
     assert "0.9 %" in between(text, "The base of each class", "Classes that were left out")
 
 
@@ -306,7 +308,7 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     page = report_html(changed, dict.fromkeys(wanted, thumbnail(Image.new("RGB", (300, 200)))))
     assert page.count("<section") == MOST_PAIRS_IN_FULL and len(page) < 3_000_000 and long not in page
     text = Page(page).text
-    assert "The 12 surest are shown in full; 388 others are in this table." in text
+    assert "The 12 findings with the strongest evidence are above; this table has 388 others." in text
     assert f"{MOST_LISTED} of {2 * MOST_LISTED} are listed; findings.csv has all." in text
     assert page.count("<tr>") < 6 * MOST_LISTED and "800 rounds" in text
 
@@ -322,8 +324,15 @@ def test_no_rate_of_a_test_stands_for_a_finding_without_fresh_pairs() -> None:
     judged = adjusted_together(tested, findings.fdr, findings.margin)
     text = Page(report_html(replace(findings, findings=judged), {})).text
     card = text[: text.index("The evidence")]
-    assert "The surest: sandal in the snow. No fresh pairs tell how often." in card and "E = 1.5 × 10⁷" in card
-    assert "No fresh pairs tell its rates." in card and "61 %" not in card and "wrong only as described" in text
+    assert (
+        "The strongest: sandal in the snow. Its rate was not measured on fresh pairs." in card
+        and "E = 1.5 × 10⁷" in card
+    )
+    assert (
+        "Its rates were not measured on fresh pairs." in card
+        and "61 %" not in card
+        and "wrong only as described" in text
+    )
 
 
 def test_the_page_says_which_words_are_the_background_and_what_it_does_as_a_whole() -> None:
@@ -337,10 +346,10 @@ def test_the_page_says_which_words_are_the_background_and_what_it_does_as_a_whol
 
     count = {"pairs": 40, "base_rate": 0.1}
     found = {"words": ["in the snow", "on a <b>road</b>"], "all": False}
-    assert "Of these words the background: “in the snow”, “on a <b>road</b>”." in page(found)
+    assert "Words about the background: “in the snow”, “on a <b>road</b>”." in page(found)
     counts = {"whole": count | {"rate": 0.6}, "alone": count | {"rate": 0.5}, "rest": count | {"rate": 0.2}}
     whole = page(found | counts | {"explains": "background"})
-    assert "(no estimates): the background as a whole is 50 % wrong (40 pairs, 10 % without words)" in whole
+    assert "(not estimates): the background as a whole is 50 % wrong (40 pairs, 10 % without words)" in whole
     assert "everything but the background 20 % (40 pairs), both together 60 % (40 pairs)." in whole
     assert "The background alone explains the failure." in whole
     assert "the rate is that of the background" in page(found | {"all": True})
@@ -451,10 +460,10 @@ def test_the_command_tells_rows_as_before(capsys: pytest.CaptureFixture[str]) ->
 def test_the_command_says_what_no_finding_means(capsys: pytest.CaptureFixture[str]) -> None:
     none = drawn_nothing_confirmed()
     shown = printed(none, capsys)
-    assert "no failure found at this size. How large a difference may have stayed unseen" in shown
+    assert "no failure confirmed at this sample size. The intervals in the report show how large a missed" in shown
     assert "0 of 8 hypotheses confirmed in pairs, 7,428 images drawn." in shown
     known = replace(none, smallest_difference=SmallestDifference(0.2, 0.8, 64, 64, 0.09))
-    assert "A description that fails 20 points more often than its base would have been seen" in printed(known, capsys)
+    assert "power to detect a description that fails 20 points more often than its base" in printed(known, capsys)
 
 
 def test_a_shift_tells_the_pairs_that_it_came_from() -> None:

@@ -352,8 +352,8 @@ def test_it_leaves_the_files_of_every_method_and_a_recipe_that_loads(contexts_mi
     page = (contexts_mined / "report.html").read_text()
     assert "Contexts by class" in page and "what counts is the ratio" not in page
     # This recipe chooses by number, and the ratio that is shown is not the one that another would choose by.
-    assert "those with most failures are chosen, whatever their ratio" in page
-    assert "one image more of both kinds" in page
+    assert "chooses the contexts with the most failures, whatever their ratio" in page
+    assert "after adding one failure and one right answer" in page
 
 
 def open_recipe(folder: Path, classes: str) -> Path:

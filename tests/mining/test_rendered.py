@@ -141,7 +141,7 @@ def test_a_known_failure_is_seen_on_images_that_were_rendered_for_it(rendered: M
     assert untested.name == "shirt_far_from" and "nothing renders it" in untested.reason
     page = (rendered.directory / REPORT).read_text()
     assert page.count('title="rounds/01/shirt_hard_') == page.count(' alt="rounds/01/shirt_hard_') > 0
-    assert "Named, and not tested" in page
+    assert "Named but not tested" in page
 
 
 def test_a_round_is_a_dataset_that_no_classifier_picked(rendered: MineResult) -> None:

@@ -106,20 +106,21 @@ def test_the_page_needs_nothing_but_itself(page: str) -> None:
 def test_the_page_opens_with_its_message_and_a_card_for_each_confirmed_finding(page: str) -> None:
     text = Page(page).text
     opening = text[: text.index("Checked pullover")]
-    assert "lab:resnet10t 3 of 5 named failures hold" in opening
-    assert "The surest: checked pullover, wrong 43 points more often than the rest of its class (26 to 60)." in opening
-    found = "12,000 images of lab:wardrobe, audit; 5 hypotheses tested, 3 confirmed; 10 % of those may be false"
+    assert "lab:resnet10t 3 of 5 named failures confirmed" in opening
+    assert "The strongest: checked pullover, wrong 43 points more often than the rest of its class" in opening
+    assert "(confidence interval 26 to 60)." in opening
+    found = "12,000 images of lab:wardrobe, audit; 5 hypotheses tested, 3 confirmed; on average at most 10 % of"
     assert found in opening
     assert re.findall("<h2><bdi>(.*?)</bdi>", page)[:3] == [
         "Checked pullover", "Sandal not on a beach", "Red coat in the snow",
     ]  # by q  # fmt: skip
     card = Page(section_of(page, "Sandal not on a beach")).text
     assert "61 % wrong (37 of 61, 40 units; 52 % to 70 %)" in card and "9 % wrong (12 of 139, 101 units" in card
-    assert "52 points more, 35 to 69 (widened, for it was selected); p < .001, q = .002." in card
+    assert "52 points more, 35 to 69 (widened, because the set was selected); p < .001, q = .002." in card
 
 
 def test_a_q_is_said_to_be_of_a_set(page: str) -> None:
-    assert Page(page).text.count("A q is of a set of images, not of the words for it.") == 1
+    assert Page(page).text.count("A q-value is for a set of images, not for the words that describe it.") == 1
 
 
 def test_a_set_that_is_tested_outside_of_others_says_so_by_their_words(pictures: dict[str, bytes]) -> None:
@@ -128,8 +129,8 @@ def test_a_set_that_is_tested_outside_of_others_says_so_by_their_words(pictures:
     findings = replace(plain, findings=tuple(replace(one, outside=outside.get(one.name, ())) for one in plain.findings))
     shown = report_html(findings, pictures)
     output = Page(section_of(shown, "Sandal not on a beach")).text
-    assert "Set and rest are what lies outside of “checked pullover”, “gone_hard”" in output
-    assert Page(shown).text.count("Set and rest are what lies outside") == 1
+    assert "Set and rest leave out the images of “checked pullover”, “gone_hard”, which have their own" in output
+    assert Page(shown).text.count("Set and rest leave out") == 1
 
 
 def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
@@ -150,12 +151,12 @@ def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
     _print(MineResult(Path("mined"), findings, {}))
     shown = capsys.readouterr().out
     assert "sandal not on a beach (words untrusted)" in shown and shown.count("(words untrusted)") == 1
-    assert "A q is of a set of images, not of the words for it." in shown
+    assert "A q-value is for a set of images, not for the words that describe it." in shown
 
 
 def test_what_did_not_survive_is_told_with_its_numbers(page: str) -> None:
     text = Page(page).text
-    tried = text[text.index("Tried, and not confirmed") : text.index("Directions by class")]
+    tried = text[text.index("Tested, not confirmed") : text.index("Directions by class")]
     rates = r"15\s*9 of 61\s*6 to 24\s*12\s*16 of 139\s*3 to 21"
     assert re.search(rf"coat not indoors\s*{rates}\s*3\s*−10 to 16\s*0.15\s*0.45", tried)
     assert "pullover not on the road" in tried and "checked pullover" not in tried
@@ -171,8 +172,8 @@ def test_a_finding_shows_its_pictures_with_their_keys(page: str, pictures: dict[
     assert re.findall(r'<figure class="wrong" title="(\S+) · ', wrong) == failed
     assert "<figure title" not in wrong and '<figure class="wrong"' not in right
     assert right.count("<figure") == MOST_A_STRIP and nearest.count(">matches<") == 5
-    assert "14 (70 %) say what it adds" in Page(section).text
-    assert "fewer than half" not in section
+    assert "finds what this caption adds in 14 (70 %)" in Page(section).text
+    assert "Fewer than half" not in section
     assert len(re.findall("<img ", section)) == len([key for key in pictures if "/sandal_far_from/" in key])
 
 
@@ -185,8 +186,8 @@ def test_the_other_end_of_a_direction_is_shown() -> None:
     )
     assert set(pictures_wanted(findings)) - set(pictures_wanted(example())) == {f"far/{n}" for n in range(MOST_A_STRIP)}
     page = report_html(findings, {})
-    assert "The other end" in page and "far/0" in page
-    assert "The other end" not in report_html(example(), {})
+    assert "The easiest images" in page and "far/0" in page
+    assert "The easiest images" not in report_html(example(), {})
 
 
 def test_how_halves_were_dealt_and_what_whitened_is_told() -> None:
@@ -197,12 +198,12 @@ def test_how_halves_were_dealt_and_what_whitened_is_told() -> None:
         return report_html(replace(example(), halves=dealt, whitened_by="80 rows of the discover half"), {})
 
     assert "the dataset names no units" in said(by="content")
-    assert "and so do equal images" in said(by="unit") and "and so do equal images" not in said()
-    assert "told by <bdi>80 rows of the discover half</bdi>" in said()
+    assert "and so are equal images" in said(by="unit") and "and so are equal images" not in said()
+    assert "whitened with <bdi>80 rows of the discover half</bdi>" in said()
 
 
 def test_words_that_the_pictures_do_not_bear_out_are_doubted(page: str) -> None:
-    assert "fewer than half say what it adds: trust the numbers" in section_of(page, "Checked pullover")
+    assert "show what the caption adds. The numbers hold for the set" in section_of(page, "Checked pullover")
 
 
 def test_figures_stand_where_the_numbers_are() -> None:
@@ -222,14 +223,14 @@ def test_figures_stand_where_the_numbers_are() -> None:
 def test_no_failure_found_comes_with_the_difference_that_would_have_been_seen() -> None:
     findings = nothing_confirmed()
     text = Page(report_html(findings, {})).text
-    opening = text[: text.index("Tried, and not confirmed")]
-    assert "No failure found at this size" in opening and "5 hypotheses tested, none confirmed" in opening
-    assert "A set that fails 22 points more often than the rest of its class would have been seen (80 % of" in opening
+    opening = text[: text.index("Tested, not confirmed")]
+    assert "No failure confirmed at this sample size" in opening and "5 hypotheses tested, none confirmed" in opening
+    assert "The test has 80 % power to detect a set that fails 22 points more often than the rest" in opening
     assert "for a set of 61 images against 139 others that fail at 9 %" in opening
     assert "counterfoil build" not in text and not pictures_wanted(findings)
     assert findings.smallest_difference is not None
     blind = replace(findings, smallest_difference=replace(findings.smallest_difference, difference=None))
-    assert "too small for any difference to be seen" in Page(report_html(blind, {})).text
+    assert "too small to detect any difference" in Page(report_html(blind, {})).text
     untold = replace(findings, smallest_difference=None)
     assert "was not computed" in Page(report_html(untold, {})).text
 
@@ -237,7 +238,7 @@ def test_no_failure_found_comes_with_the_difference_that_would_have_been_seen() 
 def test_a_run_that_could_test_nothing_says_so() -> None:
     untested = replace(example(), findings=(), tested=0)
     text = Page(report_html(untested, {})).text
-    assert "Nothing could be tested" in text and "No failure found" not in text
+    assert "Nothing could be tested" in text and "No failure confirmed" not in text
 
 
 def hostile() -> Findings:
@@ -335,7 +336,7 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     assert len(page) < 3_000_000 and long not in page
     text = Page(page).text
     assert f"{MOST_LISTED} of {2 * MOST_LISTED} are listed; findings.csv has all." in text
-    assert f"The {MOST_IN_FULL} surest are shown in full; 376 others are in this table." in text
+    assert f"The {MOST_IN_FULL} findings with the strongest evidence are above; this table has 376 others." in text
 
 
 def test_thumbnails_are_small() -> None:
@@ -348,17 +349,17 @@ def test_thumbnails_are_small() -> None:
 
 def test_what_was_rendered_for_the_test_is_told_beside_its_base(page: str) -> None:
     both = Page(section_of(page, "Checked pullover")).text
-    assert "On images that played no part in the naming" in both
+    assert "On the confirm half, which did not choose the words" in both
     assert "On images rendered for the test: 55 % wrong (24 of 44; 46 % to 64 %), and their base 11 % wrong" in both
     alone = Page(section_of(page, "Red coat in the snow")).text
     assert "On images rendered for the test" in alone and "the base" in alone and "and their base" not in alone
     assert "rendered" not in section_of(page, "Sandal not on a beach")
     text = Page(page).text
-    assert "Named, and not tested: bag not at night; nothing renders it." in text
+    assert "Named but not tested: bag not at night; nothing renders it." in text
     assert "from the same noise" in text
     rows = tuple(replace(one, tested_on="rows", rendered=None) for one in example().findings)
     plain = Page(report_html(replace(example(), findings=rows, not_tested=()), {})).text
-    assert "rendered" not in plain and "Named, and not tested" not in plain
+    assert "rendered" not in plain and "Named but not tested" not in plain
 
 
 def test_a_picture_that_is_not_there_is_named(pictures: dict[str, bytes]) -> None:

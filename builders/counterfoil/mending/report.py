@@ -63,7 +63,7 @@ def gains_figure(model: ModelMended, place: int) -> str:
             tips[gid] = [f"{variant.called}, {TITLES[name]}: {percent(one.before)} before, {percent(one.after)} after"]
     axes.set_yticks(range(len(variants)), [short(variant.called, _NAME) for variant in reversed(variants)])
     axes.set_ylim(-0.6, len(variants) - 0.4)
-    axes.set_xlabel("gain over the model as it was (points)")
+    axes.set_xlabel("gain over the original model (points)")
     axes.tick_params(axis="y", length=0)
     return as_svg(figure, f"gains-{place}", "What each head gains", tips)
 
@@ -85,7 +85,7 @@ def curve_figure(variant: VariantResult, points: Sequence[LambdaPoint | EffectPo
         axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_xticks(range(len(points)), [f"{point.value:g}" for point in points])
     axes.set_xlabel(over)
-    axes.set_ylabel("more than λ = 0 (points)")
+    axes.set_ylabel("gain over λ = 0 (points)")
     return as_svg(figure, name, f"Accuracy over {over}, {short(variant.name)}")
 
 
@@ -111,7 +111,7 @@ def overlap_figure(collective: Collective) -> str:
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(length=0)
-    return as_svg(figure, "overlap", "Failures in common, percent of the failures of either")
+    return as_svg(figure, "overlap", "Shared failures, in percent of the failures of either model")
 
 
 def model_card(

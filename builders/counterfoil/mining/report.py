@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from counterfoil.mining.findings import AnswersTold, ClassAudit, Evidence, Finding, Findings, NearestImage
 
 TEMPLATE = "mining-report.html.j2"
-OF_SETS = "A q is of a set of images, not of the words for it."
+OF_SETS = "A q-value is for a set of images, not for the words that describe it."
 # What is shown in full has at most 4 × 8 pictures of 3 kB or so: three megabytes when everything is confirmed. Of pairs
 # there are up to 36 pictures, so that half as many findings are shown.
 MOST_IN_FULL = 24
@@ -75,16 +75,17 @@ def headline(findings: Findings) -> tuple[str, str]:
     answered = findings.answered
     if findings.confirmed:
         one, count = by_weight(findings.standing)[0], len(findings.confirmed)
-        head = f"{count:,} of {counted(findings.tested, 'named failure')} {'holds' if count == 1 else 'hold'}"
+        head = f"{count:,} of {counted(findings.tested, 'named failure')} confirmed"
         if one.difference.value is None:
-            return head, f"The surest: {one.words}. No fresh pairs tell how often."
+            return head, f"The strongest: {one.words}. Its rate was not measured on fresh pairs."
         low, high = one.difference.reported_interval or one.difference.interval or (None, None)
         interval = between(Estimate(one.difference.value, low, high), decimals=0)
         beside = "the rest of its class" if one.tested_on in ("rows", "both") else "the same images without it"
         gap = f"{points(one.difference.value, decimals=0)} points more often than {beside}"
-        return head, f"The surest: {one.words}, wrong {gap}{f' ({interval})' if interval else ''}."
+        ends = f" (confidence interval {interval})" if interval else ""
+        return head, f"The strongest: {one.words}, wrong {gap}{ends}."
     if answered is not None and answered.without_words is not None:
-        sentence = "What is below describes them and tests nothing."
+        sentence = "This page describes the answers; it tests no hypothesis."
         if answered.classes:
             worst = answered.classes[0]
             beside = "" if worst.others_rate is None else f", all others {share(worst.others_rate)}"
@@ -95,31 +96,31 @@ def headline(findings: Findings) -> tuple[str, str]:
         rows, errors = (sum(getattr(audit, what) for audit in findings.classes) for what in ("rows", "errors"))
         if is_drawn(findings) and rows and not errors:
             return "Nothing could be tested", (
-                f"Not one of {counted(rows, 'base image')} fails: there was nothing to describe, and the classes below"
-                " say how rare failures are at most."
+                f"None of {counted(rows, 'base image')} fails, so there was nothing to describe. The table of classes"
+                " bounds how often they may fail."
             )
         return "Nothing could be tested", "No hypothesis reached the test; the classes below say why."
-    return "No failure found at this size", unseen(findings)
+    return "No failure confirmed at this sample size", unseen(findings)
 
 
 def unseen(findings: Findings) -> str:
     """How large a difference would have been seen, and what may be there beside it."""
     seen, drawn = findings.smallest_difference, is_drawn(findings)
     if drawn and (seen is None or seen.difference is None):
-        return "How large a difference may have stayed unseen is told by the intervals of the report."
+        return "The intervals in the report show how large a missed difference may be."
     if seen is None:
-        return "How small a difference would have been seen was not computed."
+        return "The smallest detectable difference was not computed."
     if seen.difference is None:
         return (
-            "These halves are too small for any difference to be seen: a typical set has"
+            "These halves are too small to detect any difference: a typical set has"
             f" {counted(seen.set_rows, 'image')} on the confirm half."
         )
     what, than = ("description", "its base") if drawn else ("set", "the rest of its class")
     sizes = f"for a set of {counted(seen.set_rows, 'image')} against {seen.rest_rows:,} others that fail at"
     of = "" if drawn else f", {sizes} {share(seen.rest_rate)}"
     return (
-        f"A {what} that fails {points(seen.difference, decimals=0)} points more often than {than} would have been seen"
-        f" ({share(seen.power)} of the time{of}); smaller failures may be there."
+        f"The test has {share(seen.power)} power to detect a {what} that fails"
+        f" {points(seen.difference, decimals=0)} points more often than {than}{of}. It may miss smaller differences."
     )
 
 
@@ -144,7 +145,7 @@ def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
             f"{one.failures:,} of {one.rows:,}",
             ", ".join(f"{other.other_name} ({other.count} of {other.rows})" for other in taken),
         ])  # fmt: skip
-    return ["class", "wrong", "all others", "images", "most taken for"], rows
+    return ["class", "wrong", "all others", "images", "mistaken for"], rows
 
 
 def _cells(one: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCell]:
