@@ -131,13 +131,13 @@ function shown(slider) {
 // How visible the images of a shift are that all but the contrast accepts.
 function visibility(slider) {
   const values = Array.from(slider.rows.filter(row => accepted(row, "contrast")), row => rows.contrast[row]).sort((a, b) => a - b);
-  if (!values.length) return "Nothing of this shift is accepted.";
+  if (!values.length) return "No image of this shift is accepted.";
   const at = share => values[Math.round(share * (values.length - 1))].toFixed(0);
   const under = [5, 10, 20].map(limit => {
     const low = values.filter(value => value < limit).length;
     return `${low} (${(100 * low / values.length).toFixed(0)} %) under ${limit}`;
   });
-  return `Of the ${values.length} images that the other thresholds accept, the contrast is ${at(0)} at least, ${at(.05)} at 5 %, ${at(.25)} at 25 %, ${at(.5)} in the middle and ${at(1)} at most; ${under.join(", ")}.`;
+  return `Contrast of the ${values.length} images that the other thresholds accept: minimum ${at(0)}, 5 % quantile ${at(.05)}, 25 % quantile ${at(.25)}, median ${at(.5)}, maximum ${at(1)}; ${under.join(", ")}.`;
 }
 
 function drawn(slider) {
@@ -172,7 +172,7 @@ function placed(slider) {
   const show = (where, list) => {
     const none = document.createElement("p");
     none.className = "quiet";
-    none.textContent = "No image that was kept lies here.";
+    none.textContent = "No kept image is here.";
     slider.section.querySelector(where).replaceChildren(...(list.length ? list.map(at => marked(slider, at, figures[at].cloneNode(true))) : [none]));
   };
   show(".below", order.slice(Math.max(0, from - NEAR), from));
@@ -380,5 +380,5 @@ byId("download").addEventListener("click", async () => {
   link.download = "cut.yaml";
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  say("cut.yaml is downloaded.");
+  say("Downloaded cut.yaml.");
 });

@@ -299,7 +299,7 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
     assert swap.class_selected.value == pytest.approx(said(found, "swap", "class").selected.value, abs=1e-6)
     assert evaluation.to_json()["label_checks"]["shifts"][2]["people"]["shift_images"] == 36
     assert labels_text(checks) == (
-        "labels: images selected as their class 100.0 % (90.3 to 100.0) under base, at least 88.9 %"
+        "labels: images in which people see the class: 100.0 % (90.3 to 100.0) under base, at least 88.9 %"
         f" ({100 * swap.class_selected.low:.1f} to {100 * swap.class_selected.high:.1f}) under swap (3 people)"
     )
 
@@ -383,7 +383,7 @@ def test_one_and_the_same_person_is_counted_once(copied: Callable[..., Path], fi
     directory = copied()
     before = published(directory)
     for again in (files[0], Path(shutil.copy(files[0], directory.parent / "other.json"))):
-        with pytest.raises(UserError, match="of the same person as"):
+        with pytest.raises(UserError, match="has the same person and page as"):
             review_answers(directory, [files[0], files[1], again])
     assert published(directory) == before
 
@@ -424,7 +424,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "another form": (lambda d: d.update(version=2), "is not the answers of a review"),
     "a key more": (lambda d: d.update(evil=1), "evil: is no key of this form"),
     "a key less": (lambda d: {key: value for key, value in d.items() if key != "rater"}, "rater: is missing"),
-    "another dataset": (lambda d: d.update(content="0" * 64), "is of another dataset"),
+    "another dataset": (lambda d: d.update(content="0" * 64), "is for another dataset"),
     "content that is no text": (lambda d: d.update(content=[1]), "content: Input"),
     "a token of another form": (lambda d: d.update(token="../../x"), "token: String"),
     "a long name": (lambda d: d.update(rater="x" * 61), "rater: String should have at most 60"),
@@ -442,7 +442,10 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "the base as a shift": (lambda d: d["grids"][0].update(task="shift", label="base"), "which the dataset does not"),
     "an id of no form": (lambda d: d["grids"][0]["shown"].append("base_00_000000"), "shown."),
     "an id that is a number": (lambda d: d["grids"][0]["shown"].append(7), "shown."),
-    "an unknown id": (lambda d: d["grids"][0]["shown"].append("0" * 20), "1 of 45 images are none that a page shows"),
+    "an unknown id": (
+        lambda d: d["grids"][0]["shown"].append("0" * 20),
+        "1 of 45 images belong to no page of this dataset",
+    ),
     "an id twice": (lambda d: d["grids"][0]["shown"].append(d["grids"][0]["shown"][0]), "each once"),
     "nothing shown": (lambda d: d["grids"][0].update(shown=[], selected=[]), "at least 1 item"),
     "more than a grid": (lambda d: d["grids"][0].update(shown=[f"{n:020x}" for n in range(49)]), "at most 48 items"),
@@ -478,7 +481,7 @@ def test_files_that_are_none_are_reported_together(colours: Path, files: list[Pa
     assert len(refused.value.problems) == len(names)
     for name, line in zip(names, refused.value.problems, strict=True):
         assert f"{name}.json" in line
-    with pytest.raises(UserError, match="there are no answers"):
+    with pytest.raises(UserError, match="found no answers"):
         review_answers(colours, [])
 
 
@@ -488,7 +491,7 @@ def test_pages_that_were_only_clicked_through_are_no_answers(
     directory = copied()
     before = published(directory)
     empty = answers(made.page, known_of(colours), lambda task, label, picture: False, TOKENS[0])
-    with pytest.raises(UserError, match="holds no answers: no image is selected in any of its 5 grids"):
+    with pytest.raises(UserError, match="has no answers: no image is selected in any of its 5 grids"):
         review_answers(directory, [written(tmp_path / "empty.json", empty)])
     assert published(directory) == before
 
@@ -552,4 +555,4 @@ def test_mistakes_of_the_command_exit_2(colours: Path, files: list[Path]) -> Non
     )
     assert "found 'dsk'" in refused("--shift", "dsk")
     assert "beauty" in refused("--task", "beauty")
-    assert "is not there" in refused("--answers", "nowhere.json")
+    assert "does not exist" in refused("--answers", "nowhere.json")

@@ -207,7 +207,7 @@ def test_a_browser_that_keeps_nothing_says_so_and_still_answers(
     page = open_page(made.page)
     page.add_init_script("Object.defineProperty(window, 'localStorage', { get() { throw new Error('forbidden'); } })")
     page.reload()
-    assert "keeps nothing for this page" in page.locator("#said").inner_text()
+    assert "does not store your answers" in page.locator("#said").inner_text()
     page.locator(".cell").nth(2).click()
     page.locator("#finish").click()
     assert len(download(page, tmp_path / "answers.json")["grids"]) == 1

@@ -193,7 +193,7 @@ def test_what_cannot_be_reviewed_is_said(colours: Path, tmp_path: Path) -> None:
         review(colours, page, shifts=["dsk"])
     with pytest.raises(UserError, match="images: found 0"):
         review(colours, page, images=0)
-    with pytest.raises(UserError, match="the base shows none"):
+    with pytest.raises(UserError, match="the base has none"):
         review(colours, page, tasks=["shift"], shifts=["base"])
     with pytest.raises(UserError, match="not a Counterfoil dataset"):
         review(tmp_path)
@@ -254,7 +254,7 @@ def test_a_page_that_would_be_too_large_is_refused() -> None:
     images, shifts = made_up(50, 2, 50), [f"s{number}" for number in range(50)]
     with pytest.raises(UserError, match="a page holds at most 850 images") as refused:
         choose_images(images, shifts, 100, 0, whole_classes=True)
-    assert refused.value.hint is not None and "At most 17 a shift" in refused.value.hint
+    assert refused.value.hint is not None and "Use at most 17 per shift" in refused.value.hint
     assert len(choose_images(images, shifts, None, 0, whole_classes=True).images) == 850
 
 

@@ -26,8 +26,8 @@ _MOST_GRIDS = 2_000
 _MOST_PROBLEMS = 10  # problems of one file
 _LONGEST_LABEL = 255
 _HINT = (
-    "answers.json comes from the button of the page that `counterfoil review` writes; a page belongs to the dataset as"
-    " it was then."
+    "answers.json comes from the download button of the page that `counterfoil review` writes. A page fits only the"
+    " dataset that it was written for, unchanged."
 )
 
 
@@ -127,7 +127,7 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
     One person may have answered several pages, which have one token: what they say is one person's.
     """
     if not paths:
-        raise UserError("there are no answers", "Name the answers.json of each person.")
+        raise UserError("found no answers", "Name the answers.json of each person.")
     if len(paths) > MOST_RATERS:
         raise UserError(f"found {len(paths):,} files of answers, expected at most {MOST_RATERS:,}")
     raters: dict[str, RaterAnswers] = {}
@@ -138,7 +138,7 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
             text = read_regular(path, _MOST_BYTES)
             found = parse_document(AnsweredPage, text, str(path), version=VERSION, hint=_HINT, called=_CALLED)
         except FileNotFoundError:
-            problems.append(f"{path} is not there")
+            problems.append(f"{path} does not exist")
             continue
         except OSError as error:
             problems.append(f"{path} cannot be read: it {error.strerror or error}")
@@ -152,7 +152,7 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
             problems.append(f"{path}: … and {len(wrong) - _MOST_PROBLEMS} more problems")
         first = pages.setdefault((found.token, found.sheet), path)
         if first is not path:
-            problems.append(f"{path} is of the same person as {first}, and of the same page: give the later one alone")
+            problems.append(f"{path} has the same person and page as {first}: give only the later one")
         elif not wrong:
             name = " ".join("".join(letter if letter.isprintable() else " " for letter in found.rater).split())
             rater = RaterAnswers(path, name, found.grids)
@@ -166,7 +166,7 @@ def _problems(found: AnsweredPage, asked: Asked) -> Iterator[str]:
     """What the dataset says of answers that are of the form."""
     if found.content != asked.content:
         yield (
-            f"is of another dataset, or of this one before it changed: content {found.content!r:.40}, expected"
+            f"is for another dataset, or for this one before it changed: content {found.content!r:.40}, expected"
             f" {asked.content[:12]}…"
         )
         return
@@ -178,7 +178,7 @@ def _problems(found: AnsweredPage, asked: Asked) -> Iterator[str]:
             yield f"grid {number}: found the {grid.task} {grid.label!r:.40}, which the dataset does not have"
             continue
         if strange := [id for id in grid.shown if not asked.can_show(grid.task, grid.label, id)]:
-            yield f"grid {number}: {len(strange)} of {len(grid.shown)} images are none that a page shows there"
+            yield f"grid {number}: {len(strange)} of {len(grid.shown)} images belong to no page of this dataset"
         if not set(grid.selected) <= set(grid.shown):
             yield f"grid {number}: selects images that it does not show"
         own = {(grid.task, grid.label, id) for id in grid.shown}
@@ -189,4 +189,4 @@ def _problems(found: AnsweredPage, asked: Asked) -> Iterator[str]:
     if real and not any(grid.selected for grid in found.grids):
         # Real images are in it: who looked would have selected some.
         grids = "its grid" if len(found.grids) == 1 else f"any of its {counted(len(found.grids), 'grid')}"
-        yield f"holds no answers: no image is selected in {grids}, not one of the real ones"
+        yield f"has no answers: no image is selected in {grids}, not even a real one"

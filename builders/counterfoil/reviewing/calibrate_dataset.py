@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
     from counterfoil.store import Receipt
 
-AS_IT_IS = "as it is cut now"
+AS_IT_IS = "current threshold"
 SIDE = 96
 _QUALITY = 75
 # A picture of a photograph takes about 4 kB in the page, so that they make it at most some 8 MB.
@@ -449,7 +449,9 @@ def cut_yaml(recipe: Recipe, cuts: Sequence[ShiftCut]) -> str:
 
 def _refuse_unscreened(screened: Sequence[str], asked: Sequence[str] | None) -> None:
     if not screened:
-        raise UserError("no shift of this dataset is screened: none has a caption", hint="There is nothing to choose.")
+        raise UserError(
+            "no shift of this dataset is screened: none has a caption", hint="There is no threshold to choose."
+        )
     unknown = [name for name in asked or () if name not in screened]
     if unknown:
         raise UserError(

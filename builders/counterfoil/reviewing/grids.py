@@ -127,16 +127,16 @@ def choose_images(
     """
     of_shift = {shift: [image for image in images if image.shift == shift] for shift in shifts}
     if not any(of_shift.values()):
-        raise UserError("no image of these shifts was accepted, so there is nothing to look at")
+        raise UserError("no image of these shifts was accepted, so there is nothing to review")
     wanted = min(IMAGES_A_SHIFT, max(1, MOST_IMAGES // len(shifts))) if each is None else each
     total = sum(min(wanted, len(own)) for own in of_shift.values())
     if total > MOST_IMAGES:
         fits = MOST_IMAGES // len(shifts)
-        hint = f"At most {fits} a shift fit; or " if fits else ""
+        hint = f"Use at most {fits} per shift, or name" if fits else "Name"
         raise UserError(
             f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of {len(shifts):,} shifts are"
             f" {total:,}",
-            f"{hint}name fewer shifts with --shift.",
+            f"{hint} fewer shifts with --shift.",
         )
     labels = sorted(
         {image.label for own in of_shift.values() for image in own}, key=lambda n: rank(seed, "class", f"{n}")

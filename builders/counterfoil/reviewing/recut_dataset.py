@@ -101,17 +101,17 @@ class CutLosses:
             shown = [f"{count:,} of {name}" for name, count in list(self.images.items())[:_MOST_SHIFTS]]
             more = f" and {len(self.images) - _MOST_SHIFTS} more shifts" if len(self.images) > _MOST_SHIFTS else ""
             said.append(
-                f"{counted(sum(self.images.values()), 'image')} that fall out are not kept, so no later, looser cut can"
-                f" take them back: {', '.join(shown)}{more}"
+                f"deletes {counted(sum(self.images.values()), 'image')} that no later cut can restore:"
+                f" {', '.join(shown)}{more}"
             )
         if self.candidates:
             said.append(
-                f"{counted(self.candidates, 'candidate')} behind what fills a quota sooner, with their scores, go"
+                f"deletes {counted(self.candidates, 'candidate')} and their scores, drawn after their cells are full"
             )
         if self.columns:
-            said.append(f"columns that no rule asks for any more go: {', '.join(self.columns)}")
+            said.append(f"deletes columns that no rule uses any more: {', '.join(self.columns)}")
         said += [
-            f"results in {folder}/ are dropped, for they are of the images as they are now: {counted(files, 'file')}"
+            f"deletes results in {folder}/, measured on the current images: {counted(files, 'file')}"
             for folder, files in self.results.items()
         ]
         return said
@@ -200,13 +200,13 @@ def recut(
 def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
     """Where the cut dataset goes; None for the place of the old one, which nobody means by leaving something out."""
     if in_place and out is not None:
-        raise UserError("a cut goes in place or to another directory, and not both", _PLACES)
+        raise UserError("a cut goes either in place or to another directory", _PLACES)
     if out is None:
         if not in_place:
-            raise UserError(f"where shall the cut dataset go? {directory} itself is changed only in place", _PLACES)
+            raise UserError(f"no place for the cut dataset: {directory} itself changes only in place", _PLACES)
         return None
     if named_path(out).resolve() == directory.resolve():
-        raise UserError(f"{out} is the dataset itself, which is changed only in place", _PLACES)
+        raise UserError(f"{out} is the dataset itself, which changes only in place", _PLACES)
     return named_path(out)
 
 
@@ -224,12 +224,12 @@ class _New:
     def of(cls, old: SoundDataset, recipe: Recipe, source: str | None, device: str) -> _New:
         if recipe.screen.store_embeddings and not old.recipe.screen.store_embeddings:
             raise UserError(
-                "screen.store_embeddings: this dataset did not store them, so images would have to be screened again",
+                "screen.store_embeddings: this dataset did not store them, and a cut does not screen images again",
                 hint="Build the recipe into another folder.",
             )
         problems = [*_never_asked(old.recipe, recipe)]
         if problems:
-            raise UserError(problems, "Build the recipe into another folder: images would have to be screened again.")
+            raise UserError(problems, "Build the recipe into another folder: a cut does not screen images again.")
         known = old.measured
         measuring = recipe
         if source is not None:  # a directory's recipe does not say where on a machine a folder lies
@@ -396,7 +396,7 @@ class _New:
         odd = [path for path in kept if is_outside(path)]
         if odd:
             raise UserError(
-                [f"{self.old.directory}: the name {path!r} is a path on some systems" for path in odd[:10]],
+                [f"{self.old.directory}: the file name {path!r} is a path on some systems" for path in odd[:10]],
                 "No build writes such a file: rename it, or move it elsewhere.",
             )
         return {path: (self.old.directory / path).read_bytes() for path in kept}
@@ -427,7 +427,7 @@ def _refuse_changed(directory: Path, receipt: Receipt) -> None:
     changed = missing or [file.path for file in receipt.files if found[file.path] != file.sha256]
     if changed:
         raise RunFailure(
-            [f"{directory / path} is missing or changed: it is not as {receipt.path} says" for path in changed],
+            [f"{directory / path} is missing or differs from {receipt.path}" for path in changed],
             hint=repair_hint(directory),
         )
 
@@ -445,7 +445,7 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     if lines:
         raise UserError(
             ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
-            hint="Restore them (a folder that was moved: --source PATH), or give the object threshold by value.",
+            hint="Restore them (for a moved folder: --source PATH), or give the object threshold as a value.",
         )
     return source
 

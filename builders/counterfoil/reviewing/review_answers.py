@@ -179,7 +179,7 @@ class Review:
         """Who answered several pages, and what of it counts."""
         return tuple(
             f"{', '.join(str(path) for path in (rater.path, *rater.others))} are of one person, {one.rater}"
-            + (f", who answered {rater.again} images again: the later file's answers count" if rater.again else "")
+            + (f", who answered {rater.again} images twice: the later file's answers count" if rater.again else "")
             for one, rater in zip(self.selection.raters, self.raters, strict=True)
             if rater.others
         )
@@ -216,7 +216,7 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
     asked = asked_of(dataset)
     content = asked.content
     raters = read_answers(answers, asked)
-    hint = f"`counterfoil verify {directory}` names all that is damaged, and how each is repaired."
+    hint = f"`counterfoil verify {directory}` lists everything that is damaged, and how to repair it."
     refuse_changed(directory, changed_data(directory, dataset.receipts), hint)
     selection = selection_of(raters, asked)
     before, _ = Selection.of_dataset(directory, content)

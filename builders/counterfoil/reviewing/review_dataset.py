@@ -237,7 +237,7 @@ def _refuse_other(pin: SourcePin, known: SourcePin | None) -> None:
             raise UserError(
                 f"the input dataset is not the one that the dataset was built from ({name} {str(there)[:12]}, here"
                 f" {str(here)[:12]})",
-                "A folder that was moved: --source PATH.",
+                "If the folder moved, name it with --source PATH.",
             )
 
 
@@ -309,7 +309,7 @@ def review(
     waiting = [name for name in open_shifts(recipe) if name in names]
     if waiting and not set(names) - {*waiting, BASE}:
         raise UserError(
-            f"{directory} is not cut yet: nothing of a shift is kept to look at, for these wait for a threshold:"
+            f"{directory} is not cut yet: no image of a shift is accepted, because these shifts have no threshold:"
             f" {', '.join(waiting[:_MOST_NAMED])}",
             f"Cut first: counterfoil calibrate {directory}",
         )
@@ -324,7 +324,7 @@ def review(
     if "shift" in tasks:
         grids += shift_grids(recipe, chosen.images, base, seed)
     if not grids:
-        raise UserError("no shift is left to ask about: the base shows none", "Name a shift, or --task class.")
+        raise UserError("no shift to ask about: the base has none", "Name a shift, or use --task class.")
     content = content_of_receipts(dataset.receipts)
     shown = list(dict.fromkeys(picture for grid in grids for picture in grid.pictures))
     pictures: dict[ShownPicture, str] = {
@@ -398,12 +398,12 @@ def _notes(
     notes = []
     if waiting:
         shown = ", ".join(waiting[:_MOST_NAMED])
-        notes.append(f"not asked about, for they wait for a threshold: {shown}; cut first, by counterfoil calibrate")
+        notes.append(f"not asked about, because they have no threshold: {shown}; cut first with counterfoil calibrate")
     without = [name for name in without if name not in waiting]
     if without:
-        notes.append(f"nothing to look at, for no image of them was accepted: {some_of(without, _MOST_NAMED)}")
+        notes.append(f"not asked about, because no image was accepted: {some_of(without, _MOST_NAMED)}")
     if "shift" in tasks and not base:
-        notes.append("no base image was accepted, so grids of shifts have no images without the shift mixed in")
+        notes.append("no base image was accepted, so grids of shifts have no control images without the shift")
     if "class" in tasks and len(chosen.classes) == 1:
-        notes.append("all images are of one class, so its grids have no images of others mixed in")
+        notes.append("all images have one class, so its grids have no control images of other classes")
     return notes

@@ -236,7 +236,7 @@ def test_pictures_lie_around_the_line_wherever_it_is(slider: str, kind: str, sty
 def test_rejected_images_are_shown_or_a_word_stands_for_them(finished: Path, styled: Path, looked_at: OpenPage) -> None:
     page = looked_at(finished)
     assert "Rejected images were not kept" in page.locator("main").inner_text()
-    assert "No image that was kept lies here." in page.locator("#shift-rain .below").inner_text()
+    assert "No kept image is here." in page.locator("#shift-rain .below").inner_text()
     page = looked_at(styled)
     assert "Rejected images were not kept" not in page.locator("main").inner_text()
     page.locator("#shift-rain").scroll_into_view_if_needed()
@@ -338,7 +338,7 @@ def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(dark: Path, looke
            and r["shift_score"] >= np.float32(snow)]  # fmt: skip
     for limit in (5, 10, 20):
         assert re.search(rf"\b{sum(value < limit for value in own)} \(\d+ %\) under {limit}\b", shown)
-    assert f"Of the {len(own)} images" in shown and f"{sorted(own)[0]:.0f} at least" in shown
+    assert f"Contrast of the {len(own)} images" in shown and f"minimum {sorted(own)[0]:.0f}," in shown
     assert press(page, "contrast-snow", *("ArrowRight",) * 25) == 25
     promised = at_a_glance(page)
     assert promised == passing(25) != passing(0)
@@ -435,7 +435,7 @@ def test_of_very_many_candidates_the_page_holds_counts(
     data = data_of(page)
     assert (data["exact"], data["rows"], data["groups"]) == (False, None, [])
     assert 'data-slider="object"' not in page
-    assert "320 candidates" in page and "sliders of shifts alone" in page
+    assert "320 candidates" in page and "sliders for shifts only" in page
     snow, rain = data["shifts"]
     assert snow["starts"][0]["accepted"] == made.shifts[0].accepted
     assert not any(snow["missing"]), "every image of an open shift is kept"

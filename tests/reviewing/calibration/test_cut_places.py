@@ -71,9 +71,9 @@ def test_what_is_lost_in_place_is_reported_and_refused_where_nobody_answers(
     before, lost = published(place), falling_out(place)
     assert lost > 1
     refused = run(str(place), "--apply", cut(STRICT), "--in-place", code=2)
-    assert f"{lost} images that fall out are not kept" in refused.stderr
+    assert f"deletes {lost} images that no later cut can restore" in refused.stderr
     assert f"{lost} of rain" in refused.stderr
-    assert "results in evaluation/ are dropped" in refused.stderr and "2 files" in refused.stderr
+    assert "deletes results in evaluation/" in refused.stderr and "2 files" in refused.stderr
     assert "-y" in refused.stderr and "--out" in refused.stderr
     assert published(place) == before
     done = run(str(place), "--apply", cut(STRICT), "--in-place", "--yes", "--json")

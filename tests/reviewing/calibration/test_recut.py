@@ -202,7 +202,7 @@ def test_a_changed_file_is_not_cut_into_a_new_dataset(undisturbed: Path, cut: Cu
     place = Path(shutil.copytree(undisturbed, tmp_path / "place"))
     shard = place / "data" / "red" / "test-00000-of-00002.parquet"
     shutil.copy(place / "data" / "base" / "test-00000-of-00002.parquet", shard)
-    with pytest.raises(RunFailure, match="missing or changed"):
+    with pytest.raises(RunFailure, match="is missing or differs from"):
         recut(place, cut(red=0.1), in_place=True)
     assert tiny_recipe(place) == tiny_recipe(undisturbed)
 
