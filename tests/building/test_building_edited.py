@@ -182,7 +182,7 @@ def test_it_is_whole_tells_what_it_is_and_comes_out_again(dataset: tuple[Path, B
     assert "edits of real images" in card and "are edits of one and the same row" in card
     assert "- edited" in card and "- synthetic" in card
     assert "started from the same noise" not in card and "None of the images comes" not in card
-    assert "Whoever is on those may be on these" in (directory / "croissant.json").read_text()
+    assert "They may show the people in the originals" in (directory / "croissant.json").read_text()
     lock = read_lock(directory)
     assert lock is not None and lock.inputs["models"].keys() == {"generator", "screen"}
     assert lock.inputs["pool"]["content"] == lock.inputs["source"]["content"]

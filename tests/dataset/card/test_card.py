@@ -269,7 +269,7 @@ def test_pairs_that_share_more_than_noise_are_reported_with_what_it_does_to_a_dr
     assert not any(text in built.card.readme for text in shown)
     metadata = json.loads((tmp_path / "croissant.json").read_text(encoding="utf-8"))
     said = json.dumps(metadata)
-    assert "beside the base image of their pair" in said and "paired_by" in said
+    assert "attended to features of the base image of its pair" in said and "paired_by" in said
 
 
 @pytest.mark.parametrize(("steps", "held"), [(1, False), (2, True)])
@@ -426,7 +426,9 @@ def test_candidates_that_are_not_the_plans_are_reported_with_their_file(fresh: B
 
 def test_an_image_that_candidates_accept_and_data_lacks_is_reported_with_its_file(fresh: Built) -> None:
     path = rewrite(fresh.directory, fresh.plan, "data", lambda rows: rows[1:])
-    with pytest.raises(RunFailure, match=r"has no row base_n02012849_000000, which candidates accept") as refused:
+    with pytest.raises(
+        RunFailure, match=r"has no row base_n02012849_000000, which the candidates list as accepted"
+    ) as refused:
         again(fresh)
     assert str(fresh.directory / path) in str(refused.value)
 

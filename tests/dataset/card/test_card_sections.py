@@ -63,9 +63,7 @@ def rows_of(said: str) -> list[list[str]]:
 def test_it_names_the_judge_and_the_yield_of_each_shift(tmp_path: Path) -> None:
     changes = (f"prompts.shifts.starry.keep={ONE}", f"prompts.shifts.snow.keep={ONE}")
     said = section(tmp_path, *changes)
-    assert (
-        "**The images of 2 of 4 shifts are here because a classifier answered them wrongly**: `lab:resnet10t`" in said
-    )
+    assert "**The images of 2 of 4 shifts are here because a classifier gets them wrong**: `lab:resnet10t`" in said
     assert "It had to be wrong about each of them. **The accuracy of this model on them means nothing**" in said
     header, *rows = rows_of(said)
     reasons = [(one.sample.shift, one.reason) for one in all_candidates(plan_of(*changes), wrong)]
@@ -88,7 +86,7 @@ def test_it_names_the_judge_and_the_yield_of_each_shift(tmp_path: Path) -> None:
 
 def test_it_says_how_many_of_several_had_to_be_wrong(tmp_path: Path) -> None:
     said = section(tmp_path / "two", f"screen.keep={TWO}")
-    assert "**The images of every shift are here because classifiers answered them wrongly**" in said
+    assert "**The images of every shift are here because classifiers get them wrong**" in said
     assert (
         "Of 2 judges of a shift, each had to be wrong. **The accuracy of these models on them means nothing**" in said
     )
@@ -97,14 +95,12 @@ def test_it_says_how_many_of_several_had_to_be_wrong(tmp_path: Path) -> None:
 
 
 def test_it_says_what_wrong_is_where_that_is_not_the_first_answer(tmp_path: Path) -> None:
-    assert "failure rule" not in section(tmp_path / "one", f"screen.keep={ONE}")
+    assert "Failure rule" not in section(tmp_path / "one", f"screen.keep={ONE}")
     by = {rule: ONE.replace("]}", f"], failure: '{rule}'}}") for rule in ("top3", "answered:n02012849")}
     said = section(
         tmp_path / "by", f"prompts.shifts.starry.keep={by['top3']}", f"screen.keep={by['answered:n02012849']}"
     )
-    shown = (
-        "Wrong is, by the failure rule of a shift, `answered:n02012849`: it answers that class; or `top3`: the label"
-    )
+    shown = "Failure rule `answered:n02012849`: it answers that class; or `top3`: the label"
     assert f"{shown} is not among the first three answers. **The accuracy" in said
 
 
@@ -115,14 +111,14 @@ def test_a_shift_of_which_nothing_was_kept_has_no_yield(tmp_path: Path) -> None:
 
 def test_nothing_of_it_where_no_classifier_was_asked(tmp_path: Path) -> None:
     card = build(tmp_path, plan_of())
-    assert "because a model failed" not in card.readme and b"answered them wrongly" not in card.croissant
+    assert "because a model failed" not in card.readme and b"classifiers get them wrong" not in card.croissant
 
 
 def test_croissant_says_it_too(tmp_path: Path) -> None:
     card = build(tmp_path, plan_of(f"screen.keep={ONE}"), wrong)
     shown = json.dumps(json.loads(card.croissant))
-    assert "classifiers answered them wrongly: lab:resnet10t" in shown
-    assert "classifiers answered them wrongly: lab:resnet10t" in card.readme
+    assert "these classifiers get them wrong: lab:resnet10t" in shown
+    assert "these classifiers get them wrong: lab:resnet10t" in card.readme
 
 
 def test_transfer_is_reported_by_kinship_over_all_shifts() -> None:
@@ -166,7 +162,7 @@ SECTION_OF_MINED = re.compile(r"## Mined shifts\n.*?(?=\n## )", re.DOTALL)
 # Every card has it since a recipe may name a second judge.
 LABELS = re.compile(r"## Are the labels true\?\n.*?\n(?=## )", re.DOTALL)
 # README.md of `cranes` as it was before there was such a section; the version is cut out of it.
-PLAIN = "01abbd0a44873753b31a7899e3594e610d036aa88cbbe93f47d34a8660e5ad15"
+PLAIN = "3edece6b6e7ee627a8a548643f862ae6fde5a1498da67bfdbd5bec30baf6aad1"
 
 
 def mined(record: Any, shift: str = "starry") -> str:
@@ -343,7 +339,7 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
     assert rows["base"][3].text == "–" and rows["base"][1].text.startswith("0.0 (0.0 to ")
     assert [cell.text for cell in rows["red"][1:3]] == ["unchecked", "–"]  # nothing of it was accepted
     checks, table, _ = labels_of(recipe, inputs(None), Tally({}, judged), 2)
-    assert [row.cells[2].text for row in table.rows] == ["not known", "–"]
+    assert [row.cells[2].text for row in table.rows] == ["unknown", "–"]
     assert table.more == "and 4 more shifts, in the columns of the rows" and checks.validated_on is None
 
 

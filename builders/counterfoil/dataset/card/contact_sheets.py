@@ -139,7 +139,7 @@ class Pictures:
             missing = [key for key, place in keys.items() if place not in found]
             if missing:
                 raise RunFailure(
-                    f"{self.directory / path} has no row {some_of(missing, 1)}, which candidates accept",
+                    f"{self.directory / path} has no row {some_of(missing, 1)}, which the candidates list as accepted",
                     hint=remake_hint(self.directory, self.receipts[path]),
                 )
         return found
@@ -183,7 +183,7 @@ def reduced(encoded: bytes, where: str, side: int) -> Image.Image:
     except UnreadableImage as error:
         raise RunFailure(
             f"{where} is not an image that opens: {error}",
-            hint="Remove the receipt of its shard and build again: only that shard is made anew.",
+            hint="Remove the receipt of its shard and build again: only that shard is rendered again.",
         ) from error
     image.thumbnail((side, side))
     return image

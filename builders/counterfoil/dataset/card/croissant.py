@@ -63,7 +63,10 @@ CONTEXT: dict[str, Any] = {
 # What the file objects are for; those that a dataset lacks are left out.
 _DOCUMENTS = {
     RECIPE: ("application/yaml", "The recipe that the dataset was built from."),
-    LOCK: ("application/json", "Every input pinned, the three hashes, and the stack that bytes depend on."),
+    LOCK: (
+        "application/json",
+        "Every pinned input, the three hashes, and the software that the bytes depend on.",
+    ),
     THRESHOLDS: ("application/json", "The CLIP thresholds of every class and shift."),
 }
 
@@ -195,20 +198,20 @@ _DATA_TYPES: dict[str, Any] = {
     "list<float32>": "cr:Float32",
 }
 _DESCRIPTIONS = {
-    "key": "Identity of the sample: shift, class id and index.",
+    "key": "Identifier of the sample: shift, class id and index.",
     "image": "The image.",
     "label": "Position of the class in the recipe; not an ImageNet index.",
     "shift": "The shift, or base.",
     "class_id": "Unique id of the class; names may repeat.",
     "index": "Number of the sample in its cell, which is one class under one shift.",
     "pair": "Class id and index, shared by a base image and its shifted partners.",
-    "prompt": "What the image was drawn from.",
+    "prompt": "The prompt of the image.",
     "seed": "Seed of the image's noise.",
     "object_score": "Cosine of the image with the object caption, in CLIP.",
     "shift_score": "Cosine of the image with the shift caption, in CLIP.",
-    "object_threshold": "The least object score that passes.",
-    "shift_threshold": "The least shift score that passes.",
-    "reason": "accepted, or why not.",
+    "object_threshold": "The lowest object score that passes.",
+    "shift_threshold": "The lowest shift score that passes.",
+    "reason": "accepted, or the reason for rejection.",
     "embedding": "CLIP embedding of the image.",
 }
 

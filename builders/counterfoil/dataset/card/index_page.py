@@ -106,15 +106,15 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
     yield IndexEntry(
         f"{FIGURES}/{OVERVIEW}",
         "Contact sheets",
-        "Classes by shifts at a glance; each shift beside its base:",
+        "Images of all classes and shifts, and of each shift beside the base:",
         tuple(one for one in sheets if _is_there(directory, one[1])),
     )
     waiting = open_shifts(recipe) if recipe else ()
-    line = f"Waiting for a threshold: {listed([in_words(name) for name in waiting])}." if waiting else ""
-    yield IndexEntry(CALIBRATE, "Thresholds", line or "Choose by looking which images show their shift.")
+    line = f"Without a threshold: {listed([in_words(name) for name in waiting])}." if waiting else ""
+    yield IndexEntry(CALIBRATE, "Thresholds", line or "Choose thresholds by looking at the images.")
     raters = _document(directory, f"{REVIEW}/selection.json").get("raters")
     line = f"Answered by {counted(len(raters), 'person', 'people')}." if isinstance(raters, list) else ""
-    yield IndexEntry(ANSWER, "Review", line or "Say what the images show; people's answers go on the card.")
+    yield IndexEntry(ANSWER, "Review", line or "Say what the images show. The answers go on the card.")
     yield from _evaluation(directory, f"{PRIVATE}/evaluation/")
 
 
@@ -137,7 +137,7 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
             yield IndexEntry(path, "Model card", _said(path.rpartition("/")[0]))
     elif _is_there(directory, FINDINGS):
         yield IndexEntry("report.html", "Findings", _found(_document(directory, FINDINGS)))
-        yield IndexEntry("recipe.yaml", "Recipe of what was found", "A layer to build a dataset of these failures by.")
+        yield IndexEntry("recipe.yaml", "Recipe of the findings", "Builds a dataset of these failures.")
     else:
         yield from _evaluation(directory, "")
 
@@ -176,7 +176,7 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
 def _mined(directory: Path) -> Iterator[IndexEntry]:
     """The datasets that rounds of mining drew."""
     for name in _folders(directory / "rounds"):
-        yield IndexEntry(f"rounds/{name}/dataset/{INDEX}", f"Round {name}", "The images that were drawn to test words.")
+        yield IndexEntry(f"rounds/{name}/dataset/{INDEX}", f"Round {name}", "The images that test the descriptions.")
 
 
 def _folders(folder: Path) -> list[str]:

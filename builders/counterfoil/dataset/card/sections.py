@@ -56,7 +56,7 @@ FAILING = ("hard", "far_from")
 _OVER = {
     "plan": "what is rendered: classes, prompts, seed, samples, generator, format and layout",
     "screen": "what is kept: captions, CLIP model, thresholds, keep rule",
-    "inputs": "what names stood for: commits and hashes of models, input dataset, tokens, thresholds",
+    "inputs": "what names stand for: commits and hashes of models, input dataset, tokens, thresholds",
 }
 
 
@@ -147,7 +147,7 @@ def labels_of(
     ]
     table = replace(
         table,
-        columns=(*table.columns, TableColumn("classes in most doubt", "text")),
+        columns=(*table.columns, TableColumn("most doubted classes", "text")),
         rows=tuple(
             replace(row, cells=(*row.cells, TableCell(text or NOTHING)))
             for row, text in zip(table.rows, worst, strict=True)
@@ -160,7 +160,7 @@ def labels_of(
 def _doubt(one: JudgedLabels) -> str:
     """A class's estimate, or how often it is disagreed with."""
     if one.label_error is None:
-        return f"{one.disagreed} of {one.images} disagreed with"
+        return f"{one.disagreed} of {one.images} labels doubted"
     return f"{share_words(one.label_error)}, of {one.images}"
 
 

@@ -259,7 +259,7 @@ def corruption_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
     rows: list[CorruptionRow] = []
     for shift in recipe.all_shifts():
         if shift.corruption == MATCH:
-            says = "Gives each base image the brightness and contrast of its shifted partner, and nothing else."
+            says = "Gives each base image only the brightness and contrast of its shifted partner."
             rows.append(CorruptionRow(shift.name, 0, says, OWN))
         elif shift.corruption is not None:
             known = CORRUPTIONS[shift.corruption]
