@@ -65,16 +65,16 @@ def test_the_command_tells_what_is_done_and_how_to_close(tmp_path: Path) -> None
     arguments = build_arguments(tmp_path / "dataset", *SMALL)
     done = run_command([*arguments, "--shards", "3/3"])
     assert done.returncode == 0
-    assert "Part 3/3: 1 of its 1 shard made now" in done.stdout
-    assert "1 of 3 shards of the whole are done" in done.stdout
-    assert "without --shards makes what is missing, and closes" in done.stderr
+    assert "Part 3/3: 1 of its 1 shard made in this run" in done.stdout
+    assert "1 of 3 shards in all are done" in done.stdout
+    assert "without --shards: it makes what is missing and completes the dataset" in done.stderr
     empty = run_command([*arguments, "--shards", "4/4"])
     assert (empty.returncode, "Part 4/4 is empty: the plan has 3 shards" in empty.stdout) == (0, True)
     for wrong in ("3/2", "0/4", "a/b"):
         refused = run_command([*arguments, "--shards", wrong])
         assert (refused.returncode, f"found '{wrong}'" in refused.stderr) == (2, True)
     again = run_command(["build", "--from", str(tmp_path / "dataset"), "--out", str(tmp_path / "b"), "--shards", "1/2"])
-    assert (again.returncode, "exclude each other" in again.stderr) == (2, True)
+    assert (again.returncode, "takes --shards or --from, not both" in again.stderr) == (2, True)
 
 
 def test_a_part_learns_no_tokens_and_says_what_does(tmp_path: Path) -> None:

@@ -280,8 +280,8 @@ def test_a_published_dataset_is_made_again_without_its_images(
 
 def test_a_recipe_and_from_exclude_each_other(tmp_path: Path) -> None:
     for arguments, said in (
-        (["wardrobe-mini", "--from", "there"], "RECIPE and --from exclude each other"),
-        ([], "neither RECIPE nor --from"),
+        (["wardrobe-mini", "--from", "there"], "takes RECIPE or --from, not both"),
+        ([], "build needs RECIPE or --from"),
         (["--from", str(tmp_path / "nothing")], "there is no dataset"),
     ):
         run = run_command(["build", *arguments, "--out", str(tmp_path / "out")])
@@ -448,7 +448,7 @@ def test_the_command_says_what_it_did(copy_of: Path, screened: Path) -> None:
     flip(shard_file(copy_of, "data", "base"))
     run = run_command(["build", "--from", str(copy_of), "--out", f"{copy_of}/../dataset", "--workers", "1"])
     assert run.returncode == 0, run.stderr
-    assert f"1 of {SHARDS} shards made now" in run.stdout
+    assert f"1 of {SHARDS} shards made in this run" in run.stdout
     assert "Identical to the original" in run.stdout
     assert published(copy_of) == published(screened)
 

@@ -200,8 +200,14 @@ def test_help_tells_every_option_and_a_working_example() -> None:
     ("words", "message"),
     [
         (["wardrobe-bugs"], ["--out is missing"]),
-        (["mined", "--try", "in the snow"], ["--try and --class go together: what is to be seen, and of which class"]),
-        (["mined", "--class", "sandal"], ["--try and --class go together: what is to be seen, and of which class"]),
+        (
+            ["mined", "--try", "in the snow"],
+            ["--try and --class need each other: a description, and the class that it is about"],
+        ),
+        (
+            ["mined", "--class", "sandal"],
+            ["--try and --class need each other: a description, and the class that it is about"],
+        ),
         (["mined", "--again", "wardrobe-mini", *TRY], ["--try and --class do not go with --again"]),
         (
             ["mined", *TRY, "--out", "x", "--target", "lab:resnet10t", "--set", "name=x"],

@@ -66,7 +66,7 @@ def test_a_build_that_goes_on_says_how_much_is_there_and_once(
     display = BuildDisplay()
     display.update(BuildProgress(0, 6, 0, 600, {}, there=800))
     display.update(BuildProgress(1, 6, 100, 600, {}))
-    assert capsys.readouterr().err.count("800 of 1,400 images are there") == 1
+    assert capsys.readouterr().err.count("800 of 1,400 images are rendered already") == 1
 
 
 def test_the_display_remembers_no_more_of_a_thousand_workers_than_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_a_page_opens_in_the_browser_of_a_machine_that_has_one(
     open_page(page, False)
     assert capsys.readouterr().err == ""
     open_page(page, True)
-    assert capsys.readouterr().err.splitlines() == [f"There is no browser here to open {page} in."]
+    assert capsys.readouterr().err.splitlines() == [f"No browser was found. Open {page} yourself."]
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
     browser.chmod(0o755)

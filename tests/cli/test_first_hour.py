@@ -116,7 +116,7 @@ def test_check_says_how_long_starting_takes_and_what_is_lacking(walked: dict[str
 def test_build_says_that_thresholds_are_weak_and_that_shifts_wait(walked: dict[str, Result]) -> None:
     text = flat(walked["build"].output)
     assert "class 'mug': percentile 5 of 12 validation images, needs 20" in text
-    assert "Waiting for a threshold, so nothing of them is kept yet: in_the_grass, in_the_snow" in text
+    assert "These shifts have no threshold yet, so none of their images is kept: in_the_grass, in_the_snow" in text
     assert "counterfoil calibrate photos-star" in text
 
 

@@ -45,7 +45,7 @@ def damaged(hub: LoopbackHub) -> dict[str, set[str]]:
 def test_a_published_dataset_is_whole(revision: str, format: str, there: Command) -> None:
     done = there("verify", REPOS[format] + revision)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{REPOS[format]}{revision} is whole" in done.stdout
+    assert f"{REPOS[format]}{revision} is complete and undamaged" in done.stdout
 
 
 @pytest.mark.parametrize("format", FORMATS)

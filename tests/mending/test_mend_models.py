@@ -441,7 +441,7 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
         "retrained, λ = 0",
         "on failures held out",
         "sandal",
-        "of fewer than 10 rows",
+        "with fewer than 10 rows",
         "report:",
         "model:",
     ):

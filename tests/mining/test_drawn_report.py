@@ -444,8 +444,11 @@ def test_the_command_prints_pairs_with_their_e_values_and_images_drawn(capsys: p
     sandal = "sandal in the snow 48 (42 to 54) 9 (6 to 13) 39 (32 to 46) 64 1.5 × 10⁷ 5.4e-07"
     pullover = "pullover at night (perhaps under 5 points) 25 (21 to 29) 15 (12 to 19) 10 (4 to 16) 128 350 0.0075"
     assert sandal.split() in rows and pullover.split() in rows
-    assert "3 of 8 hypotheses confirmed in pairs, 7,428 images drawn; of those confirmed, 10% may be false" in shown
-    assert "no worse than without the words. Rates are of fresh pairs, drawn once for each after its test" in shown
+    assert (
+        "3 of 8 hypotheses confirmed in pairs, on 7,428 rendered images; on average 10% of those confirmed may be false"
+        in shown
+    )
+    assert "no worse than the same image without its description. The rates come from fresh pairs" in shown
     assert "the rest" not in shown
 
 
@@ -454,14 +457,14 @@ def test_the_command_tells_rows_as_before(capsys: pytest.CaptureFixture[str]) ->
     assert ["finding", "wrong", "(%)", "the", "rest", "(%)", "more", "(points)", "p", "q"] in [
         line.split() for line in shown.splitlines()
     ]
-    assert "3 of 5 hypotheses confirmed on 12,000 images; of those confirmed" in shown
+    assert "3 of 5 hypotheses confirmed on 12,000 images; on average" in shown
 
 
 def test_the_command_says_what_no_finding_means(capsys: pytest.CaptureFixture[str]) -> None:
     none = drawn_nothing_confirmed()
     shown = printed(none, capsys)
     assert "no failure confirmed at this sample size. The intervals in the report show how large a missed" in shown
-    assert "0 of 8 hypotheses confirmed in pairs, 7,428 images drawn." in shown
+    assert "0 of 8 hypotheses confirmed in pairs, on 7,428 rendered images." in shown
     known = replace(none, smallest_difference=SmallestDifference(0.2, 0.8, 64, 64, 0.09))
     assert "power to detect a description that fails 20 points more often than its base" in printed(known, capsys)
 

@@ -324,7 +324,7 @@ def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> No
     plain, priced = checked(), checked("--set", "mine.confirm=rendered")
     assert checked("--set", "mine.confirm=rows") == plain and "mine" not in plain.replace("mined", "")
     more = [line for line in priced.splitlines() if line not in plain.splitlines()]
-    assert "1,000" in more[0] and "10 hypotheses" in more[0] and "100 images a hypothesis" in more[1]
+    assert "1,000" in more[0] and "10 hypotheses" in more[0] and "100 images per hypothesis" in more[1]
     bugs = CliRunner().invoke(app, ["check", "wardrobe-bugs"]).stdout
-    assert "1,024" in bugs and "images more at most for each that is confirmed, to tell its rates" in bugs
+    assert "1,024" in bugs and "more images at most for each confirmed one, to estimate its error rates" in bugs
     assert '"mine": {' in checked("--set", "mine.confirm=rendered", "--json") and '"mine"' not in checked("--json")

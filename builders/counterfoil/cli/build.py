@@ -42,10 +42,14 @@ app = typer.Typer()
 @app.command(epilog="Example: counterfoil tokens wardrobe-star --set 'tokens={path: null, learn: {}}' --out mine")
 def tokens(
     recipe: RecipeArgument,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the tokens. Default: NAME-tokens.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the tokens. Default: NAME-tokens.")
+    ] = None,
     import_from: Annotated[
         Path | None,
-        typer.Option("--import", metavar="PATH", help="Zip or folder of {label}.bin tensors (ImageNet*), not learned."),
+        typer.Option(
+            "--import", metavar="PATH", help="Import released {label}.bin tensors (ImageNet*) from a zip or folder."
+        ),
     ] = None,
     overrides: SetOption = None,
     device: DevicesOption = "auto",
@@ -55,7 +59,7 @@ def tokens(
     collect: CollectOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Learn a recipe's class tokens (textual inversion), or import released ones; run again to resume."""
+    """Learn a recipe's class tokens (textual inversion), or import released ones. Run again to resume."""
     from counterfoil.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or ())
@@ -64,8 +68,7 @@ def tokens(
     if import_from is not None:
         if (device, workers, engine, address, collect) != ("auto", None, "local", None, False):
             raise UserError(
-                "--device, --workers, --engine, --address and --collect go with learning, not with --import:"
-                " nothing is computed"
+                "--import computes nothing, so it takes no --device, --workers, --engine, --address or --collect"
             )
         from counterfoil.generate.tokens.import_tokens import import_tokens
 
@@ -94,7 +97,7 @@ def tokens(
 def _print_tokens(result: TokenResult, recipe: str) -> None:
     losses = [loss for loss in result.losses.values() if loss is not None]
     mean = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
-    say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {len(result.learned)} of them made now.")
+    say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {len(result.learned)} of them made in this run.")
     shown = result.folder if result.folder.is_absolute() else f"./{result.folder}"
     built = f"{result.folder}-built"
     next_command("counterfoil", "build", recipe, "--set", f"tokens={{path: {shown}}}", "--out", built)
@@ -102,18 +105,21 @@ def _print_tokens(result: TokenResult, recipe: str) -> None:
 
 @app.command(epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini")
 def build(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the dataset; new, empty, or one to resume.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the dataset: new, empty, or one to resume.")],
     recipe: Annotated[
         str | None,
-        typer.Argument(metavar="RECIPE", help="A bundled name, a YAML file, or a dataset directory; not with --from."),
+        typer.Argument(
+            metavar="RECIPE", help="A bundled recipe's name, a YAML file, or a dataset directory. Not with --from."
+        ),
     ] = None,
     source: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="DATASET",
-            help="Make this dataset again from what it tells of itself: a directory,"
-            " or USER/NAME\\[@REVISION]. With --out the same directory, repair it.",
+            help="Rebuild this dataset from its own recipe and lock: a directory, or"
+            " USER/NAME\\[@REVISION]. To repair it,"
+            " give the same directory as --out.",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -121,15 +127,17 @@ def build(
     workers: WorkersOption = None,
     allow_mixed: Annotated[
         bool,
-        typer.Option("--allow-mixed", help="Resume under other versions or another device; the card says so."),
+        typer.Option(
+            "--allow-mixed", help="Resume with other library versions or on another device. The card says so."
+        ),
     ] = False,
     shards: Annotated[
         str | None,
         typer.Option(
             "--shards",
             metavar="K/N",
-            help="Make the K-th of N parts and do not close: the same command with another K on each machine of a "
-            "cluster. Then build once without it.",
+            help="Build only part K of N, for example one part on each machine of a cluster. When all parts are done, "
+            "run once without --shards to complete the dataset.",
         ),
     ] = None,
     engine: EngineOption = "local",
@@ -137,10 +145,10 @@ def build(
     collect: CollectOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Render, screen and store a recipe's dataset, with its card; run again to resume.
+    """Render a recipe's images, screen them, and store them as a dataset with a card. Run again to resume.
 
-    With --from, a dataset is made again without its input dataset, and compared: exit code 1 if files differ
-    though the stack is the same.
+    --from rebuilds a dataset without its input dataset and compares the two. The exit code is 1 if files differ
+    on the same stack (device and library versions).
     """
     from counterfoil.engines import EngineChoice
     from counterfoil.plan.layout import PlanPart
@@ -149,19 +157,19 @@ def build(
 
     if (recipe is None) == (source is None):
         raise UserError(
-            "build: found neither RECIPE nor --from" if recipe is None else "RECIPE and --from exclude each other",
-            "Name a recipe to build, or --from DATASET to make a dataset again.",
+            "build needs RECIPE or --from" if recipe is None else "build takes RECIPE or --from, not both",
+            "Name a recipe to build, or give --from DATASET to rebuild a dataset.",
         )
     part = None if shards is None else PlanPart.given(shards)
     if part is not None and source is not None:
         raise UserError(
-            "build: --shards and --from exclude each other",
-            "Parts are made of a recipe; a dataset directory is one too: counterfoil build DATASET --shards K/N.",
+            "build takes --shards or --from, not both",
+            "To build parts, name a recipe. A dataset directory works too: counterfoil build DATASET --shards K/N.",
         )
     choice = EngineChoice(engine, address, collect)
     loaded = None if recipe is None else load_recipe(recipe, overrides or ())
     if loaded is None:
-        note(f"{source} → {out}: loading libraries and checking what it is made from")
+        note(f"{source} → {out}: loading libraries and checking the original")
     else:
         if unlisted := license_note(loaded.license):
             note(unlisted)
@@ -232,17 +240,22 @@ def print_part(result: PartResult) -> None:
     if not result.shards:
         made = f"Part {result.part} is empty: the plan has {counted(result.all_shards, 'shard')}"
     elif not result.shards_made:
-        made = f"Part {result.part}: nothing was left to do, its {counted(result.shards, 'shard')} are done"
+        made = f"Part {result.part}: nothing left to do, its {counted(result.shards, 'shard')} are done"
     else:
-        made = f"Part {result.part}: {result.shards_made} of its {counted(result.shards, 'shard')} made now{rate}"
+        made = (
+            f"Part {result.part}: {result.shards_made} of its {counted(result.shards, 'shard')} made in this run{rate}"
+        )
     console.print(f"{made}.", highlight=False)
-    done = f"{result.all_done} of {counted(result.all_shards, 'shard')} of the whole are done"
-    closed = "is closed already" if result.closed else "is not closed"
+    done = f"{result.all_done} of {counted(result.all_shards, 'shard')} in all are done"
+    closed = "is complete" if result.closed else "is not complete yet"
     console.print(f"{done}; the dataset in {result.directory} {closed}.", highlight=False)
     for sentence in result.notes:
         note(sentence)
     if not result.closed:
-        note("When all parts have ended, the same command without --shards makes what is missing, and closes.")
+        note(
+            "When all parts have ended, run the same command without --shards: it makes what is"
+            " missing and completes the dataset."
+        )
 
 
 def warnings_as_json(
@@ -267,17 +280,17 @@ def print_warnings(
 ) -> None:
     """The same for people, on stderr; at most a few lines."""
     if doubts is not None:
-        note(f"Warning: {doubts.headline} {doubts.meaning} The card tells more.")
+        note(f"Warning: {doubts.headline} {doubts.meaning} The card says more.")
     if few_images:
-        note("Percentiles over fewer validation images than they need, little more than the least of them:")
+        note("These percentiles have too few validation images, so they are close to the lowest score:")
         for few in few_images[:MOST_LISTED]:
             note(f"  {few}")
         if len(few_images) > MOST_LISTED:
-            note(f"  … and {len(few_images) - MOST_LISTED} more (the card and thresholds.json tell)")
+            note(f"  … and {len(few_images) - MOST_LISTED} more, listed in the card and in thresholds.json")
     if open_shifts:
         shown = ", ".join(open_shifts[:MOST_LISTED]) + (" …" if len(open_shifts) > MOST_LISTED else "")
-        note(f"Waiting for a threshold, so nothing of them is kept yet: {shown}")
-        note("A page shows their pictures: move the sliders, look, download cut.yaml.")
+        note(f"These shifts have no threshold yet, so none of their images is kept: {shown}")
+        note("Choose thresholds on a page that shows their images: move the sliders, then download cut.yaml.")
         next_command("counterfoil", "calibrate", str(directory))
 
 
@@ -299,7 +312,7 @@ def print_summary(result: BuildResult) -> None:
     print_counts(result.counts)
     rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
     made = (
-        f"{result.shards_made} of {counted(result.shards, 'shard')} made now"
+        f"{result.shards_made} of {counted(result.shards, 'shard')} made in this run"
         if result.shards_made
         else "nothing was left to do"
     )
@@ -323,24 +336,24 @@ def next_evaluation(directory: Path) -> None:
     if any(not name.startswith(ELSEWHERE) for name in load_own_recipe(directory).evaluate.models):
         next_command(*words)
     else:
-        note(f"Then score a model of yours: {shlex.join(words)} --models local-dir:FOLDER")
+        note(f"Then evaluate a model of yours: {shlex.join(words)} --models local-dir:FOLDER")
 
 
 def _compared_lines(found: Comparison | None) -> list[str]:
     if found is None:
-        return ["It was compared with nothing: the original has no sound manifest.json."]
+        return ["Nothing was compared: the original has no valid manifest.json."]
     lines = []
     if found.identical:
-        lines.append(f"Identical to the original: all {found.shard_files} shard files and what stands beside them.")
+        lines.append(f"Identical to the original: all {found.shard_files} shard files and the files beside them.")
     else:
         lines.append(f"{len(found.differing)} of {found.shard_files} shard files differ from the original's.")
         lines += _listed(found.differing)
         if found.others:
             lines += ["Other files that differ:", *_listed(found.others)]
     if found.stack:
-        lines += ["The stack differs, which may change bytes:", *_listed(found.stack)]
+        lines += ["The stack differs, which may change the files:", *_listed(found.stack)]
     if found.unexplained:
-        lines += ["The stack does not explain these:", *_listed(found.unexplained)]
+        lines += ["These differences are not explained by the stack:", *_listed(found.unexplained)]
     if found.rows is not None:
         lines += _row_lines(found.rows)
     if found.left_out:
@@ -351,13 +364,16 @@ def _compared_lines(found: Comparison | None) -> list[str]:
 def _row_lines(rows: RowDifferences) -> list[str]:
     others = rows.rows - rows.same_bytes - rows.same_pixels
     lines = [
-        f"Of {rows.rows} images compared in these shards {rows.same_bytes} are the same bytes, {rows.same_pixels} the"
+        f"{rows.rows} images compared in these shards: {rows.same_bytes} are byte-identical,"
+        f" {rows.same_pixels} have the"
         f" same pixels in other bytes, {others} differ."
     ]
     if rows.least_psnr is not None:
-        lines.append(f"Their PSNR: least {rows.least_psnr:.1f} dB, median {rows.median_psnr:.1f} dB.")
-    lines.append(f"{rows.decisions} candidates of these shards were decided otherwise.")
-    return lines + _listed([f"{c.key}: {c.there or 'absent'} there, {c.here or 'absent'} here" for c in rows.changed])
+        lines.append(f"PSNR of those that differ: lowest {rows.least_psnr:.1f} dB, median {rows.median_psnr:.1f} dB.")
+    lines.append(f"{rows.decisions} candidates of these shards have another screening result.")
+    return lines + _listed(
+        [f"{c.key}: {c.there or 'absent'} in the original, {c.here or 'absent'} here" for c in rows.changed]
+    )
 
 
 def _listed(names: Sequence[str]) -> list[str]:

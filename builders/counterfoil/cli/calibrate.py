@@ -33,14 +33,14 @@ def calibrate(
     dataset: BuiltArgument,
     apply: Annotated[
         Path | None,
-        typer.Option("--apply", metavar="FILE", help="Cut the dataset again by the thresholds of this YAML file."),
+        typer.Option("--apply", metavar="FILE", help="Apply the thresholds of this YAML file to the dataset."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
-            help="The page (default: DATASET/.counterfoil/calibrate.html); with --apply, a new"
+            help="The page to write (default: DATASET/.counterfoil/calibrate.html). With --apply: a new"
             " directory for the re-cut dataset.",
         ),
     ] = None,
@@ -48,8 +48,7 @@ def calibrate(
         bool,
         typer.Option(
             "--in-place",
-            help="With --apply: the re-cut dataset takes the place of the old one. What is lost by"
-            " that is told and asked about first.",
+            help="With --apply: replace the dataset by the re-cut one. Lists what will be lost and asks first.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --in-place: do not ask.")] = False,
@@ -61,21 +60,24 @@ def calibrate(
         typer.Option(
             "--source",
             metavar="PATH",
-            help="Where the input dataset lies, if it is a folder and --apply asks for a new object percentile.",
+            help="Folder of the input dataset, if it is one. Needed where --apply sets a new object percentile.",
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", help="Where CLIP runs, should --apply ask for a new object percentile.")
+        str, typer.Option("--device", help="Where CLIP runs, if --apply sets a new object percentile.")
     ] = "auto",
     opened: OpenOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Write a page to choose thresholds on, and print them as YAML; or --apply such YAML without rendering."""
+    """Write a page on which you choose thresholds, and print the proposed ones as YAML.
+
+    --apply takes such a YAML file and decides again which images are kept. It renders nothing.
+    """
     if apply is None:
         if source is not None or device != "auto":
-            raise UserError("--source and --device go with --apply: the page needs no model and no input dataset")
+            raise UserError("--source and --device need --apply: the page uses no model and no input dataset")
         if in_place or yes:
-            raise UserError("--in-place and --yes go with --apply: the page changes nothing")
+            raise UserError("--in-place and --yes need --apply: the page changes nothing")
         from counterfoil.reviewing.calibrate_dataset import calibrate as run
 
         made = run(dataset, out, shifts or None)
@@ -83,15 +85,15 @@ def calibrate(
         open_page(made.page, opened)
         return
     if opened:
-        raise UserError("--open goes with the page, not with --apply")
+        raise UserError("--open does not go with --apply, which writes no page")
     if shifts:
-        raise UserError("--shift goes with the page, not with --apply: the file says which shifts it cuts")
+        raise UserError("--shift does not go with --apply: the YAML file names the shifts")
     if in_place == (out is not None):
         raise UserError(
-            "--apply FILE needs one of --out NEW, a new directory for the re-cut dataset, and --in-place, which"
-            f" changes {dataset} itself; found {'both' if in_place else 'neither'}"
+            "--apply FILE needs either --out NEW (a new directory for the re-cut dataset) or --in-place (which"
+            f" changes {dataset} itself); found {'both' if in_place else 'neither'}"
         )
-    note(f"{dataset}: cutting again by {apply}")
+    note(f"{dataset}: applying the thresholds of {apply}")
     from counterfoil.reviewing.recut_dataset import recut
 
     ask = partial(_ask, dataset, yes)
@@ -100,17 +102,17 @@ def calibrate(
 
 def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
     """Say what an in-place cut loses, and go on where a person says so. UserError where nobody can."""
-    note(f"This changes {dataset} in a way that cannot be undone:")
+    note(f"This changes {dataset} and cannot be undone:")
     for line in losses.lines():
         note(f"  {line}")
     if yes:
         return
     if not sys.stdin.isatty():
         raise UserError(
-            "--in-place asks before anything is lost, and nobody can answer here",
-            "Pass -y to cut without asking, or --out NEW to leave the dataset as it is.",
+            "--in-place asks before it deletes anything, and there is no terminal to ask on",
+            "Pass -y to go on without asking, or --out NEW to leave the dataset as it is.",
         )
-    if not typer.confirm("Cut it in place?", err=True):
+    if not typer.confirm("Apply the thresholds in place?", err=True):
         note("Nothing was changed.")
         raise typer.Exit(1)
 
@@ -126,10 +128,10 @@ def _show(made: Calibration, json: bool) -> None:
         typer.echo(made.cut, nl=False)
     unknown = [cut.shift for cut in made.shifts if cut.threshold is None]
     if unknown:
-        note(f"Left out, since no candidate has a score: {', '.join(unknown)}")
+        note(f"Left out, because no candidate has a score: {', '.join(unknown)}")
     if made.shown < len(made.shifts):
         note(f"The page shows {made.shown} of {len(made.shifts)} shifts; name others with --shift.")
-    note(f"Open {made.page} in a browser: move the sliders, look, download cut.yaml. Then, where it lies:")
+    note(f"Open {made.page} in a browser, move the sliders, and download cut.yaml. Then, in the folder of cut.yaml:")
     cut = f"{made.directory}-cut"
     next_command("counterfoil", "calibrate", str(made.directory), "--apply", "cut.yaml", "--out", cut)
 
@@ -148,9 +150,9 @@ def _show_cut(result: RecutResult, json: bool) -> None:
         say(f"{result.accepted} of {result.candidates} candidates accepted; nothing was rendered.")
         say(f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).")
     if not result.changed:
-        note("Nothing was left to do: the dataset is cut by these thresholds.")
+        note("Nothing was left to do: the dataset has these thresholds already.")
     if result.images_dropped > 0:
-        note(f"{result.images_dropped} images that are no longer wanted were left out.")
+        note(f"{result.images_dropped} rejected images are no longer stored.")
     print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
     if not result.open_shifts:
         next_evaluation(result.directory)

@@ -21,9 +21,9 @@ def demo(
     opened: OpenOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Build a small dataset on the CPU, score eight classifiers on it and write the report; run again to resume.
+    """Build a small test set on the CPU, evaluate eight classifiers on it and write a report. Run again to resume.
 
-    It needs no GPU, network or data of yours: the images are drawn by small models that ship with Counterfoil.
+    Needs no GPU, no network and no data of your own: small models that ship with Counterfoil draw the images.
     """
     from counterfoil.building import build
     from counterfoil.cli.build import print_counts
@@ -31,7 +31,7 @@ def demo(
     from counterfoil.cli.progress import BuildDisplay
 
     dataset = out / RECIPE
-    note(f"{RECIPE} → {dataset}: 1,200 images by the embedded diffusion model, then eight classifiers.")
+    note(f"{RECIPE} → {dataset}: renders 1,200 images with a small diffusion model, then evaluates eight classifiers.")
     with BuildDisplay():
         built = build(RECIPE, dataset, device="cpu")
     if not json:

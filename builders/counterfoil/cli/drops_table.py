@@ -33,7 +33,7 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
 def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     """The base and the gap to it; then a row a shift: each model's drop beside its base accuracy, and all models'."""
     number = results.rows
-    table = _table(title=f"{escape(results.dataset)}: drop in accuracy (95 % interval), of the accuracy on the base")
+    table = _table(title=f"{escape(results.dataset)}: accuracy drop from the base (95 % confidence interval)")
     table.add_column("shift", no_wrap=True)
     for model in shown:
         name = escape(model.short_name) + (f"\n[dim]{NEAR_CHANCE}[/dim]" if model.near_chance else "")

@@ -50,18 +50,20 @@ def evaluate(
             "--models",
             "-m",
             metavar="NAME...",
-            help="timm names, hf-hub:…, local-dir:…, lab:…, transformers:NAME or FOLDER, open_clip:ARCH/TAG "
-            "(zero-shot), predictions:FILE (.csv or .parquet); several after one flag. A .txt file (or @FILE) lists "
-            "one name a line, # begins a comment. Default: the recipe's.",
+            help="Models to evaluate, several after one flag: timm names, hf-hub:…, local-dir:…, lab:…, "
+            "transformers:NAME or FOLDER, open_clip:ARCH/TAG (zero-shot), predictions:FILE (.csv or .parquet). A .txt "
+            "file (or @FILE) lists one name per line; # begins a comment. Default: the recipe's.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")] = "auto",
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images a batch; changes no result.")] = 64,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, help="Images per batch. Does not change results.")
+    ] = 64,
     min_images: Annotated[
         int | None,
         typer.Option(
-            "--min-images", min=1, help="Leave out classes with fewer accepted images. Default: the recipe's."
+            "--min-images", min=1, help="Leave out classes with fewer accepted images than this. Default: the recipe's."
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")] = 0,
@@ -76,54 +78,63 @@ def evaluate(
         typer.Option(
             "--repo",
             metavar="USER/NAME",
-            help="The dataset's name on the Hub, for evaluation-result entries. Default: the recipe's publish.repo.",
+            help="The dataset's name on the Hub, for the Hub's evaluation-result entries. Default:"
+            " the recipe's publish.repo.",
         ),
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option("--recipe", help="Images that no build made: the recipe whose classes their labels are."),
+        typer.Option("--recipe", help="For images from elsewhere: the recipe whose classes their labels use."),
     ] = None,
     groups: Annotated[
         str | None,
         typer.Option(
-            "--groups", metavar="COLUMN", help="Images that no build made: the column of groups, or `configs`."
+            "--groups",
+            metavar="COLUMN",
+            help="For images from elsewhere: the column that holds each image's group, or `configs`.",
         ),
     ] = None,
     base: Annotated[
-        str | None, typer.Option("--base", metavar="GROUP", help="The group that the others are compared with.")
+        str | None, typer.Option("--base", metavar="GROUP", help="The group that all others are compared with.")
     ] = None,
     beside: Annotated[
         list[str] | None,
-        typer.Option("--beside", metavar="NAME=IMAGES", help="Other images beside the dataset: a natural test set."),
+        typer.Option(
+            "--beside", metavar="NAME=IMAGES", help="Also evaluate on other images, such as a natural test set."
+        ),
     ] = None,
     distances: Annotated[
         list[str] | None,
         typer.Option(
             "--distances",
             metavar="FEATURES",
-            help="Also compare the images with the source's (KID, FID), in the features of `clip` (the recipe's own) "
-            "or of a classifier. Give it again for another.",
+            help="Also measure the distance (KID, FID) between these images and the source's, in the features of "
+            "`clip` (the recipe's own) or of a classifier. Repeatable.",
         ),
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="IMAGES", help="Other images than the source's to measure distances to."),
+        typer.Option(
+            "--against",
+            metavar="IMAGES",
+            help="With --distances: measure the distance to these images, not to the source's.",
+        ),
     ] = None,
     compare: Annotated[
         tuple[str, str] | None,
         typer.Option(
             "--compare",
             metavar="MENDED ORIGINAL",
-            help="Compare two models image by image: a mended one and its original. Scored too where --models lacks "
-            "them.",
+            help="Compare two models image by image: a mended one and its original. They need not be in --models.",
         ),
     ] = None,
     reference: Annotated[
         bool | None,
         typer.Option(
             "--reference/--no-reference",
-            help="Score the source's validation images too, at most 50 a class: is the base like them? Default: where "
-            "the source is on this machine; --reference also fetches it.",
+            help="Also evaluate on the source's validation images, at most 50 per class, to see"
+            " whether the base is like "
+            "them. Default: if the source is on this machine; --reference also downloads it.",
             show_default=False,
         ),
     ] = None,
@@ -132,20 +143,25 @@ def evaluate(
         typer.Option(
             "--write-keys",
             metavar="FILE",
-            help="Score nothing: write a CSV of the images (key, path, label, class), for answers that another program "
-            "gives and `--models predictions:FILE` takes.",
+            help="Evaluate nothing: write a CSV of the images (key, path, label, class). Another"
+            " program can then predict "
+            "on them, and `--models predictions:FILE` reads its predictions.",
         ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=1, help="Processes; default one a GPU, or on a CPU one a core for 2,000 images."),
+        typer.Option(
+            "--workers",
+            min=1,
+            help="Processes. Default: one per GPU; on a CPU one, or from 2,000 images on one per core.",
+        ),
     ] = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     opened: OpenOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
+    """Evaluate classifiers on a dataset or any labelled images, and report the accuracy drop under each shift."""
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.evaluate_dataset import evaluate
 
@@ -185,8 +201,8 @@ def evaluate(
             say(f"No distances in the features of {one.features}: {one.skipped}", err=True)
     if into_card and "entries" not in evaluation.files:
         say(
-            "No evaluation-result entries for the Hub: the dataset's name there is not known."
-            " Give it with --repo USER/NAME, or as publish.repo in the recipe.",
+            "No evaluation-result entries were written for the Hub: the dataset's name there is unknown."
+            " Give it as --repo USER/NAME, or as publish.repo in the recipe.",
             err=True,
         )
 
@@ -203,10 +219,13 @@ def _write_keys(
     from counterfoil.evaluation.result_files import write_keys
 
     if models or beside:
-        raise UserError("--write-keys goes with neither --models nor --beside: nothing is scored", "Leave them out.")
+        raise UserError("--write-keys evaluates nothing, so it takes no --models and no --beside", "Leave them out.")
     count = write_keys(dataset, out, recipe=recipe, base=base, groups=groups)
-    say(f"{count:,} images in {out}. --models predictions:FILE takes answers to them: a table with the column key or")
-    say("path beside the answer, which is a label (a class's name), a class_id, or a column of scores a class.")
+    say(
+        f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE: a"
+        " table with the column key or"
+    )
+    say("path, and with a label (a class's name), a class_id, or a column of scores for each class.")
 
 
 def _print_table(evaluation: Evaluation) -> None:
@@ -229,7 +248,9 @@ def _print_table(evaluation: Evaluation) -> None:
     for warning in reference_warnings(results):
         say(f"Warning: {warning}")
     if results.base is None:
-        console.print(f"{escape(results.dataset)}: accuracy over all images (95 % interval), and averaged over classes")
+        console.print(
+            f"{escape(results.dataset)}: accuracy over all images (95 % confidence interval), and averaged over classes"
+        )
     console.print(accuracies_table(results, shown) if results.base is None else drops_table(results, shown))
     for measure, table in measure_tables(results, "terminal"):
         print_table(console, replace(table, caption=f"{measure.title}: {measure.reading}"), MOST_ROWS, "measures.csv")
@@ -238,10 +259,10 @@ def _print_table(evaluation: Evaluation) -> None:
             classes = group.classes + len(few)
             say(
                 f"{group.name}: {len(few):,} of {counted(classes, 'class', 'classes')} with fewer than"
-                f" {results.min_images_per_class} images, in no average over classes: {listed(few)}"
+                f" {results.min_images_per_class} images, left out of averages over classes: {listed(few)}"
             )
     if len(evaluation.models) > len(shown):
-        console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
+        console.print(f"and {len(evaluation.models) - len(shown)} more models, listed in the report")
     for sentence in (*size_sentences(results), *near_chance_sentences(results), *tie_sentences(results)):
         say(sentence)
     if note := reference_note(results):
@@ -274,13 +295,15 @@ def _print_sections(evaluation: Evaluation) -> None:
             say(sentence)
     if results.findings:
         print_table(console, findings_table(results, MOST_MODELS), MOST_ROWS, "findings.csv")
-        say("They were chosen because a classifier failed there: no estimate of accuracy elsewhere.")
+        say(
+            "These images were chosen because a classifier failed on them. They do not estimate its accuracy elsewhere."
+        )
     for judge in results.transfer[:MOST_JUDGES]:
         say(f"transfer: {kept_words(judge)}")
         for table in transfer_tables(judge, results)[:1]:
             print_table(console, table, MOST_ROWS, "transfer.csv")
     if results.transfer:
-        say("A judge was chosen against: its accuracy there means nothing.")
+        say("These images were chosen because a judge gets them wrong, so its accuracy on them means nothing.")
     for distances in results.distances:
         if distances.sets:
             print_table(console, distances_table(distances, results.rows), MOST_ROWS, "distances.csv")

@@ -32,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Recipes for counterfactual image datasets: render, screen, store, publish, and measure where models fail.",
+    help="Build image test sets from recipes, measure where classifiers fail, find out why, and publish the results.",
 )
 
 

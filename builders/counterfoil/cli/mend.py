@@ -31,12 +31,12 @@ MOST_ROWS = 24  # of contexts and of classes each; mend.csv has all
 def mend(
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", metavar="MODEL...", help="Models to mend, as evaluate takes them. Needed."),
+        typer.Option("--model", "-m", metavar="MODEL...", help="Models to mend, named as for evaluate. Required."),
     ] = None,
     on: Annotated[
         str | None,
         typer.Option(
-            "--on", metavar="RECIPE", help="The recipe whose source it is mended on, as mine takes it. Needed."
+            "--on", metavar="RECIPE", help="The recipe whose source the head is fitted on, as for mine. Required."
         ),
     ] = None,
     using: Annotated[
@@ -45,53 +45,66 @@ def mend(
             "--with",
             metavar="DATASET[:GROUP]...",
             help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet "
-            "of mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE. Needed.",
+            "from mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE. Required.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder of the model and of what is told. Needed.")
+        Path | None, typer.Option("--out", "-o", help="Folder for the model, the tables and the report. Required.")
     ] = None,
     audited: Annotated[
         list[str] | None,
-        typer.Option("--audited", metavar="SPLIT|DATASET", help="Audited rows, as mine --on. Default: the recipe's."),
+        typer.Option(
+            "--audited", metavar="SPLIT|DATASET", help="Rows that are audited, as for mine --on. Default: the recipe's."
+        ),
     ] = None,
     test: Annotated[
         str | None,
         typer.Option(
             "--test",
             metavar="SPLIT",
-            help="The test. Default: a split neither learned from nor audited, else confirm rows.",
+            help="The test split. Default: one that is neither trained on nor audited, else the confirm half.",
         ),
     ] = None,
     lambdas: Annotated[
         str | None,
         typer.Option(
-            "--lambda", metavar="NUMBERS", help="Weights of drawn images to try. Default: 0,0.1,0.25,0.5,1,2."
+            "--lambda", metavar="NUMBERS", help="Weights of rendered images to try. Default: 0,0.1,0.25,0.5,1,2."
         ),
     ] = None,
     fit: Annotated[
-        str, typer.Option("--fit", metavar="lbfgs|sgd", help="To the minimum, or 1,000 steps as Chegini 2023, Table 4.")
+        str,
+        typer.Option(
+            "--fit",
+            metavar="lbfgs|sgd",
+            help="Optimizer: lbfgs runs to the minimum, sgd 1,000 steps as in Chegini 2023, Table 4.",
+        ),
     ] = "lbfgs",
     per_class: Annotated[
         int | None,
         typer.Option(
-            "--per-class", metavar="N", help="Training images a class, at most.", show_default="30, or 30,000 in all"
+            "--per-class", metavar="N", help="Training images per class, at most.", show_default="30, or 30,000 in all"
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Which training images and which of equal numbers.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed for choosing training images and controls of equal number.")
+    ] = 0,
     save: Annotated[
         str | None,
         typer.Option(
             "--save",
             metavar="WITH",
-            help="Whose head is left: one of --with, best (on the discover half, in the contexts of all of --with), "
-            "none.",
+            help="Which head to save: that of one --with, best (on the discover half, in the contexts of all --with), "
+            "or none.",
             show_default="best, if it helps",
         ),
     ] = None,
     own: Annotated[
         list[str] | None,
-        typer.Option("--own", metavar="MODEL=DATASET...", help="Of several models, the dataset of one's own failures."),
+        typer.Option(
+            "--own",
+            metavar="MODEL=DATASET...",
+            help="With several models: the dataset built from a model's own failures.",
+        ),
     ] = None,
     effects: Annotated[
         bool, typer.Option("--effects", help="Also fit heads with fewer contexts and fewer images.")
@@ -101,13 +114,13 @@ def mend(
     opened: OpenOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Fit a model's head again with images of its failures; judge it beside controls, and leave it as a folder."""
+    """Refit a model's head with images of its failures, compare it with controls, and save it as a folder."""
     needed = {"--model": models, "--on": on, "--with": using, "--out": out}
     missing = [option for option, value in needed.items() if not value]
     if missing:
         raise UserError(
             [f"{option} is missing" for option in missing],
-            "As in: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
+            "For example: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
         )
     assert models and on and using and out
     asked = _numbers(lambdas)
@@ -140,7 +153,9 @@ def _numbers(text: str | None) -> list[float] | None:
         try:
             found.append(float(part))
         except ValueError:
-            raise UserError(f"--lambda: found '{part.strip()}', expected numbers", "As in --lambda 0,0.5,1") from None
+            raise UserError(
+                f"--lambda: found '{part.strip()}', expected numbers", "For example: --lambda 0,0.5,1"
+            ) from None
     return found
 
 
@@ -183,7 +198,7 @@ def _print(result: MendResult) -> None:
             if len(changed) > MOST_ROWS:
                 say(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
         if model.shown_first.few:
-            say(f"{counted(model.shown_first.few, 'context')} of fewer than {FEWEST_LISTED} rows left out.")
+            say(f"{counted(model.shown_first.few, 'context')} with fewer than {FEWEST_LISTED} rows left out.")
     if mended.collective is not None:
         _print_collective(mended.collective)
     for line in mended.notes:
@@ -194,7 +209,7 @@ def _print(result: MendResult) -> None:
         say(f"{'model:':<10}{path} ({head})")
         note(f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}")
     if not result.models:
-        note("No model is left: --save best leaves one all the same.")
+        note("No model was saved. To save the best one anyway, pass --save best.")
 
 
 def _print_collective(collective: Collective) -> None:

@@ -30,10 +30,10 @@ def mine(
     recipe: RecipeArgument,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe. Needed."),
+        typer.Option("--out", "-o", help="Folder for the findings, the report and the recipe. Required."),
     ] = None,
     method: Annotated[
-        str | None, typer.Option("--method", help="How hypotheses are found. Default: the recipe's.")
+        str | None, typer.Option("--method", help="Method that finds hypotheses. Default: the recipe's.")
     ] = None,
     target: Annotated[
         str | None,
@@ -41,7 +41,8 @@ def mine(
             "--target",
             "-t",
             metavar="MODEL",
-            help="The classifier to audit, as evaluate --models takes them; predictions:FILE for one that is not here.",
+            help="The classifier to audit, named as for evaluate --models. Use predictions:FILE for"
+            " one that runs elsewhere.",
         ),
     ] = None,
     on: Annotated[
@@ -49,7 +50,7 @@ def mine(
         typer.Option(
             "--on",
             metavar="SPLIT|DATASET",
-            help="What to audit it on: a split of the recipe's source that it has not learned from (repeatable), "
+            help="Images to audit it on: a split of the recipe's source that it was not trained on (repeatable), "
             "or a built dataset. Default: the recipe's.",
         ),
     ] = None,
@@ -58,65 +59,74 @@ def mine(
         typer.Option(
             "--confirm",
             metavar="rows|rendered|both",
-            help="What hypotheses are tested on: rows of the confirm half, images rendered for them (mine.rendered "
-            "each), or both. Default: the recipe's.",
+            help="Images that hypotheses are tested on: rows of the confirm half, newly rendered ones (mine.rendered "
+            "for each), or both. Default: the recipe's.",
         ),
     ] = None,
     overrides: SetOption = None,
     device: DeviceOption = "auto",
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes that fit, and that render.")
+        int | None, typer.Option("--workers", min=1, help="Processes for fitting and for rendering.")
     ] = None,
     pool: Annotated[
         str | None,
         typer.Option(
             "--pool",
             metavar="SPLIT|FOLDER|DATASET",
-            help="Also choose the hardest rows of a pool, as a recipe of their own (pool.yaml): a split of the "
-            "recipe's source, a folder, or a dataset of the Hub.",
+            help="Also choose the hardest rows of a pool of images and write them as a recipe"
+            " (pool.yaml). The pool is a "
+            "split of the recipe's source, a folder, or a dataset on the Hub.",
         ),
     ] = None,
     pool_rows: Annotated[
         int | None,
-        typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool a class, at most. Default: 50."),
+        typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool per class, at most. Default: 50."),
     ] = None,
     pool_labels: Annotated[
         str | None,
         typer.Option(
             "--pool-labels",
             metavar="COLUMN|predicted",
-            help="What tells the pool's classes: a column, or the target's answers. Default: its column of labels.",
+            help="Where the pool's classes come from: a column, or the target's predictions."
+            " Default: its label column.",
         ),
     ] = None,
     weights: Annotated[
         bool,
-        typer.Option("--weights", help="Also weigh the train split's rows (weights.parquet): 2 where hard, else 1."),
+        typer.Option(
+            "--weights",
+            help="Also write weights for the train split's rows (weights.parquet): 2 for hard ones, else 1.",
+        ),
     ] = False,
     tries: Annotated[
         list[str] | None,
         typer.Option(
             "--try",
             metavar="WORDS",
-            help="In the folder of an earlier run by bugs, in place of RECIPE: test a description of yours "
-            "(repeatable), of the class that --class names.",
+            help="Give the folder of an earlier run of --method bugs as RECIPE, and test a description of your own "
+            "(repeatable) for the class that --class names.",
         ),
     ] = None,
     class_name: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="The class of --try: a name or id.")
+        str | None, typer.Option("--class", metavar="CLASS", help="The class for --try: its name or id.")
     ] = None,
     again: Annotated[
         str | None,
         typer.Option(
             "--again",
             metavar="RECIPE2",
-            help="In the folder of an earlier run by bugs, in place of RECIPE: test what it confirmed once more, "
-            "drawn by another recipe; with --on, on images of that recipe's source.",
+            help="Give the folder of an earlier run of --method bugs as RECIPE, and test its"
+            " confirmed findings once more "
+            "on images that RECIPE2 renders; with --on, on images of that recipe's source.",
         ),
     ] = None,
     opened: OpenOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
+    """Find and name what a classifier gets wrong.
+
+    Hypotheses come from one half of the images and are tested on the other. Confirmed ones are written as a recipe.
+    """
     if tries or class_name is not None or again is not None:
         others = {
             "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
@@ -166,9 +176,9 @@ def _further(
     if again is not None and (tries or class_name is not None):
         problems.append("--try and --class do not go with --again")
     elif again is None and not (tries and class_name is not None):
-        problems.append("--try and --class go together: what is to be seen, and of which class")
+        problems.append("--try and --class need each other: a description, and the class that it is about")
     if problems:
-        raise UserError(problems, f"As in: counterfoil mine mined {asked} …")
+        raise UserError(problems, f"For example: counterfoil mine mined {asked} …")
     if again is not None:
         return partial(mine_again, folder, again, on=on, overrides=overrides, device=device, workers=workers)
     return partial(try_descriptions, folder, tries, class_name or "", device=device, workers=workers)
@@ -199,7 +209,7 @@ def _print(result: MineResult) -> None:
         columns, classes = classes_table(findings.answered)
         print_rows(terminal(PIPED_WIDTH), columns, [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]])
         if many := findings.answered.labels_in_all:
-            say(f"{counted(many, 'label')} to look at: the classifier is sure of another class.")
+            say(f"{counted(many, 'label')} to check: the classifier is confident of another class.")
     for sentence in _notes(result):
         say(f"{opening(sentence)}.")
     for name in ("report", "findings", "relabel", "rows", "recipe", "adversarial", "pool", "weights"):
@@ -218,21 +228,22 @@ def _notes(result: MineResult) -> Iterator[str]:
     images = sum(one.images for one in findings.rounds) if drawn else sum(one.rows for one in findings.on)
     tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed"
     if longer := len(findings.confirmed) - len(findings.standing):
-        tried += f" ({longer} of them told here in fewer words)"
-    tried += f" in pairs, {images:,} images drawn" if drawn else f" on {images:,} images"
+        tried += f" ({longer} of them covered here by a shorter description)"
+    tried += f" in pairs, on {images:,} rendered images" if drawn else f" on {images:,} images"
     if not findings.confirmed:
         yield tried
     else:
-        yield f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average"
+        yield f"{tried}; on average {findings.fdr:.0%} of those confirmed may be false (false discovery rate)"
         if drawn:
             yield (
-                "A false one is no worse than without the words. Rates are of fresh pairs, drawn once for each after"
-                " its test; the intervals of the differences hold for all of them at once"
+                "A false finding is no worse than the same image without its description. The rates come from fresh"
+                " pairs, rendered once for each finding after its test. The intervals of the differences hold for all"
+                " findings at once"
             )
         yield OF_SETS.removesuffix(".")
     checks = [one.labels for one in findings.standing if one.labels is not None]
     if suspected := sum(check.suspected for check in checks):
-        yield f"{suspected} of {len(checks)} may be wrong labels and no failures: look at the images of relabel.csv"
+        yield f"{suspected} of {len(checks)} may be wrong labels, not failures: look at the images in relabel.csv"
     if unchecked := sum(check.reason is not None for check in checks):
         yield f"The labels behind {unchecked} of {len(checks)} were not checked; the report says why"
     if result.pool is not None:

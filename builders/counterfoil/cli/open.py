@@ -19,10 +19,13 @@ def open(
         Path,
         typer.Argument(metavar="DIR", help="A dataset's directory, or a folder that evaluate, mine or mend wrote."),
     ],
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address alone.")] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open no browser.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Serve the pages of a directory on this machine alone: look, choose thresholds, answer reviews, save."""
+    """Open a directory's pages in your browser: look at images, choose thresholds, answer reviews, save.
+
+    Serves the pages to this machine only.
+    """
     from counterfoil.opening import open_directory
 
     with open_directory(directory) as server:
@@ -30,10 +33,10 @@ def open(
             print_json({"address": server.address})
         else:
             say(server.address)
-        note("Whoever has this address, on this machine, can read these pages and save. Ctrl-C ends it.")
+        note("Anyone on this machine who has this address can read these pages and save. Press Ctrl-C to stop.")
         if not no_browser:
             show_in_browser(server.address)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            note("Ended.")
+            note("Stopped.")

@@ -13,7 +13,7 @@ from counterfoil.errors import UserError
 
 RecipeArgument = Annotated[
     str,
-    typer.Argument(metavar="RECIPE", help="A bundled name, a YAML file, or a dataset directory."),
+    typer.Argument(metavar="RECIPE", help="A bundled recipe's name, a YAML file, or a dataset directory."),
 ]
 BuiltArgument = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
 DatasetArgument = Annotated[
@@ -24,31 +24,35 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a value, as in samples.candidates=5; null drops it. Repeatable.",
+        help="Change a value of the recipe, as in samples.candidates=5; null removes it. Repeatable.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
 DevicesOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")]
 WorkersOption = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes a device; default one a CPU core, one on each GPU.")
+    int | None, typer.Option("--workers", min=1, help="Processes per device. Default: one per CPU core, one per GPU.")
 ]
 EngineOption = Annotated[
-    str, typer.Option("--engine", help="Where work is done: local, this machine; ray, the actors of a Ray cluster.")
+    str,
+    typer.Option("--engine", help="Where the work runs: local (this machine) or ray (the actors of a Ray cluster)."),
 ]
 AddressOption = Annotated[
     str | None,
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        help="A Ray cluster that runs, or auto for this machine's. Then --device is its workers': auto, cpu or cuda;"
-        " --workers, how many in all.",
+        help="Address of a running Ray cluster, or auto for the one on this machine. With it, --device sets the device"
+        " of its workers (auto, cpu or cuda) and --workers their total number.",
     ),
 ]
 CollectOption = Annotated[
-    bool, typer.Option("--collect", help="Workers share no folder with this machine: what they make comes back to it.")
+    bool,
+    typer.Option(
+        "--collect", help="Send the workers' files back to this machine. Use it if they share no folder with it."
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 _MODELS, _OUTPUT, _HUB, _MACHINES, _DATA = "Models", "Output", "Hub", "Many machines", "The data"
 
 # Command → heading → options by their first name; `--json` is output everywhere, and these are of many machines.
@@ -130,10 +134,10 @@ def named_values(flag: str, words: Sequence[str], form: str, example: str) -> di
     for word in words:
         name, equals, value = word.partition("=")
         if not (name and equals and value) or name in found:
-            problems.append(f"{flag} {word}: expected {form}, each name once")
+            problems.append(f"{flag} {word}: expected {form}, and each name only once")
         found[name] = value
     if problems:
-        raise UserError(problems, f"As in {flag} {example}")
+        raise UserError(problems, f"For example: {flag} {example}")
     return found
 
 

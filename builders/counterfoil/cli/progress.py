@@ -84,7 +84,7 @@ class BuildDisplay(Display):
         if progress.there and not self.reported_there:
             self.reported_there = True
             whole = progress.there + progress.images
-            self.console.print(f"{progress.there:,} of {whole:,} images are there", highlight=False)
+            self.console.print(f"{progress.there:,} of {whole:,} images are rendered already", highlight=False)
         self._mark(now, progress.images_done)
         rate = self._rate()
         left = (progress.images - progress.images_done) / rate if rate else None
@@ -212,7 +212,7 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
     for shift, counts in list(progress.counts.items())[-24:]:
         total, kept = sum(counts.values()), _accepted(counts)
         if total:
-            share = "waits for its threshold" if counts.get(OPEN) else f"{kept / total:.0%}"
+            share = "no threshold yet" if counts.get(OPEN) else f"{kept / total:.0%}"
             table.add_row(Text(shift, style="dim"), f"{kept}/{total}", share)
     bar = ProgressBar(total=progress.images, completed=progress.images_done, width=40)
     return Group(table, bar, Text(_line(progress, rate, left)))

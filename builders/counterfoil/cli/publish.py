@@ -28,33 +28,42 @@ _OF_A_MODEL = ("license", "base_model", "datasets")
 @app.command(epilog="Example: counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0")
 def publish(
     dataset: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A finished dataset directory, or the folder of a --model.")
+        Path, typer.Argument(metavar="DIR", help="A complete dataset directory, or with --model a model's folder.")
     ],
     repo: Annotated[
         str | None, typer.Argument(metavar="USER/NAME", help="The repository. Default: the recipe's publish.repo.")
     ] = None,
     public: Annotated[
-        bool | None, typer.Option("--public/--private", help="Who sees it. Default: private, or what the recipe says.")
+        bool | None,
+        typer.Option("--public/--private", help="Who can see it. Default: what the recipe says, else private."),
     ] = None,
     revision: Annotated[
-        str | None, typer.Option("--revision", help="Branch to publish to; made where there is none.")
+        str | None, typer.Option("--revision", help="Branch to publish to; created if missing.")
     ] = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Tag of the new version, such as v1.0.")] = None,
-    create_pr: Annotated[bool, typer.Option("--create-pr", help="Leave it as an open pull request.")] = False,
+    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request and do not merge it.")] = False,
     files_per_commit: Annotated[
         int | None,
-        typer.Option("--files-per-commit", min=1, help="More files than this go through a pull request. Default: 100."),
+        typer.Option(
+            "--files-per-commit",
+            min=1,
+            help="Files per commit. If more differ, they go through a pull request. Default: 100.",
+        ),
     ] = None,
     model: Annotated[
-        bool, typer.Option("--model", help="Publish a timm model's folder, such as DIR/model of mend.")
+        bool, typer.Option("--model", help="Publish a timm model's folder, such as DIR/model from mend.")
     ] = False,
     license: Annotated[
-        str | None, typer.Option("--license", help="Licence of the --model. Default: its card's, or its base model's.")
+        str | None,
+        typer.Option("--license", help="With --model: its licence. Default: its card's, or its base model's."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Publish a dataset, or a --model: verified first, one commit, compared and read back; run again to resume."""
+    """Publish a dataset, or with --model a model, to the Hugging Face Hub. Run again to resume.
+
+    Verifies it first, sends it in one commit, then compares every remote file and loads a row of each config.
+    """
     _refuse_unfit(model, repo, create_pr, files_per_commit, license)
     note(f"{dataset}: loading libraries and verifying")
     from counterfoil.publishing import publish, publish_model
@@ -92,9 +101,9 @@ def _refuse_unfit(
     if model and repo is None:
         problems.append("--model needs the name of a repository: counterfoil publish DIR USER/NAME --model")
     if model and (create_pr or files_per_commit is not None):
-        problems.append("--model goes in one commit: leave --create-pr and --files-per-commit away")
+        problems.append("--model publishes in one commit, so it takes no --create-pr and no --files-per-commit")
     if license is not None and not model:
-        problems.append("--license is for a --model: a dataset's licence is its recipe's")
+        problems.append("--license needs --model: a dataset's licence is in its recipe")
     if problems:
         raise UserError(problems)
 
@@ -107,7 +116,7 @@ def _confirmed(ahead: Preview, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise UserError(
-            "publish asks before it sends, and nobody can answer here", "Pass -y to publish without asking."
+            "publish asks before it sends, and there is no terminal to ask on", "Pass -y to publish without asking."
         )
     return typer.confirm("Publish?", err=True)
 
@@ -119,18 +128,18 @@ def preview_lines(ahead: Preview) -> list[str]:
     changes = ahead.changes
     visibility = "private" if ahead.private else "public"
     if ahead.becomes_public:
-        visibility = "private, to be made public at the end"
+        visibility = "private, becomes public at the end"
     what = "a model" if ahead.images is None else f"{ahead.images:,} images"
     lines = [
         f"{ahead.repo} ({'exists' if ahead.exists else 'new'}, {visibility}), branch {ahead.branch}",
         f"  {what} in {ahead.files:,} files, {decimal(ahead.bytes)} of them to send",
         f"  {len(changes.added):,} files added, {len(changes.replaced):,} replaced, {len(changes.deleted):,} deleted, "
-        f"{changes.same:,} as they are",
+        f"{changes.same:,} unchanged",
     ]
     if ahead.stays_open:
         lines.append("  a pull request, which stays open")
     elif ahead.through_pull_request:
-        lines.append("  1 commit, gathered in a pull request that is merged last")
+        lines.append("  1 commit, through a pull request that is merged at the end")
     else:
         lines.append(f"  {ahead.commits} commit{'s' if ahead.commits != 1 else ''}")
     if ahead.tag:
@@ -139,7 +148,7 @@ def preview_lines(ahead: Preview) -> list[str]:
     if changes.kept:
         whose = "the model's" if ahead.images is None else "the dataset's"
         shown = ", ".join(changes.kept[:MOST_KEPT]) + (" …" if len(changes.kept) > MOST_KEPT else "")
-        lines.append(f"  files there that are not {whose} stay: {shown}")
+        lines.append(f"  files there that are not {whose} are kept: {shown}")
     return lines
 
 
@@ -203,10 +212,10 @@ def _print_done(done: Publication | PublishedModel) -> None:
     if done.files_changed:
         console.print(f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False)
     else:
-        console.print(f"Nothing differed: {where} is the {what}.", highlight=False)
+        console.print(f"Nothing to publish: {where} equals the {what}.", highlight=False)
     address = f"{done.url} ({'private' if done.private else 'public'})"
     if isinstance(done, Publication):
-        read = f"a row of each of {done.configs_loaded} configs loaded"
+        read = f"one row of each of {done.configs_loaded} configs was loaded"
         console.print(f"Every remote file was compared, and {read}.\n{address}", highlight=False)
         next_command("counterfoil", "verify", done.repo)
     else:

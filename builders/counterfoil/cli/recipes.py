@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from counterfoil.starting.lacking import Lack
 
 MOST_CLASSES = 30  # the file lists them all
-_CANNOT = "The recipe is valid, and cannot be built here before this is mended."
+_CANNOT = "The recipe is valid, but it cannot be built on this machine until you fix this."
 MOST_LINES = 100  # a person reads no more
 _WIDTH = 120
-_START_UP = "libraries, models, thresholds and the card; a guide, twice that on a busy machine, nothing fetched"
+_START_UP = (
+    "libraries, models, thresholds and the card; a rough guide without downloads, twice as long on a busy machine"
+)
 
 
 app = typer.Typer()
@@ -37,47 +39,50 @@ def init(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A folder of class folders (in folders of splits or not), of Parquet files or as `datasets` saves it; "
-            "or USER/NAME\\[@REVISION] of the Hub.",
+            help="Your images: a folder with a folder for each class (below a folder for each split,"
+            " if you have splits), "
+            "a folder of Parquet files, one that `datasets` saved, or USER/NAME\\[@REVISION] on the Hub.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The recipe's file.")] = Path("recipe.yaml"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Recipe file to write.")] = Path("recipe.yaml"),
     name: Annotated[
-        str | None, typer.Option("--name", help="What the built dataset is called. Default: after SOURCE.")
+        str | None, typer.Option("--name", help="Name of the dataset to build. Default: taken from SOURCE.")
     ] = None,
-    config: Annotated[str | None, typer.Option("--config", help="Config of a dataset that has several.")] = None,
+    config: Annotated[str | None, typer.Option("--config", help="Config to use, if the dataset has several.")] = None,
     image_column: Annotated[
-        str | None, typer.Option("--image-column", help="Column of images. Default: the only one.")
+        str | None, typer.Option("--image-column", help="Column that holds the images. Default: the only one.")
     ] = None,
     label_column: Annotated[
-        str | None, typer.Option("--label-column", help="Column of labels. Default: the only one.")
+        str | None, typer.Option("--label-column", help="Column that holds the labels. Default: the only one.")
     ] = None,
     train_split: Annotated[
-        str | None, typer.Option("--train-split", help="Split to learn from. Default: found by name.")
+        str | None, typer.Option("--train-split", help="Split to train on. Default: found by name.")
     ] = None,
     validation_split: Annotated[
         str | None,
-        typer.Option("--validation-split", help="Split that thresholds are taken from. Default: found by name."),
+        typer.Option("--validation-split", help="Split that sets the thresholds. Default: found by name."),
     ] = None,
     generator: Annotated[
         str | None,
         typer.Option(
-            "--generator", metavar="MODEL", help="What draws: lab:sd (dry run), a Hub id or a diffusers folder."
+            "--generator",
+            metavar="MODEL",
+            help="Model that draws images: lab:sd (dry run), a Hub id or a diffusers folder.",
         ),
     ] = None,
     clip: Annotated[
         str | None,
         typer.Option(
-            "--clip", metavar="MODEL", help="What screens: open_clip's ARCH/TAG, lab:clip, hf-hub:… or a folder."
+            "--clip",
+            metavar="MODEL",
+            help="CLIP that screens images: open_clip's ARCH/TAG, lab:clip, hf-hub:… or a folder.",
         ),
     ] = None,
-    device: Annotated[
-        str, typer.Option("--device", help="The device that models are proposed for: auto, cpu, cuda …")
-    ] = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    device: Annotated[str, typer.Option("--device", help="Device to propose models for: auto, cpu, cuda …")] = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Read your own images and write a recipe for them: classes, shifts, models and thresholds, with comments."""
+    """Look at your own images and write a commented recipe for them: classes, shifts, models and thresholds."""
     from counterfoil.starting.init_recipe import init
 
     note(f"{fit(source)}: reading")
@@ -127,7 +132,9 @@ def _print_init(result: InitResult) -> None:
         console.print(f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them all\n")
     for said in (*result.notes, result.models):
         console.print(f"- {escape(fit(said))}")
-    console.print(f"\n[bold]{escape(fit(str(result.path)))}[/bold] is written. Read it, change it, then:")
+    console.print(
+        f"\n[bold]{escape(fit(str(result.path)))}[/bold] is written. Read it, change what you like, then run:"
+    )
     for command in result.commands:
         console.print(f"  {escape(fit(command))}", soft_wrap=True)
 
@@ -153,7 +160,7 @@ def recipes(json: JsonOption = False) -> None:
 
 @app.command(epilog="Example: counterfoil show wardrobe-mini --set samples.candidates=5")
 def show(recipe: RecipeArgument, overrides: SetOption = None, json: JsonOption = False) -> None:
-    """Print one recipe, resolved: a YAML file that needs no other."""
+    """Print a recipe in full: its base recipe and your changes merged into one YAML file."""
     from counterfoil.recipe import dump_recipe, load_recipe
 
     resolved = load_recipe(recipe, overrides or ())
@@ -167,12 +174,14 @@ def show(recipe: RecipeArgument, overrides: SetOption = None, json: JsonOption =
 def check(
     recipe: RecipeArgument,
     overrides: SetOption = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=1e-6, help="Images a second, for the estimate.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=1e-6, help="Images per second, for the time estimate.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Validate a recipe; print its plan, an estimate of files, bytes and time, and what it lacks on this machine.
+    """Validate a recipe. Print its plan, the expected files, size and time, and what is missing on this machine.
 
-    No model is loaded or fetched. Exit code 2 where it cannot be built here.
+    Loads and downloads no model. The exit code is 2 if the recipe cannot be built here.
     """
     from counterfoil.models.pipeline_settings import inverts
     from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
@@ -279,20 +288,20 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))
     totals.add_row("time", _duration(cost.total_seconds), "start-up and rendering")
     if budget is not None:
-        one = f"{budget.hypothesis_images:,} images a hypothesis, its base included"
+        one = f"{budget.hypothesis_images:,} images per hypothesis, its base included"
         timed = "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"
         totals.add_row(
             "to mine", f"{budget.images:,}", f"images to render at most, for {budget.hypotheses:,} hypotheses"
         )
         totals.add_row("", _duration(budget.seconds), one + timed)
         if budget.finding_images:
-            most = f"{budget.finding_images * budget.hypotheses:,} where every hypothesis is confirmed"
+            most = f"{budget.finding_images * budget.hypotheses:,} if every hypothesis is confirmed"
             totals.add_row(
                 "to estimate",
                 f"{budget.finding_images:,}",
-                f"images more at most for each that is confirmed, to tell its rates; {most}",
+                f"more images at most for each confirmed one, to estimate its error rates; {most}",
             )
-            totals.add_row("", _duration(budget.finding_seconds), "a finding")
+            totals.add_row("", _duration(budget.finding_seconds), "per finding")
 
     shifts = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shifts.add_column("shift", no_wrap=True)
@@ -340,7 +349,7 @@ def _per_cell(plan: Plan) -> str:
     wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
     others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
     own = f"; {others} shift{'s have' if others > 1 else ' has'} its own number" if others else ""
-    return f"at most {samples.most_candidates:,} a cell{wanted}{own.replace('have its', 'have their')}"
+    return f"at most {samples.most_candidates:,} per cell{wanted}{own.replace('have its', 'have their')}"
 
 
 def _threshold(threshold: ThresholdSpec | None) -> str:

@@ -32,45 +32,52 @@ def review(
         typer.Option(
             "--answers",
             metavar="FILE...",
-            help="Count these answers, a file of each person and page, and store what they say in the dataset; those "
-            "that were stored before are replaced.",
+            help="Count these answers (one file for each person and page) and store the result in the dataset. It "
+            "replaces an earlier result.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="PAGE", help="The page (default: DATASET/.counterfoil/review.html)."),
+        typer.Option(
+            "--out", "-o", metavar="PAGE", help="The page to write (default: DATASET/.counterfoil/review.html)."
+        ),
     ] = None,
     images: Annotated[
         int | None,
-        typer.Option("--images", metavar="N", help="Images a shift (default: 40, fewer where a page of 12 MB ends)."),
+        typer.Option(
+            "--images", metavar="N", help="Images per shift (default: 40, or fewer to keep the page under 12 MB)."
+        ),
     ] = None,
     task: Annotated[
         Literal["class", "shift", "both"],
-        typer.Option("--task", help="Ask whether images show their class, their shift."),
+        typer.Option("--task", help="Ask whether images show their class, their shift, or both."),
     ] = "both",
     shifts: Annotated[
         list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Chooses and orders the images.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed for the choice and order of images.")] = 0,
     source: Annotated[
-        str | None, typer.Option("--source", metavar="PATH", help="Where the input dataset lies, if it is a folder.")
+        str | None, typer.Option("--source", metavar="PATH", help="Folder of the input dataset, if it is one.")
     ] = None,
     controls: Annotated[
         bool,
         typer.Option(
-            "--controls/--no-controls", help="Mix in real images of the classes, from the source's validation split."
+            "--controls/--no-controls", help="Mix in real images of the classes from the source's validation split."
         ),
     ] = True,
     opened: OpenOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Write a page on which people select images, or count their --answers: how often each image is selected."""
+    """Write a page on which people select the images that show their class and their shift.
+
+    --answers counts what people selected, and stores how often each image was selected.
+    """
     if answers:
         given = {"--out": out, "--images": images, "--shift": shifts, "--source": source, "--seed": seed or None}
         given |= {"--task": None if task == "both" else task, "--no-controls": None if controls else True}
         given["--open"] = opened or None
         if with_page := [name for name, value in given.items() if value is not None]:
-            raise UserError(f"{', '.join(with_page)} go with the page, and --answers counts what was answered to one")
+            raise UserError(f"--answers writes no page, so it takes no {', '.join(with_page)}")
         from counterfoil.reviewing import review_answers
 
         _show_answers(review_answers(dataset, answers), json)
@@ -92,7 +99,7 @@ def _show_page(made: ReviewPage, json: bool) -> None:
         say(str(made.page))
     of_classes = f"{len(made.classes)} of {counted(made.all_classes, 'class', 'classes')}"
     note(
-        f"{counted(made.grids, 'grid')} of {made.images} of {made.accepted} accepted images, at most {made.each} a"
+        f"{counted(made.grids, 'grid')} of {made.images} of {made.accepted} accepted images, at most {made.each} per"
         " shift:"
         f" {len(made.shifts)} of {counted(made.all_shifts, 'shift')} (the base is one), {of_classes}."
     )
@@ -102,7 +109,7 @@ def _show_page(made: ReviewPage, json: bool) -> None:
         note(f"No real images are mixed in: {made.without_controls}")
     for line in made.notes:
         note(f"Note: {line}.")
-    note("Send the page to several people; each opens it in a browser and downloads answers.json at the end. With it:")
+    note("Send the page to several people. Each opens it in a browser and downloads answers.json at the end. Then run:")
     next_command("counterfoil", "review", str(made.directory), "--answers", "answers.json")
 
 
@@ -113,23 +120,23 @@ def _show_answers(result: Review, json: bool) -> None:
         _print_table(result)
         say(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
     if result.replaced:
-        note(f"What {counted(result.replaced, 'person', 'people')} had answered before is replaced.")
+        note(f"This replaces the earlier answers of {counted(result.replaced, 'person', 'people')}.")
     for rater, given in zip(result.selection.raters, result.raters, strict=True):
         controls = rater.controls
         who = f"{rater.rater} ({given.path}{f', “{given.name}”' if given.name else ''})"
         passed = (
             f"{controls.real_passed} of {counted(controls.real, 'real image')} selected, {controls.without_passed} of"
-            f" {controls.without} without the label left alone"
+            f" {controls.without} without the label not selected"
         )
         note(
             f"{who}: {counted(rater.grids, 'grid')}, {passed}."
-            f"{' FAILED the controls, and counts all the same.' if rater.failed_controls else ''}"
+            f"{' FAILED the controls, but is counted.' if rater.failed_controls else ''}"
         )
     for line in result.notes:
         note(f"Note: {line}.")
     names = [given.name.casefold() for given in result.raters if given.name]
     if len(set(names)) < len(names):
-        note("Note: two of these people gave the same name; should they be one, give one of the files.")
+        note("Note: two of these people gave the same name. If they are one person, pass only one of the files.")
 
 
 def _print_table(result: Review) -> None:
@@ -143,7 +150,7 @@ def _print_table(result: Review) -> None:
             selected, low, high = (points(getattr(one.selected, name)) for name in ("value", "low", "high"))
             rows[-1] += [f"{selected} ({low} to {high})", str(one.images), number(one.kappa)]
     columns = ("shift", "shows its class", "images", "kappa", "shows its shift", "images", "kappa")
-    title = "Selection frequency in percent, with 95 % intervals over images"
+    title = "Selection frequency in percent (95 % confidence interval over images)"
     print_rows(terminal(120), columns, rows, title)
     if len(shifts) > _MOST_ROWS:
         say(f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}")

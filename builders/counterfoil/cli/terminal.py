@@ -32,11 +32,11 @@ INTERRUPTED = 130  # what shells report for Ctrl-C
 
 # Faults of the machine that any command can meet while it reads or writes.
 _MACHINE_HINTS = {
-    errno.ENOSPC: "The disk is full: make room, then run the same command again.",
-    errno.EDQUOT: "The disk quota is used up: make room, then run the same command again.",
+    errno.ENOSPC: "The disk is full. Free some space, then run the same command again.",
+    errno.EDQUOT: "Your disk quota is used up. Free some space, then run the same command again.",
     errno.EACCES: "Give yourself permission for that path, or choose another.",
     errno.EPERM: "Give yourself permission for that path, or choose another.",
-    errno.EROFS: "That file system is read-only: choose another path.",
+    errno.EROFS: "That file system is read-only. Choose another path.",
 }
 
 
@@ -86,7 +86,7 @@ def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
 def open_page(page: Path, wanted: bool) -> None:
     """Open a page that was written, where somebody wants that; a line on stderr where no browser is here."""
     if wanted and not show_in_browser(page.resolve().as_uri()):
-        note(f"There is no browser here to open {page} in.")
+        note(f"No browser was found. Open {page} yourself.")
 
 
 def show_in_browser(address: str) -> bool:
@@ -184,7 +184,7 @@ def _of_a_library(error: BaseException) -> CounterfoilError | None:
 
 def show_interrupted() -> int:
     """Say calmly that Ctrl-C ended the command; the exit code to end with."""
-    _line("\nInterrupted. What was finished is kept; run the same command again to go on.")
+    _line("\nInterrupted. Finished work is kept. Run the same command again to resume.")
     return INTERRUPTED
 
 

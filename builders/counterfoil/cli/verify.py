@@ -23,18 +23,17 @@ MOST_LISTED = 50  # damaged files shown for each repair; --json has all
 def verify(
     dataset: DatasetArgument,
     rerender: Annotated[
-        int, typer.Option("--rerender", min=0, metavar="N", help="Render N random rows again and compare the images.")
+        int, typer.Option("--rerender", min=0, metavar="N", help="Re-render N random rows and compare the images.")
     ] = 0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Which rows: the same for the same seed.")] = 0,
-    device: Annotated[
-        str, typer.Option("--device", help="Where --rerender renders: auto, cpu, cuda, cuda:1 …")
-    ] = "auto",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for the choice of rows.")] = 0,
+    device: Annotated[str, typer.Option("--device", help="Device for --rerender: auto, cpu, cuda, cuda:1 …")] = "auto",
     overrides: SetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Check every file, row and image of a dataset; exit 0 when it is whole, 1 when it is damaged.
+    """Check that a dataset is complete and undamaged: every file, row and image. The exit code is 1 if it is damaged.
 
-    --set generator.model=local-dir:PATH tells --rerender where a generator lies that is a folder.
+    --rerender also checks that its images can be rendered again. If the generator is a folder, say where it is:
+    --set generator.model=local-dir:PATH
     """
     from counterfoil.dataset.verification import verify
 
@@ -60,7 +59,8 @@ def _print_summary(found: Verification) -> None:
         say(f"{found.source} is damaged: {counted(files, 'file')} of {found.files:,}.")
         return
     say(
-        f"{found.source} is whole: {counted(found.files, 'file')} ({_size(found.bytes)}) as manifest.json lists them,"
+        f"{found.source} is complete and undamaged: {counted(found.files, 'file')}"
+        f" ({_size(found.bytes)}) as manifest.json lists them,"
         f" {counted(found.shards, 'shard')}, {counted(found.candidates, 'candidate')} as planned,"
         f" {counted(found.images, 'image')} that decode."
     )
@@ -77,16 +77,18 @@ def _print_problems(repair: str, problems: tuple[Problem, ...]) -> None:
 
 def _print_rerendered(rows: tuple[Rerendered, ...]) -> None:
     for row in rows:
-        numbers = "" if row.psnr is None else f": PSNR {row.psnr:.1f} dB, at most {row.greatest} levels"
+        numbers = (
+            "" if row.psnr is None else f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
+        )
         say(f"{row.key}: {row.outcome}{numbers}")
     stacks: dict[tuple[str, ...], int] = {}
     for row in rows:
         stacks[row.stack] = stacks.get(row.stack, 0) + 1
     for stack, count in stacks.items():
-        where = "on the stack of their shards"
+        where = "on the original stack"
         if stack:
-            where = f"on another stack than their shards' (“there”): {'; '.join(stack)}"
-        say(f"{counted(count, 'row')} rendered again {where}.")
+            where = f"on another stack than the original (“there”): {'; '.join(stack)}"
+        say(f"{counted(count, 'row')} re-rendered {where}.")
     say("")
 
 

@@ -350,8 +350,10 @@ def test_a_whole_dataset_exits_0_with_a_short_summary(datasets: dict[str, Path])
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.endswith(": identical bytes")] == lines[:2]
-    assert "2 rows rendered again on the stack of their shards." in lines
-    assert f"{datasets['parquet']} is whole: " in done.stdout and "8 shards, 24 candidates" in done.stdout
+    assert "2 rows re-rendered on the original stack." in lines
+    assert (
+        f"{datasets['parquet']} is complete and undamaged: " in done.stdout and "8 shards, 24 candidates" in done.stdout
+    )
     assert "files: " in done.stderr and "rendering: 2 done" in done.stderr
 
 

@@ -116,7 +116,7 @@ def test_on_a_terminal_it_asks(place: Path, cut: Callable[[str], str], answer: s
     words = ["-m", "counterfoil.cli.main", "calibrate", str(place), "--apply", cut(STRICT), "--in-place"]
     done = warm.run([sys.executable, *words], environment(), stdin=other)
     assert done.returncode == code, done.stderr
-    assert "cannot be undone" in done.stderr and "Cut it in place?" in done.stderr
+    assert "cannot be undone" in done.stderr and "Apply the thresholds in place?" in done.stderr
     assert (published(place) == before) is (answer == "n")
     assert ("Nothing was changed." in done.stderr) is (answer == "n")
 
