@@ -109,8 +109,8 @@ def test_check_says_how_long_starting_takes_and_what_is_lacking(walked: dict[str
     text = flat(walked["check"].stdout)
     assert "photos-star is valid" in text and "start-up about 25 seconds" in text
     assert "needs:" not in text  # the lab's models and the folder are here
-    assert "lacks: evaluate.models: none are named" in text
-    assert "lacks: screen.shift_threshold: open for in_the_grass" in text
+    assert "note: evaluate.models: no model is named" in text
+    assert "note: screen.shift_threshold: no threshold yet for in_the_grass" in text
 
 
 def test_build_says_that_thresholds_are_weak_and_that_shifts_wait(walked: dict[str, Result]) -> None:

@@ -131,7 +131,7 @@ def test_a_split_called_val_or_test_is_found(tmp_path: Path) -> None:
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     draw_folder(tmp_path / "photos", per_class=2, splits=("",))
     (tmp_path / "recipe.yaml").write_text("mine\n")
-    with pytest.raises(UserError, match=r"recipe\.yaml is there already"):
+    with pytest.raises(UserError, match=r"recipe\.yaml exists already"):
         init("photos", **LAB)
     assert (tmp_path / "recipe.yaml").read_text() == "mine\n"
     assert loaded(init("photos", force=True, **LAB)).name == "photos-star"
@@ -182,8 +182,8 @@ def test_a_name_that_is_taken_for_a_split_is_refused_and_loses_no_image(tmp_path
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        (["1.png", "2.png"], "all images lie in one folder"),
-        (["mug/1.png"], "all images lie in one folder"),
+        (["1.png", "2.png"], "all images are in one folder"),
+        (["mug/1.png"], "all images are in one folder"),
         (["notes.txt"], "holds no image"),
     ],
 )

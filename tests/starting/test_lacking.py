@@ -49,7 +49,7 @@ def test_the_labs_recipe_needs_nothing() -> None:
 
 def test_a_model_that_is_not_in_the_cache_is_reported_with_its_size(caches: Path) -> None:
     found = of(*HUB, *CLIP)
-    assert found["generator.model"].line.endswith("is not here yet and will be fetched (about 5.5 GB)")
+    assert found["generator.model"].line.endswith("is not on this machine yet and will be downloaded (about 5.5 GB)")
     assert found["generator.model"].line.startswith("needs: generator.model: stable-diffusion-v1-5/")
     assert "0.6 GB" in found["screen.model"].text
     snapshot(caches, "models--stable-diffusion-v1-5--stable-diffusion-v1-5", "unet.safetensors")
@@ -66,7 +66,7 @@ def test_a_revision_is_no_part_of_a_repositorys_name(caches: Path) -> None:
 
 def test_an_unknown_models_size_is_not_made_up() -> None:
     text = of("generator.model=someone/diffusion")["generator.model"].text
-    assert text == "someone/diffusion is not here yet and will be fetched"
+    assert text == "someone/diffusion is not on this machine yet and will be downloaded"
 
 
 def test_offline_what_is_not_here_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,14 +108,16 @@ def test_a_dataset_of_the_hub_is_at_hand_once_it_was_fetched(caches: Path) -> No
 
 def test_what_is_left_out_is_reported(tmp_path: Path) -> None:
     found = of("evaluate.models=[]", "source.validation_split=train", "screen.shift_threshold={percentile: 20}")
-    assert "none are named" in found["evaluate.models"].text
+    assert "no model is named" in found["evaluate.models"].text
     assert "percentiles of train, the training images" in found["source.validation_split"].text
-    assert "nothing of it is kept until counterfoil calibrate" in found["screen.shift_threshold"].text
+    assert (
+        "no image of it is kept until you choose one with counterfoil calibrate" in found["screen.shift_threshold"].text
+    )
     # Nothing is screened where rows are corrupted, so that no threshold is taken of anything.
     one_split = load_recipe("wardrobe-corrupt", ["source.validation_split=train", "generator.split=train"])
     assert "source.validation_split" not in {lack.key for lack in lacking(one_split)}
     bare = of("prompts.shifts.red.caption=null")
-    assert "nothing screens red" in bare["screen.shift_threshold"].text
+    assert "red is not screened" in bare["screen.shift_threshold"].text
     assert not of("screen.keep_rejected=true").keys() & {"screen.keep_rejected", "evaluate.models"}
 
 
@@ -150,7 +152,7 @@ def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> N
     recipe = str(init(tmp_path / "photos", tmp_path / "own.yaml", generator="a/b", clip="ViT-B-32/openai").path)
     done = CliRunner().invoke(app, ["check", recipe])
     assert done.exit_code == 0
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("needs: ", "lacks: "))]
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("needs: ", "note: "))]
     assert [line.split(":")[1].strip() for line in lines] == [
         "generator.model", "screen.model", "evaluate.models", "screen.shift_threshold",
         *(["screen.judge"] if "screen.judge" in done.stdout else []),
@@ -184,7 +186,7 @@ def test_start_up_is_told_apart_from_rendering() -> None:
 
 
 def test_a_dataset_whose_name_no_folder_can_have_is_not_here() -> None:
-    assert "not here" in of(f"source.dataset=owner/{'x' * 5000}")["source.dataset"].text
+    assert "not on this machine" in of(f"source.dataset=owner/{'x' * 5000}")["source.dataset"].text
 
 
 NAME = "black-forest-labs/FLUX.1-schnell"
@@ -233,7 +235,7 @@ def test_so_it_is_for_a_model_of_the_hub_whose_configuration_was_fetched() -> No
 def test_where_it_is_not_here_that_is_reported() -> None:
     found = [lack for lack in lacking(load_recipe("flux-schnell")) if lack.key == "generator"]
     assert [lack.weight for lack in found] == ["fetched"]
-    assert f"compared with {NAME} once its configuration is here" in found[0].text
+    assert f"checked against {NAME} once its configuration is downloaded" in found[0].text
     nothing = lacking(load_recipe("wardrobe-mini", [f"generator.model={NAME}", "tokens=null"]))
     assert not [lack for lack in nothing if lack.key == "generator"], "there is nothing to compare"
 

@@ -49,11 +49,13 @@ def prompt_names(labels: Sequence[str]) -> list[str]:
         if not name:
             problems.append(f"the class {label[:LONGEST_NAME]!r} has no name")
         elif not all(each.isprintable() for each in label):
-            problems.append(f"the class {label[:LONGEST_NAME]!a} has characters in its name that are no text")
+            problems.append(f"the class {label[:LONGEST_NAME]!a} has unprintable characters in its name")
         elif len(name) > LONGEST_NAME:
-            problems.append(f"the class '{name[:40]}…' has a name of {len(name):,} characters, at most {LONGEST_NAME}")
+            problems.append(
+                f"the class '{name[:40]}…' has a name of {len(name):,} characters, expected at most {LONGEST_NAME}"
+            )
     if problems:
-        raise UserError(first_of(problems, _MOST_SHOWN), "Rename these classes: a generator draws a class by its name.")
+        raise UserError(first_of(problems, _MOST_SHOWN), "Rename these classes: prompts use a class's name.")
     return names
 
 
@@ -141,13 +143,13 @@ def look_at_files(files: ImageFiles, *, stops: bool = True) -> tuple[list[str], 
 
     stops: whether a build stops at an image that cannot be read, and takes no other in its place.
     """
-    notes = [f"{name} is a link: its images are those of {target}" for name, target in files.linked.items()]
+    notes = [f"{name} is a link: its images come from {target}" for name, target in files.linked.items()]
     if len(notes) > _MOST_FILES_SHOWN:
         notes[_MOST_FILES_SHOWN:] = [f"and {len(notes) - _MOST_FILES_SHOWN:,} more folders are links"]
     if files.hidden:
-        notes.append(f"{counted(files.hidden, 'hidden file')} left alone")
+        notes.append(f"{counted(files.hidden, 'hidden file')} ignored")
     if files.others:
-        notes.append(f"{counted(files.others, 'file')} of other kinds left alone")
+        notes.append(f"{counted(files.others, 'file')} of other kinds ignored")
     looked, damaged, sides = evenly_spread(files.images, MOST_DECODED), [], list[int]()
     size = sum(path.stat().st_size for path in (files.folder / name for name in looked) if path.exists())
     if size > MOST_BYTES:
@@ -164,11 +166,11 @@ def look_at_files(files: ImageFiles, *, stops: bool = True) -> tuple[list[str], 
     if damaged:
         notes.append(
             f"{counted(len(damaged), 'image')} cannot be read, and a build"
-            f" {'would stop there: remove or replace' if stops else 'leaves out'}"
+            f" {'would stop there. Remove or replace' if stops else 'leaves out'}"
             f" {some_of(damaged, _MOST_FILES_SHOWN)}"
         )
     if len(looked) < len(files.images):
-        notes.append(f"{len(looked):,} of {len(files.images):,} images were opened to see whether they can be read")
+        notes.append(f"{len(looked):,} of {len(files.images):,} images were opened to check that they can be read")
     return notes, median_low(sides) if sides else None
 
 
@@ -255,8 +257,8 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     origin = replace(NamedDataset.parse(source), config=wanted.config)
     if origin.split is not None:
         raise UserError(
-            f"{str(source)[:200]}: found a split behind the colon, expected the whole dataset",
-            "Name splits by --train-split and --validation-split.",
+            f"{str(source)[:200]}: found a split after the colon, expected the whole dataset",
+            "Name splits with --train-split and --validation-split.",
         )
     files = image_files(Path(origin.dataset)) if is_local(origin.dataset) else None
     if files is not None and not files.images and not files.listed and not files.unfit:
@@ -277,9 +279,11 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     if wanted.drawn:
         notes = [*_split_notes(train, validation), *notes, *_class_notes(kept, validation)]
     elif train == validation:
-        notes.insert(0, f"all images are in one split, {train}: what your model has learned from flatters it")
+        notes.insert(
+            0, f"all images are in one split, {train}: accuracy is too high on images that your model was trained on"
+        )
     if not outline.read:
-        notes.append(f"images are not counted: {(outline.bytes or 0) / 1e9:,.0f} GB would be fetched for it")
+        notes.append(f"images are not counted: that would download {(outline.bytes or 0) / 1e9:,.0f} GB")
     side = None
     if files is not None:
         of_files, side = look_at_files(files, stops=wanted.drawn)
@@ -292,8 +296,8 @@ def _refuse_no_folder(source: str | Path, origin: NamedDataset, pin: SourcePin) 
     name = origin.dataset
     if not is_local(name) and not name.startswith(LAB) and "/" not in name and pin.revision is None:
         raise RunFailure(
-            f"there is no folder {name[:80]} in {Path.cwd()}, and no dataset of the Hub was found by this name",
-            "Name the folder of your images, or user/name of the Hub (which may be out of reach just now).",
+            f"there is no folder {name[:80]} in {Path.cwd()}, and no dataset of this name was found on the Hub",
+            "Name the folder of your images, or user/name on the Hub (which may be unreachable just now).",
         )
 
 
@@ -304,16 +308,18 @@ def _refuse_unread(files: ImageFiles, outline: Outline, wanted: Wanted) -> None:
     if read < len(files.images):
         raise UserError(
             f"{folder} has {len(files.images):,} images, of which {read:,} would be read, as"
-            f" {' and '.join(outline.rows)}: a folder or file whose name holds a word such as train, test or val is"
-            " taken for a split, and what is in no split is left out",
-            "Put everything into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or rename the others.",
+            f" {' and '.join(outline.rows)}: a folder or file with a word such as train, test or val in its name is"
+            " taken for a split, and files outside the splits are left out",
+            "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or"
+            " rename those that only look like"
+            " splits.",
         )
     if not any(kind == "classes" for kind in outline.columns.values()) and wanted.label_column is None:
         beside = {name.split("/")[-2] if "/" in name else "" for name in files.images}
-        found = "all images lie in one folder" if len(beside) == 1 else "no folder tells a class"
+        found = "all images are in one folder" if len(beside) == 1 else "no folder names a class"
         raise UserError(
-            f"{folder}: {found}, so there are no classes to tell apart",
-            "Give each class a folder of its images: mug/1.jpg, star/1.jpg.",
+            f"{folder}: {found}, so there are no classes",
+            "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg.",
         )
 
 
@@ -346,7 +352,7 @@ def _one(found: Sequence[str], outline: Outline, what: str, option: str) -> str:
     if len(found) == 1:
         return found[0]
     several = f"several columns may hold the {what}: {', '.join(found)[:500]}" if found else f"no column holds {what}"
-    raise UserError(several, f"Name one by {option}. The columns are {_shown(outline)}.")
+    raise UserError(several, f"Name one with {option}. The columns are {_shown(outline)}.")
 
 
 def _shown(outline: Outline) -> str:
@@ -372,11 +378,12 @@ def _first(known: Sequence[str], names: Sequence[str]) -> str | None:
 def _split_notes(train: str, validation: str) -> Iterator[str]:
     if train == validation:
         yield (
-            f"there is one split to read, {train}, which is taken for both: object thresholds are then percentiles of"
-            " training images; where a model of yours was trained on them, its accuracy there is no reference"
+            f"there is only one split, {train}. It serves for training and for thresholds, so"
+            " object thresholds are percentiles of"
+            " training images. If your model was trained on them, its accuracy there is no reference"
         )
     elif validation.lower().startswith(("test", "eval")):
-        yield f"there is no validation split: thresholds are percentiles of {validation}"
+        yield f"there is no validation split, so thresholds are percentiles of {validation}"
 
 
 def _classes(
@@ -390,8 +397,8 @@ def _classes(
     column, names = origin.label_column, outline.class_names.get(origin.label_column)
     if outline.columns[column] == "integers" and not origin.dataset.startswith(LAB):
         raise UserError(
-            f"the labels of '{column}' are numbers without names, and a generator draws a class by its name",
-            f"Name a column of names by --label-column; there are {_shown(outline)}.",
+            f"the labels in '{column}' are numbers without names, and prompts need a name for each class",
+            f"Name a column of class names with --label-column. The columns are {_shown(outline)}.",
         )
     names = names or opened.names(splits)
     if not outline.read:
@@ -403,7 +410,7 @@ def _classes(
         counts[split] = Counter(number[value] if isinstance(value, str) else value for value in values)
     present = [label for label in range(len(names)) if any(counts[split][label] for split in splits)]
     nameless = sum(counts[split][None] for split in splits)
-    left_out = [f"left out, since they have no label: {counted(nameless, 'image')}"] if nameless else []
+    left_out = [f"left out, because they have no label: {counted(nameless, 'image')}"] if nameless else []
     images = {label: {split: counts[split][label] for split in splits} for label in present}
     return names, _found(names, present, images), left_out
 
@@ -414,12 +421,12 @@ def _found(
     if len(present) > MOST_CLASSES:
         raise UserError(
             f"there are {len(present):,} classes, expected at most {MOST_CLASSES:,}",
-            "Name another column by --label-column, or write the recipe after one that there is:"
+            "Name another column with --label-column, or write the recipe by hand. For an example, run"
             " counterfoil show imagenet-star.",
         )
     if len(present) < 2:
-        found = "no class" if not present else "one class"
-        raise UserError(f"there is {found}, and classifiers tell several apart", "Give it images of two.")
+        found = "no class" if not present else "only one class"
+        raise UserError(f"there is {found}, expected at least two", "Give images of two classes or more.")
     in_prompts = prompt_names([names[label] for label in present])
     return [
         FoundClass(name, label, None if images is None else images[label])
@@ -435,11 +442,11 @@ def _with_validation_images(classes: Sequence[FoundClass], validation: str) -> t
     left = [each.name for each in classes if each not in kept]
     if len(kept) < 2:
         raise UserError(
-            f"split {validation}: {len(kept)} of {len(classes)} classes have images there, and thresholds are"
-            " percentiles of a class's own",
-            "Name another split by --validation-split.",
+            f"split {validation}: only {len(kept)} of {len(classes)} classes have images there, and a class's threshold"
+            " is a percentile of its own images",
+            "Name another split with --validation-split.",
         )
-    return kept, [f"left out, since split {validation} has no image of them: {_listed(left)}"]
+    return kept, [f"left out, because split {validation} has no image of them: {_listed(left)}"]
 
 
 def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str]:
@@ -448,12 +455,16 @@ def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str
     if few:
         which = "all classes have" if len(few) == len(classes) else f"{_listed(few)}:"
         yield (
-            f"{which} fewer than {needs} images in split {validation}, so that percentile {PERCENTILE} is little more"
-            " than their least: weak thresholds"
+            f"{which} fewer than {needs} images in split {validation}, so percentile"
+            f" {PERCENTILE} is close to the lowest"
+            " score: weak thresholds"
         )
     odd = wordless([each.name for each in classes])
     if odd:
-        yield f"these names hold no word that could be drawn: {_listed(odd)}; give each class its name in the recipe"
+        yield (
+            f"these class names contain no word to put into a prompt: {_listed(odd)}. Give each"
+            " class a name in the recipe"
+        )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -118,8 +118,9 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
             "batch_size": 20,
         }
         reason = (
-            f"{named} is a miniature that draws ten kinds of clothes whatever it is asked for: a dry run of the"
-            " commands in minutes, whose numbers say nothing about your classes."
+            f"{named} is a miniature model that draws ten kinds of clothes, whatever the prompt"
+            " says. Use it for a dry run"
+            " of the commands in minutes. Its numbers say nothing about your classes."
         )
         return ProposedModels(drawn, screen, {"format": "png"}, reason)
     steps = 50 if large else 25
@@ -127,7 +128,7 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
     drawn = {"kind": "diffusers", "model": named, "steps": steps, "guidance": 7.5, "batch_size": batch}
     if large:
         reason = (
-            f"This machine has a GPU with {free / 2**30:.0f} GB free: the models of Vendrow 2023, seconds an image."
+            f"This machine has a GPU with {free / 2**30:.0f} GB free: the models of Vendrow 2023, seconds per image."
         )
     elif free:
         reason = (
@@ -135,8 +136,8 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
         )
     else:
         reason = (
-            "No GPU was found here. On a processor such an image takes minutes, and this dataset days: build where"
-            " there is a GPU. Without --generator and --clip, `init` proposes known changes of your own images."
+            "No GPU was found here. On a CPU each image takes minutes and this dataset days, so build it on a machine"
+            " with a GPU. Without --generator and --clip, `init` proposes known changes to your own images instead."
         )
     return ProposedModels(drawn, screen, {"format": "jpg", "quality": 95}, reason)
 
@@ -164,10 +165,13 @@ _WIDTH = 116
 def opening(name: str, description: str) -> list[str]:
     """The lines that every first recipe begins with."""
     return [
-        said("A recipe for your own images, as `counterfoil init` proposes it. Every line is yours to change."),
-        said("What it will make, and what it lacks: counterfoil check FILE"),
+        said("A recipe for your own images, proposed by `counterfoil init`. Change any line."),
+        said("To see what it will build and what is missing, run: counterfoil check FILE"),
         values({"recipe": 1, "name": name}),
-        said("Of the dataset that is built, as the Hub spells it: your images' licence decides, and a generator's."),
+        said(
+            "Licence of the built dataset, as the Hub spells it. It depends on your images'"
+            " licence and the generator's."
+        ),
         values({"license": "other"}),
         values({"description": description}),
         "",
@@ -209,8 +213,8 @@ def sources(
 def evaluated(more: str = "") -> list[str]:
     """The lines of the section `evaluate`, which names no model yet."""
     how = (
-        "Name your own models here, or to `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
-        " saved, whose outputs have the names of your classes), transformers:./my-model, predictions:answers.csv."
+        "Name your own models here, or with `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
+        " saved, with outputs named after your classes), transformers:./my-model, predictions:answers.csv."
     )
     return ["evaluate:", said(how + more, 2), values({"models": []}, 2)]
 
@@ -226,10 +230,10 @@ def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str)
         *sources(
             found,
             named,
-            "Split that class tokens are learned from, should you want some (tokens: {learn: {}}).",
-            "Split whose images say how well CLIP should know a class before a picture is kept."
-            + (" Here both are one split: percentiles are of training images." if one_split else ""),
-            "All classes of the data by their names there, which prompts say. Drawn by other words, with its own label:"
+            "Split to learn class tokens from, if you want them (tokens: {learn: {}}).",
+            "Split that sets the object thresholds: how well CLIP must recognize a class before an image is kept."
+            + (" Here both are the same split, so percentiles are of training images." if one_split else ""),
+            "All classes of the data. Prompts use these names. To use another name for a label, write"
             " {name: coffee mug, source_label: 1}.",
         ),
         "",
@@ -237,10 +241,8 @@ def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str)
         "generator:",
         values(models.generator, 2),
         "",
-        said(
-            '"the" fits every class, where "a" or "an" would not. A base, and shifts of Vendrow et al. 2023, Table 1:'
-        ),
-        said("write your own beside them. `caption` is what CLIP is asked about the shift alone."),
+        said('A base prompt, and shifts from Vendrow et al. 2023, Table 1. Prompts say "the", which fits every class'),
+        said('("a" and "an" do not). Add shifts of your own. CLIP compares images with `caption`: the shift alone.'),
         "prompts:",
         values({"base": BASE}, 2),
         "  shifts:",
@@ -250,43 +252,44 @@ def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str)
         values(models.screen, 2),
         values({"object_caption": OBJECT_CAPTION, "style_object_caption": STYLE_OBJECT_CAPTION}, 2),
         said(
-            f"A picture is kept where CLIP finds its class at least as well as in all but {PERCENTILE} of 100 images of"
-            " that class in the validation split.",
+            f"Rejects an image if its CLIP score for its class is below percentile {PERCENTILE} of the scores of that"
+            " class's images in the validation split.",
             2,
         ),
         values({"object_threshold": percentile}, 2),
         said(
-            "No number fits every CLIP and every shift, so this one is chosen after the build, by looking: until then"
-            f" pictures of shifts wait, and none is kept unseen. `counterfoil calibrate` begins at percentile"
-            f" {SHIFT_PERCENTILE} of a shift's own pictures (the {SHIFT_PERCENTILE} of 100 that show it least go) and"
-            " cuts without drawing anything again. A number here, such as 0.2, is taken at once and for all shifts.",
+            "No number fits every CLIP and every shift, so you choose this threshold after the build, by looking at"
+            " images. Until then no image of a shift is kept. `counterfoil calibrate` starts at percentile"
+            f" {SHIFT_PERCENTILE} of a shift's own scores (the lowest {SHIFT_PERCENTILE} % are rejected) and renders"
+            " nothing again. A number here, such as 0.2, applies at once to all shifts.",
             2,
         ),
         values({"shift_threshold": {"percentile": SHIFT_PERCENTILE}}, 2),
         said(
-            "How much there is to see is measured of every picture (contrast, black, white); {visible: {contrast: 20}}"
-            " would reject what is nearly one colour.",
+            "Measures how much is visible in every image (contrast, black, white). {visible:"
+            " {contrast: 20}} would reject"
+            " images that are nearly one colour.",
             2,
         ),
         "  keep: [{visible: {}}, thresholds]",
         said(
-            "A second judge of labels decides nothing, and tells how many of them may be false: a CLIP of another"
-            " training (judge: open_clip:NAME/WEIGHTS), or a classifier of these classes. So do people:"
+            "A second judge estimates how many labels may be wrong. It rejects no image. Name another CLIP"
+            " (judge: open_clip:NAME/WEIGHTS) or a classifier of these classes. People can judge too:"
             " counterfoil review.",
             2,
         ),
         "  judge: null",
-        said("Rejected pictures stay, so that calibrate can show them and a lower threshold brings them back.", 2),
+        said("Stores rejected images, so that calibrate can show them and a lower threshold brings them back.", 2),
         values({"keep_rejected": True}, 2),
         "",
         "samples:",
-        said("Pictures drawn of each class under the base and under each shift. Two are enough to try it.", 2),
+        said("Images to render for each class, under the base and under each shift. Two are enough for a trial.", 2),
         values({"candidates": CANDIDATES, "seed": 0, "noise": "paired"}, 2),
         "",
         "output:",
         values({"image": models.image, "rows_per_shard": 100}, 2),
         "",
-        *evaluated(" Classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k answers by the classes' names."),
+        *evaluated(" Their classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k is zero-shot."),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -319,9 +322,9 @@ _CORES = 2
 SIDE = 256
 _LOSSLESS_BELOW = 97
 WITHOUT_GPU = (
-    "Without a GPU a drawn image takes minutes. So each shift is a known change of your own photographs, which needs no"
-    " download: the numbers are of your model on your images. It cannot show new scenes. Where there is a GPU,"
-    f" --generator {LARGE_GENERATOR} has them drawn."
+    "Without a GPU, rendering an image takes minutes. So each shift is a known change to your own photographs, which"
+    " needs no download and measures your model on your images. It cannot show new scenes. On a machine with a GPU,"
+    f" --generator {LARGE_GENERATOR} renders them."
 )
 
 
@@ -361,20 +364,20 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
     lines = [
         *opening(name, f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known changes."),
         "source:",
-        *sources(found, named, "Split that classifiers learn from.", "Split that the images of this dataset are from."),
+        *sources(found, named, "Split to train classifiers on.", "Split that this dataset takes its images from."),
         "",
         said(WITHOUT_GPU),
         said(
-            "Your model should not have learned from these images: what it has seen flatters it."
-            + (" The data has one split, so only you know." if once else "")
-            + (f" Larger ones are reduced to a shorter side of {SIDE} pixels first." if large else "")
+            "Your model should not have been trained on these images, or its accuracy will be too high."
+            + (" The data has only one split, so only you know whether it was." if once else "")
+            + (f" Larger images are first reduced to a shorter side of {SIDE} pixels." if large else "")
         ),
         "generator:",
         values(generator, 2),
         "",
         said(
-            "What is done to each image, by the definitions of Hendrycks and Dietterich 2019, at a severity from 1"
-            " (slight) to 5 (severe). The base is the image as it is. Also to be had: "
+            "Corruptions as defined by Hendrycks and Dietterich 2019, at a severity from 1 (slight) to 5 (severe). The"
+            " base is the unchanged image. Also available: "
             + ", ".join(name for name in KIND_OF if name not in extent.kinds)
             + "."
         ),
@@ -384,7 +387,8 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
         "",
         "samples:",
         said(
-            "Images of each class, the same ones under every shift; a smaller class gives all. Building and evaluating"
+            "Images per class, the same ones under every shift. A smaller class gives all it"
+            " has. Building and evaluating"
             f" take about {minutes} on two cores with a model as large as ResNet-50 at 224 pixels, and less with a"
             " smaller one.",
             2,
@@ -392,7 +396,7 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
         values({"candidates": extent.a_class, "seed": 0}, 2),
         "",
         "output:",
-        *([] if lossless else [said("Images are encoded again; {format: png} is lossless, and larger.", 2)]),
+        *([] if lossless else [said("Images are encoded again. {format: png} is lossless, but larger.", 2)]),
         values({"image": image, "rows_per_shard": 500}, 2),
         "",
         *evaluated(),
@@ -492,7 +496,7 @@ def _validated(text: str, path: Path, found: FoundData) -> Recipe:
     recipe = resolve_classes(recipe, names=found.labels)
     classes = [(each.name, each.source_label) for each in recipe.classes]
     if classes != [(each.name, each.source_label) for each in found.classes]:
-        raise RunFailure(f"{path}: the classes that were written are not those of the data")
+        raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
     return recipe
 
 
@@ -501,7 +505,8 @@ def _refuse_there(path: Path, force: bool) -> None:
         raise UserError(f"{path} is a folder, expected the file to write", f"For example: --out {path / RECIPE}")
     if path.exists() and not force:
         raise UserError(
-            f"{path} is there already and may hold your changes", "Name another by --out, or write over it by --force."
+            f"{path} exists already and may hold your changes",
+            "Name another file with --out, or overwrite it with --force.",
         )
 
 
@@ -524,7 +529,7 @@ def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{path.parent}: cannot be made: {error.strerror or error}") from error
+        raise UserError(f"{path.parent}: cannot be created: {error.strerror or error}") from error
     write_atomically(path, text.encode())
 
 
@@ -534,7 +539,7 @@ def _with_repeated(found: FoundData) -> tuple[str, ...]:
     alike = sorted({each.name for each in found.classes if names.count(each.name.casefold()) > 1})
     if not alike:
         return found.notes
-    return (*found.notes, f"several classes are called alike: {', '.join(alike[:10])}")
+    return (*found.notes, f"several classes have the same name: {', '.join(alike[:10])}")
 
 
 def _commands(path: Path, dataset: str, *, cut: bool) -> tuple[str, ...]:

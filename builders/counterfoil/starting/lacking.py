@@ -39,7 +39,7 @@ class Lack:
 
     @property
     def line(self) -> str:
-        return f"{'lacks' if self.weight == 'optional' else 'needs'}: {self.key}: {self.text}"
+        return f"{'note' if self.weight == 'optional' else 'needs'}: {self.key}: {self.text}"
 
 
 def lacking(recipe: Recipe) -> tuple[Lack, ...]:
@@ -60,7 +60,7 @@ def lacking_classes(recipe: Recipe) -> Lack | None:
     """The input dataset, where it alone tells which classes a recipe has and it is not here; else None."""
     if recipe.names_every_label:
         return None
-    why = " (the recipe's classes are labels of it)"
+    why = " (the recipe takes its classes from there)"
     found = _dataset("source.dataset", recipe.source.dataset, why, needed=True)
     return next((lack for lack in found if lack.weight == "missing"), None)
 
@@ -76,10 +76,10 @@ def _source(recipe: Recipe) -> Iterator[Lack]:
         for use, is_so in (("thresholds", percentiles), ("class tokens", learned), ("the images themselves", rows))
         if is_so
     ]
-    why = f" ({' and '.join(uses)} are taken from it)" if uses else ""
+    why = f" ({' and '.join(uses)} come from it)" if uses else ""
     yield from _dataset("source.dataset", recipe.source.dataset, why, needed=bool(uses))
     if not pool.draws and pool.dataset is not None:
-        yield from _dataset("generator.dataset", pool.dataset, " (rows are taken from it)", needed=True)
+        yield from _dataset("generator.dataset", pool.dataset, " (rows come from it)", needed=True)
 
 
 def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
@@ -88,9 +88,9 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
     if is_local(name):
         missing = _missing_folder(name)
         if missing is not None:
-            yield Lack(key, missing + (why or " (only re-cutting by other percentiles needs it)"), _if(needed))
+            yield Lack(key, missing + (why or " (needed only to re-cut with other percentiles)"), _if(needed))
     elif not _is_fetched_dataset(name):
-        yield _to_fetch(key, f"{name} is not here yet{why}", None, needed)
+        yield _to_fetch(key, f"{name} is not on this machine yet{why}", None, needed)
 
 
 def _models(recipe: Recipe) -> Iterator[Lack]:
@@ -116,7 +116,7 @@ def _clip(key: str, model: str, weights: str | None) -> Iterator[Lack]:
     elif is_local(model) or model.startswith((LAB, HUB)):
         yield from _model(key, model, None)
     else:
-        yield Lack(key, f"{model}/{weights} is fetched by open_clip if it is not here yet", "fetched")
+        yield Lack(key, f"{model}/{weights}: open_clip downloads it if it is not on this machine yet", "fetched")
 
 
 def _generator(recipe: Recipe) -> Iterator[Lack]:
@@ -139,7 +139,8 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
         yield Lack(key, text, "missing")
     if not looked_at:
         text = (
-            f"size, class tokens, pairs and options are compared with {generator.model} once its configuration is here"
+            f"size, class tokens, pairs and options are checked against {generator.model} once its"
+            " configuration is downloaded"
         )
         yield Lack("generator", text, "fetched")
 
@@ -151,7 +152,7 @@ def _model(key: str, name: str, gigabytes: float | None, shown: str | None = Non
     elif not is_local(name) and not name.startswith(LAB):
         repository = "/".join(name.removeprefix(HUB).split("/")[:2])
         if not _is_fetched_model(repository):
-            yield _to_fetch(key, f"{shown or name} is not here yet", gigabytes, needed=True)
+            yield _to_fetch(key, f"{shown or name} is not on this machine yet", gigabytes, needed=True)
 
 
 def _tokens(recipe: Recipe) -> Iterator[Lack]:
@@ -168,7 +169,7 @@ def _tokens(recipe: Recipe) -> Iterator[Lack]:
         if missing is not None:
             yield Lack("tokens.path", missing, "missing")
     elif not _is_fetched_model(path):
-        yield _to_fetch("tokens.path", f"{path} is not here yet", None, needed=True)
+        yield _to_fetch("tokens.path", f"{path} is not on this machine yet", None, needed=True)
 
 
 def _classifiers(recipe: Recipe) -> Iterator[Lack]:
@@ -183,7 +184,7 @@ def _classifiers(recipe: Recipe) -> Iterator[Lack]:
     if missing:
         yield Lack(
             "evaluate.models",
-            f"not here yet, and fetched or asked for by evaluate: {some_of(missing)}",
+            f"not on this machine yet; evaluate downloads them or asks for them: {some_of(missing)}",
             "optional",
         )
 
@@ -200,33 +201,40 @@ def _classifier(key: str, name: str, *, needed: bool) -> Iterator[Lack]:
         # A timm name is a repository of timm's.
         repository = name.removeprefix(HUB) if name.startswith(HUB) else f"timm/{name}"
         if not _is_fetched_model(repository):
-            yield _to_fetch(key, f"{name} is not here yet", None, needed)
+            yield _to_fetch(key, f"{name} is not on this machine yet", None, needed)
 
 
 def _left_out(recipe: Recipe) -> Iterator[Lack]:
     """What a build does without, and what its numbers are worth less for."""
     source, shifts = recipe.source, recipe.all_shifts()[1:]
     if not recipe.evaluate.models:
-        text = "none are named: name your own to counterfoil evaluate --models, or here"
+        text = "no model is named. Name yours here, or with counterfoil evaluate --models"
         yield Lack("evaluate.models", text, "optional")
     if source.validation_split == source.train_split and recipe.screen.model is not None:
-        text = f"there is no validation split: thresholds are percentiles of {source.train_split}, the training images"
+        text = (
+            f"there is no validation split, so thresholds are percentiles of {source.train_split}, the training images"
+        )
         yield Lack("source.validation_split", text, "optional")
     unscreened = [shift.name for shift in shifts if shift.caption is None]
     if unscreened and recipe.screen.model is not None:
-        text = f"nothing screens {some_of(unscreened)}: without a caption and a threshold every picture of it is kept"
+        text = (
+            f"{some_of(unscreened)} is not screened: it has no caption and no threshold, so every image of it is kept"
+        )
         yield Lack("screen.shift_threshold", text, "optional")
     waiting = [s.name for s in shifts if s.caption is not None and s.threshold and s.threshold.percentile is not None]
     if waiting:
-        text = f"open for {some_of(waiting)}: nothing of it is kept until counterfoil calibrate has chosen one"
+        text = (
+            f"no threshold yet for {some_of(waiting)}: no image of it is kept until you choose one"
+            " with counterfoil calibrate"
+        )
         yield Lack("screen.shift_threshold", text, "optional")
     # The second judge is asked about labels alone and decides nothing.
     if recipe.screen.model is None:
         return
     if recipe.screen.judge is None:
-        yield Lack("screen.judge", "no second judge: that labels are still true is what one CLIP says", "optional")
+        yield Lack("screen.judge", "no second judge: only one CLIP says whether labels are still true", "optional")
     if not recipe.screen.keep_rejected:
-        text = "rejected pictures are not kept: a lower threshold cannot bring them back without drawing again"
+        text = "rejected images are not stored: a lower threshold cannot bring them back without rendering them again"
         yield Lack("screen.keep_rejected", text, "optional")
 
 
@@ -239,15 +247,15 @@ def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lac
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return Lack(key, f"{text}, and the Hub is not to be asked (HF_HUB_OFFLINE)", _if(needed))
+        return Lack(key, f"{text}, and HF_HUB_OFFLINE forbids a download", _if(needed))
     size = f" (about {gigabytes:g} GB)" if gigabytes else ""
-    return Lack(key, f"{text} and will be fetched{size}", "fetched" if needed else "optional")
+    return Lack(key, f"{text} and will be downloaded{size}", "fetched" if needed else "optional")
 
 
 def _missing_folder(name: str) -> str | None:
     """What to say of a folder that is not there; None for one that is, and for what the lab has."""
     if name.startswith(ELSEWHERE):
-        return f"{name.removeprefix(ELSEWHERE)} is a folder of the machine that the dataset was built on: name yours"
+        return f"{name.removeprefix(ELSEWHERE)} is a folder on the machine that built the dataset. Name yours instead"
     try:
         if name.startswith(LAB):
             resolve_name(name)
