@@ -143,7 +143,7 @@ class _Request(BaseHTTPRequestHandler):
         except CounterfoilError as error:
             self._say(HTTPStatus.CONFLICT, str(error))
         except OSError as error:
-            self._say(HTTPStatus.CONFLICT, f"It cannot be read: {error.strerror}")
+            self._say(HTTPStatus.CONFLICT, f"This page cannot be read: {error.strerror}")
         else:
             self._send(HTTPStatus.OK, page)
 
@@ -154,9 +154,9 @@ class _Request(BaseHTTPRequestHandler):
         save = self.server.pages.saves.get(name.removeprefix("save/")) if name.startswith("save/") else None
         length = self.headers.get("Content-Length", "")
         if save is None:
-            self._say(HTTPStatus.NOT_FOUND, "Nothing is saved there.")
+            self._say(HTTPStatus.NOT_FOUND, "Nothing can be saved at this address.")
         elif self.headers.get_all("Origin") != [self.server.origin]:
-            self._say(HTTPStatus.FORBIDDEN, "Only the pages of this server save.")
+            self._say(HTTPStatus.FORBIDDEN, "Only pages from this server can save.")
         elif self.headers.get_content_type() != save.kind:
             self._say(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Expected {save.kind}.")
         elif "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit() and len(length) < 10):
@@ -264,7 +264,7 @@ class DirectoryPages:
     def __init__(self, directory: Path | str) -> None:
         self.directory = named_path(directory)
         if not self.directory.is_dir():
-            raise UserError(f"{directory} is no directory", "Name a dataset, or a folder with a report.")
+            raise UserError(f"{directory} is not a directory", "Name a dataset, or a folder with a report.")
         refuse_unfit(self.directory)
         self.pages: dict[str, Callable[[], Page]] = {"": self._index}
         self.saves: dict[str, Save] = {}
@@ -273,7 +273,7 @@ class DirectoryPages:
             self._add_dataset(self._dataset())
         elif not index_entries(self.directory):
             raise UserError(
-                f"{directory} holds none of the pages that Counterfoil writes",
+                f"{directory} contains no page that Counterfoil writes",
                 "Name a dataset, or a folder that evaluate, mine or mend wrote.",
             )
         # The page of a folder that has both is mending's.

@@ -143,25 +143,25 @@ def test_again_it_changes_nothing_and_a_next_version_replaces_it(
 def test_asked_and_declined_nothing_is_sent(loopback: LoopbackHub, model: Path, start_publisher: Start) -> None:
     answer = start_publisher(loopback).ask(call(model, confirm=False))
     assert answer["published"] is None
-    assert any("license: unknown (name it by --license)" in line for line in answer["preview"])
+    assert any("license: unknown (name it with --license)" in line for line in answer["preview"])
     assert not changing(loopback)
 
 
 STRAYS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a pickle": (lambda folder: (folder / "pytorch_model.bin").write_bytes(b"x"), "pytorch_model.bin is no file"),
+    "a pickle": (lambda folder: (folder / "pytorch_model.bin").write_bytes(b"x"), "pytorch_model.bin is not a file"),
     "a hidden file": (lambda folder: (folder / ".env").write_text("x"), ".env is hidden"),
     "a hidden folder": (lambda folder: (folder / ".git").mkdir(), ".git is hidden"),
     "a folder": (lambda folder: (folder / "runs").mkdir(), "runs is a folder"),
     "a link": (lambda folder: (folder / "LICENSE").symlink_to("/etc/hostname"), "LICENSE is a link"),
-    "a pipe": (lambda folder: os.mkfifo(folder / "NOTICE"), "NOTICE is no regular file"),
-    "code": (lambda folder: (folder / "modeling.py").write_text("1"), "modeling.py is no file"),
-    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "there is no model.safetensors"),
-    "no configuration": (lambda folder: (folder / "config.json").unlink(), "there is no config.json"),
+    "a pipe": (lambda folder: os.mkfifo(folder / "NOTICE"), "NOTICE is not a regular file"),
+    "code": (lambda folder: (folder / "modeling.py").write_text("1"), "modeling.py is not a file"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
+    "no configuration": (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
     "a note of another form": (lambda folder: (folder / MENDED).write_text("{}"), "mended.json is not of format 1"),
-    "a card of another coding": (lambda folder: (folder / "README.md").write_bytes(b"\xff"), "no UTF-8"),
+    "a card of another coding": (lambda folder: (folder / "README.md").write_bytes(b"\xff"), "not UTF-8"),
     "a secret": (
         lambda folder: (folder / "README.md").write_text("\nhf_" + "aB3" * 10),
-        "README.md, line 2: holds what looks like a token of the Hub",
+        "README.md, line 2: contains what looks like a token of the Hub",
     ),
     "metadata of another kind": (lambda folder: (folder / "README.md").write_text("---\n- 1\n---\n"), "metadata is"),
 }

@@ -294,7 +294,7 @@ def publish_while(
 def is_reported(answer: dict[str, Any], path: str) -> bool:
     """Whether a publication ended with words about a file that changed here, and about nobody else."""
     assert answer.get("kind") == "RunFailure", answer
-    assert "Somebody else" not in str(answer)
+    assert "Someone else" not in str(answer)
     assert "counterfoil verify" in str(answer["hint"])
     assert answer["lines"] == [], "a changed file is not tried again"
     return any(path in line and "changed on this machine" in line for line in answer["error"])

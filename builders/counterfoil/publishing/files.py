@@ -83,7 +83,7 @@ class LocalFile:
 _NO_FILE = {
     errno.ENOENT: "it is gone",
     errno.ELOOP: "it is a link, expected a regular file",
-    errno.ENOTDIR: "it lies under a link, or under no folder",
+    errno.ENOTDIR: "a folder in its path is a link, or is gone",
     errno.ENXIO: "it is a socket or a pipe, expected a regular file",
 }
 
@@ -92,8 +92,8 @@ def changed(directory: Path, differences: Mapping[str, str]) -> RunFailure:
     """The failure of a publication whose files changed on the way: path → what is another ("it is gone")."""
     return RunFailure(
         [f"{path} changed on this machine while it was being published: {what}" for path, what in differences.items()],
-        f"What readers find there is as it was. End what writes to {directory}, run `counterfoil verify"
-        f" {shlex.quote(str(directory))}`, and publish again when it is whole.",
+        f"Readers still find the old version. Stop whatever writes to {directory}, run `counterfoil verify"
+        f" {shlex.quote(str(directory))}`, and publish again once it finds no damage.",
     )
 
 
@@ -127,7 +127,7 @@ def open_below(directory: Path, path: str) -> int:
 def _unreadable(path: str, error: OSError) -> RunFailure:
     return RunFailure(
         f"{path} cannot be read: {error.strerror or error}",
-        "Check the disk and whether you may read it, and run the same command again.",
+        "Check the disk and your permission to read it, then run the same command again.",
     )
 
 
@@ -149,7 +149,7 @@ class UnchangedReader(io.BufferedIOBase):
         size = os.fstat(self._descriptor).st_size
         if size != file.size:
             self.close()
-            raise self._changed(f"it has {size} bytes, and had {file.size}")
+            raise self._changed(f"it has {size} bytes now, and had {file.size}")
 
     def readable(self) -> bool:
         return True
@@ -179,8 +179,9 @@ class UnchangedReader(io.BufferedIOBase):
             place = self._places.get(self._position)
             if place is None:
                 raise RunFailure(
-                    f"{self._file.path}: the Hub's client reads it out of order, so it cannot be checked as it goes",
-                    "Install a version of huggingface_hub that this version of counterfoil knows.",
+                    f"{self._file.path}: the Hub's client reads it out of order, so its content"
+                    " cannot be checked while it is sent",
+                    "Install a version of huggingface_hub that this version of counterfoil supports.",
                 )
             self._hashed, self._digest = self._position, place.copy()
         content = self._content(wanted)
@@ -190,9 +191,9 @@ class UnchangedReader(io.BufferedIOBase):
         self._hashed = self._position = self._position + len(content)
         if self._position == self._file.size:
             if self._digest.hexdigest() != self._file.sha256:
-                raise self._changed("its sha256 is another")
+                raise self._changed("its sha256 differs")
             if os.fstat(self._descriptor).st_size != self._file.size:
-                raise self._changed("its size is another")
+                raise self._changed("its size differs")
         return content
 
     def _content(self, wanted: int) -> bytes:
@@ -283,26 +284,29 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
     paths = [*published_paths(directory), MANIFEST]
     if untaken := [path for path in paths if not _FORBIDDEN.isdisjoint(path.split("/"))]:
         raise UserError(
-            [f"{path}: the Hub takes no file of this name" for path in untaken[:10]], "Move it out of the directory."
+            [f"{path}: the Hub does not accept a file of this name" for path in untaken[:10]],
+            "Move it out of the directory.",
         )
     if linked := [path for path in paths if (directory / path).is_symlink()]:
         raise UserError(
-            f"{directory / linked[0]} is a link into the Hub's cache, as {len(linked)} of {len(paths)} files are: only"
-            " a directory's own files are published",
-            f"Copy it with what it links to (`cp -rL {shlex.quote(str(directory))} COPY`), and publish the copy.",
+            f"{directory / linked[0]} is a link into the Hub's cache, like {len(linked)} of"
+            f" {len(paths)} files here: only"
+            " a directory's own files can be published",
+            "Copy the directory with the files it links to (`cp -rL"
+            f" {shlex.quote(str(directory))} COPY`), and publish the copy.",
         )
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         files = dict(zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True))
     manifest = whole_content(files[MANIFEST])
     listed = manifest_entries(manifest)
     if listed is None or not gives_its_own_hash(listed, manifest):
-        raise changed(directory, {MANIFEST: "it does not give its own hash"})
+        raise changed(directory, {MANIFEST: "its content does not match its own hash"})
     if manifest_document(list(listed.values()))["sha256"] != manifest_sha256:
-        raise changed(directory, {MANIFEST: "it is not the one that was verified"})
+        raise changed(directory, {MANIFEST: "it is not the file that was verified"})
     there = {path: Entry(path, file.size, file.sha256) for path, file in files.items() if path != MANIFEST}
     differences = dict.fromkeys(sorted({*listed, *there}), f"it is not the file that {MANIFEST} lists")
     differences |= {path: "it is gone" for path in listed if path not in there}
-    differences |= {path: f"it is new, and {MANIFEST} does not list it" for path in there if path not in listed}
+    differences |= {path: f"it is new and not listed in {MANIFEST}" for path in there if path not in listed}
     if differing := {path: what for path, what in differences.items() if listed.get(path) != there.get(path)}:
         raise changed(directory, differing)
     return files
@@ -319,7 +323,7 @@ def hash_file(directory: Path, path: str) -> LocalFile:
             git_id.update(piece)
             read += len(piece)
     if read != size:
-        raise changed(directory, {path: f"it had {size} bytes, and then {read}"})
+        raise changed(directory, {path: f"it had {size} bytes, then {read}"})
     return LocalFile(directory, path, size, sha256.hexdigest(), git_id.hexdigest())
 
 
@@ -376,7 +380,7 @@ class Addition(CommitOperationAdd):
         """RunFailure where what Xet sent is another content than the file's."""
         sent = self.upload_info
         if sent.is_hashed and sent.sha256.hex() != self._file.sha256:
-            raise changed(self._file.directory, {self._file.path: "its sha256 is another"})
+            raise changed(self._file.directory, {self._file.path: "its sha256 differs"})
 
 
 class _Announced(UploadInfo):

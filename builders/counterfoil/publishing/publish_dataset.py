@@ -82,7 +82,7 @@ def publish(
     """
     directory = named_path(directory)
     if (directory / CONFIG).is_file() and not (directory / LOCK).exists():
-        raise UserError(f"{directory} holds a model and no dataset", "Publish it with --model.")
+        raise UserError(f"{directory} holds a model, not a dataset", "Publish it with --model.")
     tell = tell or (lambda line: None)
     refuse_options(revision, tag, create_pr, files_per_commit)
     settle_directory(directory)
@@ -94,7 +94,7 @@ def publish(
         repo = repo or recipe.publish.repo
         if repo is None:
             raise UserError(
-                "no repository: none was named, and the recipe has none under publish.repo",
+                "no repository is named, and the recipe has no publish.repo",
                 "Name one: counterfoil publish DIR USER/NAME",
             )
         repo = checked_repository(repo)
@@ -168,8 +168,8 @@ def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[s
         except Exception as error:  # whatever a reader meets: missing files, wrong features, broken images
             said = " ".join(str(error).split())[:300]
             raise RunFailure(
-                f"{remote.repo}: config '{config}' was published and does not load: {said}",
-                "Verify the directory with `counterfoil verify`, and publish again.",
+                f"{remote.repo}: config '{config}' was published but does not load: {said}",
+                "Check the directory with `counterfoil verify`, and publish again.",
             ) from error
 
     for config, split in configs:

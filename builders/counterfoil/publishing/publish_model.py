@@ -102,7 +102,9 @@ def publish_model(
     tell = tell or (lambda line: None)
     refuse_options(revision, tag, False, FILES_PER_COMMIT)
     if license is not None and not (license.isprintable() and license.strip()):
-        raise UserError(f"--license is {license[:80]!r}, expected the name of one", "As in --license apache-2.0")
+        raise UserError(
+            f"--license is {license[:80]!r}, expected the name of a licence", "For example: --license apache-2.0"
+        )
     repo = checked_repository(repo)
     progress.tell(Sending("verifying", 0, 0, 0, 0))
     found = _verified(directory)
@@ -160,7 +162,7 @@ def _verified(directory: Path) -> _Verified:
     if problems := secret_problems(texts):
         raise UserError(
             [f"{directory}: {problem}" for problem in problems[:20]],
-            "Take it out, and revoke it where anybody may have seen it. Nothing was sent.",
+            "Remove it, and revoke it if anyone may have seen it. Nothing was sent.",
         )
     return _Verified(files, texts, facts, config, note)
 
@@ -171,7 +173,7 @@ def _text(file: LocalFile) -> str:
     try:
         return whole_content(file).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{file.place} is no UTF-8 text (byte {error.start})") from error
+        raise UserError(f"{file.place} is not UTF-8 text (byte {error.start})") from error
 
 
 def _head_of_weights(file: Path) -> str:
@@ -196,7 +198,7 @@ def _metadata(remote: Remote, found: _Verified, license: str | None) -> ModelMet
 def _metadata_lines(metadata: ModelMetadata) -> tuple[str, ...]:
     lines = [f"license: {metadata.license}"]
     if metadata.license == UNKNOWN:
-        lines[0] += " (name it by --license)"
+        lines[0] += " (name it with --license)"
     if metadata.base_model:
         lines.append(f"base model: {', '.join(metadata.base_model)}")
     if metadata.datasets:
@@ -210,8 +212,8 @@ def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
     there = (found.architecture, found.num_classes, found.label_names)
     if there != (facts.architecture, facts.num_classes, facts.label_names):
         raise RunFailure(
-            f"{name} is another model than the folder's: {found.architecture} with {found.num_classes} outputs",
-            "Somebody else may have published meanwhile. Run the same command again.",
+            f"{name} is not the folder's model, but {found.architecture} with {found.num_classes} outputs",
+            "Someone else may have published at the same time. Run the same command again.",
         )
 
 
@@ -251,7 +253,9 @@ def declared_license(metadata: Mapping[str, Any], config: Mapping[str, Any]) -> 
     for found in (metadata.get("license"), described.get("license") if isinstance(described, dict) else None):
         if found is not None and found != "":
             if not is_text(found):
-                raise UserError(f"{CARD}: license is {shown(found)}, expected the name of one", "Name it by --license.")
+                raise UserError(
+                    f"{CARD}: license is {shown(found)}, expected the name of a licence", "Name it with --license."
+                )
             if found != UNKNOWN:
                 return str(found)
     return None
@@ -344,20 +348,23 @@ _SECRETS = (
 def model_paths(directory: Path) -> list[str]:
     """The files of a model's folder. UserError with all that is no such file, or is missing; none of them is opened."""
     if not directory.is_dir():
-        raise UserError(f"{directory} is no folder, expected one of a model", "Name what `counterfoil mend` left.")
+        raise UserError(
+            f"{directory} is not a folder, expected a model's folder", "Name a folder that `counterfoil mend` saved."
+        )
     names, problems = [], []
     for entry in sorted(directory.iterdir()):
         if wrong := _wrong(entry):
             problems.append(f"{directory}: {ascii(entry.name)[1:-1]} {wrong}")
         else:
             names.append(entry.name)
-    problems += [f"{directory}: there is no {name}" for name in (CONFIG, WEIGHTS) if not (directory / name).exists()]
+    problems += [f"{directory}: {name} is missing" for name in (CONFIG, WEIGHTS) if not (directory / name).exists()]
     if problems:
         more = [f"and {len(problems) - _MOST_TOLD} more"] if len(problems) > _MOST_TOLD else []
         raise UserError(
             [*problems[:_MOST_TOLD], *more],
-            f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a LICENSE; nothing else is"
-            " sent. Move the rest out of it.",
+            f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a"
+            " LICENSE. Move everything else"
+            " out of it.",
         )
     return names
 
@@ -369,8 +376,12 @@ def _wrong(entry: Path) -> str | None:
     if entry.name.startswith("."):
         return "is hidden"
     if entry.name not in MODEL_FILES | _BESIDE:
-        return "is a folder that no timm model has" if entry.is_dir() else "is no file of a timm model with safetensors"
-    return None if entry.is_file() else "is no regular file"
+        return (
+            "is a folder, and a timm model has none"
+            if entry.is_dir()
+            else "is not a file of a timm model with safetensors"
+        )
+    return None if entry.is_file() else "is not a regular file"
 
 
 def secret_problems(texts: dict[str, str]) -> list[str]:
@@ -379,5 +390,7 @@ def secret_problems(texts: dict[str, str]) -> list[str]:
     for name, text in texts.items():
         for what, pattern in _SECRETS:
             for match in pattern.finditer(text):
-                found.append(f"{name}, line {text.count(chr(10), 0, match.start()) + 1}: holds what looks like {what}")
+                found.append(
+                    f"{name}, line {text.count(chr(10), 0, match.start()) + 1}: contains what looks like {what}"
+                )
     return list(dict.fromkeys(found))

@@ -84,7 +84,7 @@ class Remote:
         self._operations: dict[str, Addition] = {}
         self.commits = 0
 
-    @_tried("asking whose token this is")
+    @_tried("looking up the user of the token")
     def user(self) -> str:
         """Whose token this is. UserError without a valid one."""
         return self.api.whoami()["name"]
@@ -121,12 +121,12 @@ class Remote:
         ]
         return Branch(name, head, {file.path: file for file in files})
 
-    @_tried("making {self.repo}")
+    @_tried("creating {self.repo}")
     def create(self, private: bool) -> None:
         """Make the repository, or find it made."""
         self.api.create_repo(self.repo, repo_type=self.kind, private=private, exist_ok=True)
 
-    @_tried("making the branch {name}")
+    @_tried("creating the branch {name}")
     def create_branch(self, name: str) -> None:
         self.api.create_branch(self.repo, branch=name, repo_type=self.kind, exist_ok=True)
 
@@ -215,8 +215,8 @@ class Remote:
         ignored = [operation.path_in_repo for operation in operations if operation._should_ignore]
         if ignored:
             raise UserError(
-                [f"{self.repo} has a .gitignore that leaves out files of the {self.kind}:", *ignored[:10]],
-                "Remove .gitignore from the repository, or those lines of it.",
+                [f"{self.repo} has a .gitignore that excludes files of the {self.kind}:", *ignored[:10]],
+                "Remove .gitignore from the repository, or the lines that exclude these files.",
             )
 
     @_tried("opening a pull request")
@@ -309,6 +309,6 @@ def first_of(changes: Changes, most: int | None) -> Changes:
 
 def tag_is_taken(repo: str, name: str, commit: str) -> UserError:
     return UserError(
-        f"{repo} has a tag '{name}' already, of another version (commit {commit[:12]})",
-        "Choose another tag: what a tag names does not change.",
+        f"{repo} has a tag '{name}' already, for another version (commit {commit[:12]})",
+        "Choose another tag: an existing tag is never moved.",
     )

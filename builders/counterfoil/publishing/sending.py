@@ -87,14 +87,14 @@ def preview(
             raise tag_is_taken(remote.repo, tag, there.tags[tag])
     if public is False and there is not None and not there.private:
         raise UserError(
-            f"{remote.repo} is public, and --private was asked for",
-            "Make it private in its settings first, or leave --private away.",
+            f"{remote.repo} is public, but you asked for --private",
+            "Make it private in its settings first, or leave out --private.",
         )
     gathered = create_pr or changes.operations > files_per_commit
     if gathered and branch != MAIN:
         raise UserError(
-            f"{changes.operations} files differ on {branch}, more than a commit carries ({files_per_commit}), and a "
-            f"pull request goes to {MAIN} only",
+            f"{changes.operations} files differ on {branch}, more than fit in one commit ({files_per_commit}), and a "
+            f"pull request can only go to {MAIN}",
             "Raise --files-per-commit, or publish without --revision.",
         )
     return Preview(
@@ -197,8 +197,8 @@ class Sender:
                     return self.remote.branch(MAIN), number
             self.remote.close(number)  # the branch went on: gather on what it is now
         raise RunFailure(
-            f"{self.remote.repo}: others committed to {MAIN} while this was published, {_MERGES} times",
-            "Run the same command again when they have finished.",
+            f"{self.remote.repo}: someone else committed to {MAIN} during publishing, {_MERGES} times",
+            "Run the same command again when they are done.",
         )
 
     def _fill(self, name: str) -> Branch:
@@ -210,7 +210,7 @@ class Sender:
             head = self.remote.commit(self.local, name, self.message, most)
             before, left = left, changes_between(self.local, head.files, self.remote.kind).operations
             if left >= before:
-                raise RunFailure(f"{self.remote.repo}: the Hub takes commits to {name} and does not carry them out")
+                raise RunFailure(f"{self.remote.repo}: the Hub accepts commits to {name} but does not apply them")
         return head
 
     def _send(self, head: Branch) -> None:
@@ -234,12 +234,15 @@ class Sender:
 def refuse_options(revision: str | None, tag: str | None, create_pr: bool, files_per_commit: int) -> None:
     """UserError with everything that is wrong with the options themselves."""
     problems = [
-        f"--{option} is '{name}', which is no name of a {kind}: expected letters, digits and . _ - /"
+        f"--{option} is '{name}', which cannot name a {kind}: expected letters, digits and . _ - /"
         for option, kind, name in (("revision", "branch", revision), ("tag", "tag", tag))
         if name is not None and (not _REFERENCE.fullmatch(name) or ".." in name or name.endswith(("/", ".", ".lock")))
     ]
     if create_pr and tag is not None:
-        problems.append("--tag and --create-pr exclude each other: a tag is made of what the branch holds")
+        problems.append(
+            "use --tag or --create-pr, not both: a tag marks a commit of the branch, and a pull"
+            " request leaves that unchanged"
+        )
     if files_per_commit < 1:
         problems.append(f"--files-per-commit is {files_per_commit}, expected 1 or more")
     if problems:
@@ -254,9 +257,9 @@ def checked_repository(repo: str) -> str:
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise UserError(f"'{repo}' is no repository, expected USER/NAME: {error}") from error
+        raise UserError(f"'{repo}' cannot name a repository, expected USER/NAME: {error}") from error
     if not REPOSITORY.fullmatch(repo):
-        raise UserError(f"'{repo}' is no repository, expected USER/NAME")
+        raise UserError(f"'{repo}' cannot name a repository, expected USER/NAME")
     return repo
 
 
@@ -279,8 +282,8 @@ def carry_out(
     there = remote.repository()
     if there is None:
         raise UserError(
-            f"{ahead.repo}: the name is taken by a repository that this token may not see",
-            "Choose another name, or check whose token is used (`hf auth whoami`).",
+            f"{ahead.repo}: this name belongs to a repository that your token cannot see",
+            "Choose another name, or check which account your token belongs to (`hf auth whoami`).",
         )
     if ahead.branch not in there.branches:
         remote.create_branch(ahead.branch)
@@ -324,11 +327,11 @@ def _batches(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
 def _refuse_differences(remote: Remote, local: Mapping[str, LocalFile], branch: Branch) -> None:
     """RunFailure where a file of the branch is not the directory's, by size and sha256, or one is missing or more."""
     changes = changes_between(local, branch.files, remote.kind)
-    problems = [f"{file.path} is missing there" for file in changes.added]
-    problems += [f"{file.path} is another there: its size or sha256 differs" for file in changes.replaced]
-    problems += [f"{path} should not be there" for path in changes.deleted]
+    problems = [f"{file.path} is missing on the Hub" for file in changes.added]
+    problems += [f"{file.path} differs on the Hub in size or sha256" for file in changes.replaced]
+    problems += [f"{path} should not be on the Hub" for path in changes.deleted]
     if problems:
         raise RunFailure(
-            [f"{remote.repo} at {branch.head[:12]} is not the directory:", *problems[:20]],
-            "Somebody else may have published meanwhile. Run the same command again: it sends what differs.",
+            [f"{remote.repo} at {branch.head[:12]} differs from the directory:", *problems[:20]],
+            "Someone else may have published at the same time. Run the same command again: it sends what differs.",
         )
