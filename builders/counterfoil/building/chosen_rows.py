@@ -142,7 +142,7 @@ def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> ChosenT
         cells = [(shift, recipe.classes[label]) for shift in recipe.all_shifts() for label in shift.class_labels]
         prompts = [prompt_for(shift, cls) or "" for shift, cls in cells]
         texts = loaded.embed_texts(prompts)
-    report(f"{images.name}: nearest", 0, wanted)
+    report(f"{images.name}: finding nearest rows", 0, wanted)
     found = nearest_rows(features, texts, [shift.candidates for shift, _ in cells], usable)
     table: dict[tuple[str | None, str], list[PoolRow]] = {}
     for (shift, cls), near in zip(cells, found, strict=True):
@@ -155,7 +155,7 @@ def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> ChosenT
             f" {len(retrieved.content):,} bytes, expected at most {MOST_BYTES:,}",
             "Build fewer candidates, classes or shifts.",
         )
-    report(f"{images.name}: nearest", wanted, wanted)
+    report(f"{images.name}: finding nearest rows", wanted, wanted)
     notes = _not_retrieved(rows.place, int((~readable).sum()), copies)
     return ChosenTable(retrieved, {"sha256": retrieved.sha256}, tuple(notes))
 

@@ -117,7 +117,7 @@ def _common_images(subject: Subject, fitted_to: Mapping[str, frozenset[str]]) ->
     """How many of the images each model was fitted to."""
     counts = dict.fromkeys(fitted_to, 0)
     pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
-    for picture in track(pictures, "looking for images that a model was fitted to", len(subject.keys), _REPORTED_EVERY):
+    for picture in track(pictures, "checking for training images of the models", len(subject.keys), _REPORTED_EVERY):
         if picture is not None:
             content = pixels_sha256(picture)
             for name, contents in fitted_to.items():

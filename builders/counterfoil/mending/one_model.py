@@ -311,7 +311,7 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
     train = seen.lesson(train_features, train_labels)
     variants = [Variant(RETRAINED, "retrained"), *prepared.variants_of(name), *_balanced(prepared, context, audit.keys)]
     fitted: list[_Fitted] = []
-    for variant in track(variants, f"{name}: heads"):
+    for variant in track(variants, f"{name}: fitting heads"):
         lesson = None
         if variant.debug is not None:
             rows, features = _rows(prepared, variant.debug.images, seen)
@@ -490,7 +490,7 @@ def _with_effects(
     numbers = [number for number in _IMAGES if number < most] + ([most] if most else [])
     asked += [("by_images", n, rows_within(ranks, debug.context, images=n, seed=seed)) for n in numbers]
     found: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
-    for kind, value, rows in track(asked, f"{one.variant.name}: effects"):
+    for kind, value, rows in track(asked, f"{one.variant.name}: measuring effects"):
         fewer = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = evaluation.answers(kept.fitted(train, fewer, result.lam).head)
         shares = shares_of(answers, evaluation.sets(result.judged_by))

@@ -184,7 +184,7 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
             picture = images.decoded(encoded)
             known.append(_NO_IMAGE if picture is None else pixels_sha256(picture))
             if len(known) % _BETWEEN_STAGES == 0 or len(known) == len(images):
-                report(f"{images.name}: pixels", len(known), len(images))
+                report(f"{images.name}: decoding images", len(known), len(images))
         make_folder(file.parent)
         write_atomically(file, bytes.fromhex("".join(known)))
     return tuple(None if digest == _NO_IMAGE else digest for digest in known)

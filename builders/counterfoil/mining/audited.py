@@ -155,7 +155,7 @@ class ContentsSeen:
             return known
         missing = frozenset(plain.keys) - self._seen.keys()
         read = self.images.images(missing) if missing else ()
-        for _ in track(read, f"{plain.name}: contents", len(missing), 1000):
+        for _ in track(read, f"{plain.name}: hashing images", len(missing), 1000):
             pass
         make_folder(self._file.parent)
         write_atomically(self._file, b"".join(self._seen[key] for key in plain.keys))

@@ -255,7 +255,7 @@ def collect_findings(
     others = other_failures(recipe, mine, audits, maps, run.device)
     findings = []
     each = zip(carried, places, counted, confirmations, strict=True)
-    for hypothesis, at, counts, confirmation in track(each, "findings", len(carried)):
+    for hypothesis, at, counts, confirmation in track(each, "testing findings", len(carried)):
         own, there = audits[at], confirm_rows[at]
         before = compared(*count_hypothesis(hypothesis, rows_of(own, own.halves.discover)))
         finding = _finding(recipe, own, captions, found, hypothesis, confirmation, before, there, others[at])

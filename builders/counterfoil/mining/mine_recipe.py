@@ -342,5 +342,5 @@ def _encoded(texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray])
     parts = []
     for start in range(0, len(texts), _MOST_TEXT_STEPS):
         parts.append(embed(texts[start : start + _MOST_TEXT_STEPS]))
-        report("captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
+        report("embedding captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
     return cast(Any, np.concatenate(parts).astype(np.float32))

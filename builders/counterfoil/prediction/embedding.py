@@ -323,7 +323,7 @@ def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
         return known
     found = np.zeros((len(images), _BYTES), dtype=np.uint8)
     done = 0
-    for _, image in track(images.images(), f"{images.name}: contents", len(images), _REPORTED_EVERY):
+    for _, image in track(images.images(), f"{images.name}: hashing images", len(images), _REPORTED_EVERY):
         if image is not None:
             found[done] = np.frombuffer(hashlib.sha256(image).digest(), dtype=np.uint8)
         done += 1

@@ -206,7 +206,7 @@ def check_files(directory: Path | str) -> FileCheck:
     present = [path for path in listing.files if path != MANIFEST]
     found: dict[str, Entry] = {}
     sizes = {path: entry.size for path, entry in (listed or {}).items()}
-    for path, entry in track(_read(directory, present, sizes), "files", len(present)):
+    for path, entry in track(_read(directory, present, sizes), "checking files", len(present)):
         if isinstance(entry, Entry):
             found[path] = entry
         else:

@@ -276,8 +276,8 @@ def test_what_is_reported_goes_forward_and_ends_with_everything_done(datasets: d
     with listening(heard.append):
         found = verify(datasets["parquet"])
     files, images = heard[: found.files], heard[found.files :]
-    assert files == [Stage("files", number, found.files) for number in range(1, found.files + 1)]
-    assert {(stage.name, stage.total) for stage in images} == {("images", found.images)}
+    assert files == [Stage("checking files", number, found.files) for number in range(1, found.files + 1)]
+    assert {(stage.name, stage.total) for stage in images} == {("checking images", found.images)}
     done = [stage.done for stage in images]
     assert done == sorted(set(done)) and len(done) > 1 and done[-1] == found.images
 
@@ -286,7 +286,7 @@ def test_whoever_looks_and_fails_is_no_damage_of_the_dataset(datasets: dict[str,
     """What a reader of images raises is a finding; what the reader of the progress raises is not."""
 
     def refuse(stage: Stage) -> None:
-        if stage.name == "images":
+        if stage.name == "checking images":
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError), listening(refuse):

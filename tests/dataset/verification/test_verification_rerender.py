@@ -40,9 +40,9 @@ def test_rows_come_out_again_byte_for_byte(kind: str, datasets: dict[str, Path])
     assert [row.outcome for row in found.rerendered] == ["identical bytes"] * 7
     assert {row.stack for row in found.rerendered} == {()}
     assert len({row.key for row in found.rerendered}) == 7
-    assert list(dict.fromkeys(stage.name for stage in heard)) == ["files", "images", "rendering"]
-    assert [stage.done for stage in heard if stage.name == "rendering"] == [4, 7]  # in the generator's batches
-    assert heard[-1] == Stage("rendering", 7, 7)
+    assert list(dict.fromkeys(stage.name for stage in heard)) == ["checking files", "checking images", "re-rendering"]
+    assert [stage.done for stage in heard if stage.name == "re-rendering"] == [4, 7]  # in the generator's batches
+    assert heard[-1] == Stage("re-rendering", 7, 7)
 
 
 def test_the_choice_follows_from_the_seed_and_reaches_every_row(datasets: dict[str, Path]) -> None:

@@ -158,7 +158,7 @@ class Rerenderer:
                 images = renderer.render([self._sample(row, place.receipt.group) for place, row in batch])
                 for (place, row), pixels in zip(batch, images, strict=True):
                     done.append(self._compared(place, row, pixels, stack))
-                report("rendering", len(done), len(chosen))
+                report("re-rendering", len(done), len(chosen))
         return done
 
     @property

@@ -185,7 +185,7 @@ class _Reading:
             )
             for shard in plan.shards:
                 for done in check.check(shard, self.receipts.get((shard.group, shard.number))):
-                    report("images", done, max(done, total))
+                    report("checking images", done, max(done, total))
             check.finish()
             return check.candidates, check.images
 

@@ -142,7 +142,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
             statistics[labels] = _statistics(against)
         side = _Side(features[chosen], shared[chosen])
         measured.append(_distance(ImageSet(what, name, len(labels), 0, 0), side, against, statistics[labels], seed))
-        report(f"distances, {model.name}", done, len(groups) + 1)
+        report(f"distances in the features of {model.name}", done, len(groups) + 1)
     # The source against itself: its other split against the one that all is measured against, or its two halves.
     one, another, name = near, source, f"{opened.other.name if opened.other else ''} against {opened.source.name}"
     if one is None:
@@ -154,7 +154,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
         name = f"two halves of {opened.source.name}"
     itself = ImageSet("source", name, len(subject.classes), 0, 0)
     measured.append(_distance(itself, one, another, _statistics(another), seed))
-    report(f"distances, {model.name}", len(groups) + 1, len(groups) + 1)
+    report(f"distances in the features of {model.name}", len(groups) + 1, len(groups) + 1)
     distances = Distances(
         features=model.name,
         pin=model.pin,

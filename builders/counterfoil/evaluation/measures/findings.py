@@ -47,7 +47,7 @@ def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...]
     if mined.images is not None and asked:
         stored = answered.asking.scored(mined.images, asked, answered.subject.workplace / "predictions")
     measuring = _Measuring(answered, stored)
-    return tuple(measuring.finding(shift) for shift in track(mined.shifts, "findings")), measuring.numbers
+    return tuple(measuring.finding(shift) for shift in track(mined.shifts, "measuring findings")), measuring.numbers
 
 
 class _Measuring:

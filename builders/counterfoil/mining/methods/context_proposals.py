@@ -314,7 +314,7 @@ _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 # A model that fails so many classes fails the others too.
 _MOST_FAILED = 5
 _MOST_REASONS = 3
-_STAGE = "contexts"
+_STAGE = "proposing contexts"
 
 
 # Who answers, as `ChatModel.answer`: messages, and by name schema, seed, most_tokens and temperature.

@@ -270,7 +270,7 @@ def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, wo
     """
     notes, hypotheses = [], []
     stems = slugs(half.class_names)
-    for label, name in enumerate(track(half.class_names, "contexts")):
+    for label, name in enumerate(track(half.class_names, "scoring contexts")):
         note, found = _of_class(half, label, name, stems[label], settings)
         notes.append(note)
         hypotheses += found

@@ -472,7 +472,7 @@ def fit_directions(
     for event in engine_for(("cpu",), workers).run(work, items):
         if isinstance(event, Finished):
             found[event.item.label] = event.result
-            report("directions", len(found), classes)
+            report("fitting directions", len(found), classes)
     return [found[label] for label in range(classes)]
 
 

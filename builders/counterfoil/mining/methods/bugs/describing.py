@@ -241,9 +241,9 @@ class ClusterDescriber:
     def __call__(self, clusters: Sequence[FailureCluster]) -> list[Described]:
         found = []
         for place, cluster in enumerate(clusters):
-            report("clusters described", place, len(clusters))
+            report("describing clusters", place, len(clusters))
             found.append(self._described(cluster))
-        report("clusters described", len(clusters), len(clusters))
+        report("describing clusters", len(clusters), len(clusters))
         return found
 
     def _described(self, cluster: FailureCluster) -> Described:

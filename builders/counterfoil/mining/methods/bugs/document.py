@@ -418,7 +418,7 @@ def estimate_rates(
             one, pairs=replace(pairs_of(one), fresh=fresh), answers=wrong_answers([pairs], answer_names)
         )
         rounds.append(round_drawn(drawn))
-        report("rates of findings", len(estimated), len(wanted))
+        report("estimating rates of findings", len(estimated), len(wanted))
     judged = adjusted_together(
         [estimated.get(one.name, one) for one in findings.findings], findings.fdr, findings.margin
     )
