@@ -208,7 +208,7 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
     """What a build does without, and what its numbers are worth less for."""
     source, shifts = recipe.source, recipe.all_shifts()[1:]
     if not recipe.evaluate.models:
-        text = "no model is named. Name yours here, or with counterfoil evaluate --models"
+        text = "no model is named. Name yours in the recipe, or with counterfoil evaluate --models"
         yield Lack("evaluate.models", text, "optional")
     if source.validation_split == source.train_split and recipe.screen.model is not None:
         text = (
