@@ -56,7 +56,7 @@ def test_a_place_must_be_named(place: Path, cut: Callable[[str], str]) -> None:
         refused = run(str(place), "--apply", cut(STRICT), *words, code=2)
         assert "--out NEW" in refused.stderr and "--in-place" in refused.stderr
     assert "the dataset itself" in run(str(place), "--apply", cut(STRICT), "--out", str(place), code=2).stderr
-    assert "go with --apply" in run(str(place), "--in-place", code=2).stderr
+    assert "need --apply" in run(str(place), "--in-place", code=2).stderr
     for out, in_place in ((None, False), (place, False), (place.parent / "new", True)):
         with pytest.raises(UserError, match="in place"):
             recut(place, cut(STRICT), out, in_place=in_place)
