@@ -436,8 +436,8 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
     for text in (
         f"{name_of(world)}: This is not shown to help: keep your model.",
         "debug seed: what it gets wrong of the discover half",
-        "what any refit gains",
-        "as it was",
+        "no rendered images",
+        "original",
         "retrained, λ = 0",
         "on failures held out",
         "sandal",

@@ -295,14 +295,14 @@ def print_warnings(
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
-    """A table of candidates, accepted, yield and reasons, a row a shift; "waits" where nothing is decided."""
+    """A table of candidates, accepted, yield and reasons, a row a shift; "no threshold" where nothing is decided."""
     from counterfoil.recipe.keep import ACCEPTED, OPEN
 
     reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
     rows = []
     for shift, counts in by_shift.items():
         total, kept = sum(counts.values()), counts.get(ACCEPTED, 0)
-        share = "waits" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
+        share = "no threshold" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
         rows.append((shift, str(total), str(kept), share, *(str(counts.get(reason, 0)) for reason in reasons)))
     print_rows(terminal(_WIDTH), ("shift", "candidates", "accepted", "yield", *reasons), rows)
 

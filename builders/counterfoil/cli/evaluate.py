@@ -56,7 +56,9 @@ def evaluate(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")] = "auto",
+    device: Annotated[
+        str, typer.Option("--device", help="Where to compute: auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")
+    ] = "auto",
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, help="Images per batch. Does not change results.")
     ] = 64,

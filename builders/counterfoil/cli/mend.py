@@ -171,7 +171,7 @@ def _print(result: MendResult) -> None:
     for model in mended.models:
         names = [_head(arm) for arm in model.arms]
         before = [model.arms[0].of_set(name) for name in model.titles]
-        heads = [["as it was", "", "", *(points(one.before if one else None) for one in before)]]
+        heads = [["original", "", "", *(points(one.before if one else None) for one in before)]]
         for arm, name in zip(model.arms, names, strict=True):
             lam, images = "" if arm.lam is None else f"{arm.lam:g}", f"{arm.images:,}" if arm.images else ""
             row = [name, lam, images, *(_gain(arm.in_tables(set)) for set in model.titles)]
@@ -227,15 +227,23 @@ def _print_collective(collective: Collective) -> None:
         gains = [(one.heldout, one.kept), (one.over_retrained, one.kept_over_retrained)]
         cells = [text for gain, kept in gains for text in (points(gain, signed=True), points(kept, decimals=0))]
         rows.append([escape(one.model), escape(one.arm) + (" (its own)" if one.own else ""), f"{one.images:,}", *cells])
-    columns = ("model", "with", "images", "gain (points)", "of its own (%)", "more than λ = 0", "of its own (%) ")
+    columns = (
+        "model",
+        "mended with",
+        "images",
+        "gain (points)",
+        "% of own gain",
+        "over λ = 0 (points)",
+        "% of own gain ",
+    )
     if rows:
-        print_rows(console, columns, rows, "gain on debug heldout", left=(0, 1))
+        print_rows(console, columns, rows, "gain on debug heldout: failures that chose nothing", left=(0, 1))
 
 
 def _head(arm: VariantResult) -> str:
     from rich.markup import escape
 
-    note = "\n(what any refit gains)" if arm.role == "retrained" else ""
+    note = "\n(no rendered images)" if arm.role == "retrained" else ""
     return f"[dim]{escape(arm.called)}[/dim]" if arm.role == "control" else f"{escape(arm.called)}{note}"
 
 

@@ -27,8 +27,10 @@ SetOption = Annotated[
         help="Change a value of the recipe, as in samples.candidates=5; null removes it. Repeatable.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
-DevicesOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, cuda:1 …")]
+DevicesOption = Annotated[
+    str, typer.Option("--device", help="Where to compute: auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")
+]
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", min=1, help="Processes per device. Default: one per CPU core, one per GPU.")
 ]
