@@ -117,9 +117,8 @@ def build(
         typer.Option(
             "--from",
             metavar="DATASET",
-            help="Rebuild this dataset from its own recipe and lock: a directory, or"
-            " USER/NAME\\[@REVISION]. To repair it,"
-            " give the same directory as --out.",
+            help="Rebuild this dataset from its own recipe and lock: a directory, or USER/NAME\\[@REVISION]. To"
+            " repair it, give the same directory as --out.",
         ),
     ] = None,
     overrides: SetOption = None,
@@ -364,9 +363,8 @@ def _compared_lines(found: Comparison | None) -> list[str]:
 def _row_lines(rows: RowDifferences) -> list[str]:
     others = rows.rows - rows.same_bytes - rows.same_pixels
     lines = [
-        f"{rows.rows} images compared in these shards: {rows.same_bytes} are byte-identical,"
-        f" {rows.same_pixels} have the"
-        f" same pixels in other bytes, {others} differ."
+        f"{rows.rows} images compared in these shards: {rows.same_bytes} are byte-identical, {rows.same_pixels} have"
+        f" the same pixels in other bytes, {others} differ."
     ]
     if rows.least_psnr is not None:
         lines.append(f"PSNR of those that differ: lowest {rows.least_psnr:.1f} dB, median {rows.median_psnr:.1f} dB.")

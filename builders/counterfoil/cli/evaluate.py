@@ -134,9 +134,8 @@ def evaluate(
         bool | None,
         typer.Option(
             "--reference/--no-reference",
-            help="Also evaluate on the source's validation images, at most 50 per class, to see"
-            " whether the base is like "
-            "them. Default: if the source is on this machine; --reference also downloads it.",
+            help="Also evaluate on the source's validation images, at most 50 per class, to see whether the base is"
+            " like them. Default: if the source is on this machine; --reference also downloads it.",
             show_default=False,
         ),
     ] = None,
@@ -145,9 +144,8 @@ def evaluate(
         typer.Option(
             "--write-keys",
             metavar="FILE",
-            help="Evaluate nothing: write a CSV of the images (key, path, label, class). Another"
-            " program can then predict "
-            "on them, and `--models predictions:FILE` reads its predictions.",
+            help="Evaluate nothing: write a CSV of the images (key, path, label, class). Another program can then"
+            " predict on them, and `--models predictions:FILE` reads its predictions.",
         ),
     ] = None,
     workers: Annotated[

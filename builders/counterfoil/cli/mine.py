@@ -73,9 +73,8 @@ def mine(
         typer.Option(
             "--pool",
             metavar="SPLIT|FOLDER|DATASET",
-            help="Also choose the hardest rows of a pool of images and write them as a recipe"
-            " (pool.yaml). The pool is a "
-            "split of the recipe's source, a folder, or a dataset on the Hub.",
+            help="Also choose the hardest rows of a pool of images and write them as a recipe (pool.yaml). The pool"
+            " is a split of the recipe's source, a folder, or a dataset on the Hub.",
         ),
     ] = None,
     pool_rows: Annotated[
@@ -115,9 +114,8 @@ def mine(
         typer.Option(
             "--again",
             metavar="RECIPE2",
-            help="Give the folder of an earlier run of --method bugs as RECIPE, and test its"
-            " confirmed findings once more "
-            "on images that RECIPE2 renders; with --on, on images of that recipe's source.",
+            help="Give the folder of an earlier run of --method bugs as RECIPE, and test its confirmed findings once"
+            " more on images that RECIPE2 renders; with --on, on images of that recipe's source.",
         ),
     ] = None,
     opened: OpenOption = False,
@@ -236,7 +234,8 @@ def _notes(result: MineResult) -> Iterator[str]:
         yield f"{tried}; on average {findings.fdr:.0%} of those confirmed may be false (false discovery rate)"
         if drawn:
             yield (
-                "A false finding is no worse than the same image without its description. The rates come from fresh"
+                "In a false finding, images with the description are no worse than without it."
+                " The rates come from fresh"
                 " pairs, rendered once for each finding after its test. The intervals of the differences hold for all"
                 " findings at once"
             )

@@ -39,9 +39,8 @@ def init(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Your images: a folder with a folder for each class (below a folder for each split,"
-            " if you have splits), "
-            "a folder of Parquet files, one that `datasets` saved, or USER/NAME\\[@REVISION] on the Hub.",
+            help="Your images: a folder with a folder for each class (below a folder for each split, if you have"
+            " splits), a folder of Parquet files, one that `datasets` saved, or USER/NAME\\[@REVISION] on the Hub.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Recipe file to write.")] = Path("recipe.yaml"),

@@ -100,8 +100,7 @@ def _show_page(made: ReviewPage, json: bool) -> None:
     of_classes = f"{len(made.classes)} of {counted(made.all_classes, 'class', 'classes')}"
     note(
         f"{counted(made.grids, 'grid')} of {made.images} of {made.accepted} accepted images, at most {made.each} per"
-        " shift:"
-        f" {len(made.shifts)} of {counted(made.all_shifts, 'shift')} (the base is one), {of_classes}."
+        f" shift: {len(made.shifts)} of {counted(made.all_shifts, 'shift')} (the base is one), {of_classes}."
     )
     if made.controls:
         note(f"Mixed in: {counted(made.controls, 'real image')}, and images without the label.")

@@ -59,10 +59,9 @@ def _print_summary(found: Verification) -> None:
         say(f"{found.source} is damaged: {counted(files, 'file')} of {found.files:,}.")
         return
     say(
-        f"{found.source} is complete and undamaged: {counted(found.files, 'file')}"
-        f" ({_size(found.bytes)}) as manifest.json lists them,"
-        f" {counted(found.shards, 'shard')}, {counted(found.candidates, 'candidate')} as planned,"
-        f" {counted(found.images, 'image')} that decode."
+        f"{found.source} is complete and undamaged: {counted(found.files, 'file')} ({_size(found.bytes)}) as"
+        f" manifest.json lists them, {counted(found.shards, 'shard')}, {counted(found.candidates, 'candidate')} as"
+        f" planned, {counted(found.images, 'image')} that decode."
     )
     say(f"Its hash is {found.manifest_sha256}.")
 

@@ -289,11 +289,10 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
         )
     if linked := [path for path in paths if (directory / path).is_symlink()]:
         raise UserError(
-            f"{directory / linked[0]} is a link into the Hub's cache, like {len(linked)} of"
-            f" {len(paths)} files here: only"
-            " a directory's own files can be published",
-            "Copy the directory with the files it links to (`cp -rL"
-            f" {shlex.quote(str(directory))} COPY`), and publish the copy.",
+            f"{directory / linked[0]} is a link into the Hub's cache, like {len(linked)} of {len(paths)} files here:"
+            " only a directory's own files can be published",
+            f"Copy the directory with the files it links to (`cp -rL {shlex.quote(str(directory))} COPY`), and"
+            " publish the copy.",
         )
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         files = dict(zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True))

@@ -362,9 +362,8 @@ def model_paths(directory: Path) -> list[str]:
         more = [f"and {len(problems) - _MOST_TOLD} more"] if len(problems) > _MOST_TOLD else []
         raise UserError(
             [*problems[:_MOST_TOLD], *more],
-            f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a"
-            " LICENSE. Move everything else"
-            " out of it.",
+            f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a LICENSE. Move"
+            " everything else out of it.",
         )
     return names
 

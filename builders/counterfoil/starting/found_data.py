@@ -310,9 +310,8 @@ def _refuse_unread(files: ImageFiles, outline: Outline, wanted: Wanted) -> None:
             f"{folder} has {len(files.images):,} images, of which {read:,} would be read, as"
             f" {' and '.join(outline.rows)}: a folder or file with a word such as train, test or val in its name is"
             " taken for a split, and files outside the splits are left out",
-            "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or"
-            " rename those that only look like"
-            " splits.",
+            "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or rename those that"
+            " only look like splits.",
         )
     if not any(kind == "classes" for kind in outline.columns.values()) and wanted.label_column is None:
         beside = {name.split("/")[-2] if "/" in name else "" for name in files.images}
@@ -378,9 +377,8 @@ def _first(known: Sequence[str], names: Sequence[str]) -> str | None:
 def _split_notes(train: str, validation: str) -> Iterator[str]:
     if train == validation:
         yield (
-            f"there is only one split, {train}. It serves for training and for thresholds, so"
-            " object thresholds are percentiles of"
-            " training images. If your model was trained on them, its accuracy there is no reference"
+            f"there is only one split, {train}. It serves for training and for thresholds, so object thresholds are"
+            " percentiles of training images. If your model was trained on them, its accuracy there is no reference"
         )
     elif validation.lower().startswith(("test", "eval")):
         yield f"there is no validation split, so thresholds are percentiles of {validation}"
@@ -455,9 +453,8 @@ def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str
     if few:
         which = "all classes have" if len(few) == len(classes) else f"{_listed(few)}:"
         yield (
-            f"{which} fewer than {needs} images in split {validation}, so percentile"
-            f" {PERCENTILE} is close to the lowest"
-            " score: weak thresholds"
+            f"{which} fewer than {needs} images in split {validation}, so percentile {PERCENTILE} is close to the"
+            " lowest score: weak thresholds"
         )
     odd = wordless([each.name for each in classes])
     if odd:

@@ -118,9 +118,8 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
             "batch_size": 20,
         }
         reason = (
-            f"{named} is a miniature model that draws ten kinds of clothes, whatever the prompt"
-            " says. Use it for a dry run"
-            " of the commands in minutes. Its numbers say nothing about your classes."
+            f"{named} is a miniature model that draws ten kinds of clothes, whatever the prompt says. Use it for a"
+            " dry run of the commands in minutes. Its numbers say nothing about your classes."
         )
         return ProposedModels(drawn, screen, {"format": "png"}, reason)
     steps = 50 if large else 25
@@ -266,9 +265,8 @@ def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str)
         ),
         values({"shift_threshold": {"percentile": SHIFT_PERCENTILE}}, 2),
         said(
-            "Measures how much is visible in every image (contrast, black, white). {visible:"
-            " {contrast: 20}} would reject"
-            " images that are nearly one colour.",
+            "Measures how much is visible in every image (contrast, black, white). {visible: {contrast: 20}} would"
+            " reject images that are nearly one colour.",
             2,
         ),
         "  keep: [{visible: {}}, thresholds]",
@@ -387,10 +385,9 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
         "",
         "samples:",
         said(
-            "Images per class, the same ones under every shift. A smaller class gives all it"
-            " has. Building and evaluating"
-            f" take about {minutes} on two cores with a model as large as ResNet-50 at 224 pixels, and less with a"
-            " smaller one.",
+            "Images per class, the same ones under every shift. A smaller class gives all it has. Building and"
+            f" evaluating take about {minutes} on two cores with a model as large as ResNet-50 at 224 pixels, and"
+            " less with a smaller one.",
             2,
         ),
         values({"candidates": extent.a_class, "seed": 0}, 2),
