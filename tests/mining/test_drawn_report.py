@@ -448,7 +448,7 @@ def test_the_command_prints_pairs_with_their_e_values_and_images_drawn(capsys: p
         "3 of 8 hypotheses confirmed in pairs, on 7,428 rendered images; on average 10% of those confirmed may be false"
         in shown
     )
-    assert "no worse than without it. The rates come from fresh pairs" in shown
+    assert "no more often with the description than without it. The rates come from fresh" in shown
     assert "the rest" not in shown
 
 

@@ -234,10 +234,11 @@ def _notes(result: MineResult) -> Iterator[str]:
         yield f"{tried}; on average {findings.fdr:.0%} of those confirmed may be false (false discovery rate)"
         if drawn:
             yield (
-                "In a false finding, images with the description are no worse than without it."
-                " The rates come from fresh"
-                " pairs, rendered once for each finding after its test. The intervals of the differences hold for all"
-                " findings at once"
+                "For a false finding, the classifier fails no more often with the description"
+                " than without it. The rates"
+                " come from fresh pairs, rendered once for each finding after its test. The"
+                " intervals of the differences"
+                " hold for all findings at once"
             )
         yield OF_SETS.removesuffix(".")
     checks = [one.labels for one in findings.standing if one.labels is not None]
