@@ -540,7 +540,7 @@ def test_the_command_writes_a_page_and_counts_its_answers(
     assert f"rater-3 ({files[2]}, “B.”)" in counted.stderr and "FAILED the controls" in counted.stderr
     as_json = run(app, ["review", str(directory), "--answers", *map(str, files), "--json"])
     assert json.loads(as_json.stdout)["raters"][2]["failed_controls"] is True
-    assert "What 3 people had answered before is replaced" in as_json.stderr
+    assert "This replaces the earlier answers of 3 people." in as_json.stderr
 
 
 def test_mistakes_of_the_command_exit_2(colours: Path, files: list[Path]) -> None:
@@ -550,7 +550,7 @@ def test_mistakes_of_the_command_exit_2(colours: Path, files: list[Path]) -> Non
         assert isinstance(error, UserError) or found.exit_code == 2
         return str(error) if isinstance(error, UserError) else found.stderr
 
-    assert "--images, --task go with the page" in refused(
+    assert "--answers writes no page, so it takes no --images, --task" in refused(
         "--answers", str(files[0]), "--images", "3", "--task", "class"
     )
     assert "found 'dsk'" in refused("--shift", "dsk")

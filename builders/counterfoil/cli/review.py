@@ -125,7 +125,7 @@ def _show_answers(result: Review, json: bool) -> None:
         who = f"{rater.rater} ({given.path}{f', “{given.name}”' if given.name else ''})"
         passed = (
             f"{controls.real_passed} of {counted(controls.real, 'real image')} selected, {controls.without_passed} of"
-            f" {controls.without} without the label not selected"
+            f" {controls.without} images without the label left unselected"
         )
         note(
             f"{who}: {counted(rater.grids, 'grid')}, {passed}."
