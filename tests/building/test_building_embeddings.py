@@ -160,7 +160,7 @@ def recipe_of(file: Path, *others: str) -> Recipe:
             [],
             ["prompts.base.embedding: missing", "prompts.shifts.in_the_snow.embedding: missing", "Stable unCLIP draws"],
         ),
-        (kandinsky, [], ["prompts.base.embedding: missing", "prompts.base.prompt: no prompt reaches Kandinsky 2.2"]),
+        (kandinsky, [], ["prompts.base.embedding: missing", "prompts.base.prompt: Kandinsky 2.2 takes no prompt"]),
     ],
     ids=["no adapter", "another CLIP's", "adapter for nothing", "not every sample", "prompts for nothing"],
 )

@@ -428,7 +428,7 @@ def test_another_pool_of_the_same_name_is_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (f"samples.candidates={(len(SCENES) + 4) // 6 + 1}", f"has {len(SCENES) + 4} rows, and 36 samples are wanted"),
+        (f"samples.candidates={(len(SCENES) + 4) // 6 + 1}", f"has {len(SCENES) + 4} rows, but 36 samples are needed"),
         ("prompts.shifts.in_the_snow={prompt: 'a {class} in the snow', classes: ['00', '05']}", None),
         ("samples.noise=paired", "rows of a pool share no noise, expected independent"),
         ("tokens={path: lab:tokens}", "a pool is searched by class names, and a CLIP knows no class token"),
@@ -449,7 +449,7 @@ def test_what_cannot_be_retrieved_is_reported_before_anything_is_written(
     said = "\n".join(refused.value.problems)
     if message is None:  # enough rows, and too few images among them
         assert "30 images: of 34 rows 2 cannot be read, and 2 are copies of another" in said
-        assert "32 samples are wanted" in said
+        assert "32 samples are needed" in said
     else:
         assert message in said
     assert not (tmp_path / "out").exists()

@@ -65,7 +65,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "other documents": (
         "lock.json",
         lambda d: edited(d / "lock.json", lambda lock: lock["inputs"].update(tokens={})),
-        "is changed: what it says of 'inputs'",
+        "is changed: its 'inputs' does not match",
     ),
     "other groups": (
         "lock.json",

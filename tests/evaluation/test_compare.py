@@ -329,7 +329,7 @@ def test_the_command_prints_the_verdict(dataset: Path, models: dict[str, str], t
 
 def test_what_cannot_be_compared_is_reported(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     sharp = models["sharp"]
-    with pytest.raises(UserError, match="compared are two models"):
+    with pytest.raises(UserError, match="compare takes two different models"):
         evaluate(dataset, compare=(sharp, sharp), out=tmp_path, device="cpu")
     with pytest.raises(UserError, match="'nine' is none of the given models"):
         evaluate(dataset, {"mine": sharp, "none": models["no_red"]}, compare=("mine", "nine"), out=tmp_path)

@@ -273,7 +273,7 @@ def test_a_killed_run_is_seen_and_mended(
     environment = {**os.environ, "PYTHONPATH": str(Path(counterfoil.__file__).parents[1])}
     done = warm.run(words, environment)
     assert done.returncode == 9, done.stderr
-    assert verify_files(target) == ["manifest.json is missing: the dataset was not finished, or this is none"]
+    assert verify_files(target) == ["manifest.json is missing: the dataset is not finished, or this is not a dataset"]
     closed = copy_of(target, tmp_path / "closed")
     close_again(closed)  # what `build` ends with
     assert verify_files(closed) == []

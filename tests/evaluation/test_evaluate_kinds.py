@@ -142,7 +142,7 @@ class TestCallables:
             assert says in text
         with pytest.raises(UserError, match="'four' has 4 outputs, which match nothing"):
             evaluate(dataset, {"four": given["four"]}, device="cpu")
-        with pytest.raises(UserError, match="transform is given, and no callable"):
+        with pytest.raises(UserError, match="transform is given without a callable"):
             evaluate(dataset, ["lab:resnet10t"], transform=np.asarray, device="cpu")
 
     def test_a_transform_that_fails_or_gives_unequal_shapes_is_reported(self, dataset: Path) -> None:
@@ -352,8 +352,8 @@ class TestPredictions:
         found = evaluate(dataset, [write(tmp_path / "purple.csv", {"key": keys, "label": purple})], device="cpu")
         assert top1(found).value == pytest.approx(2 / 3)
         for labels, says in (
-            (["bleu" if name == "blue" else name for name in truth], "never answers 1 of 3 classes"),
-            (["cat"] * len(keys), "never answers 3 of 3 classes"),
+            (["bleu" if name == "blue" else name for name in truth], "never predicts 1 of 3 classes"),
+            (["cat"] * len(keys), "never predicts 3 of 3 classes"),
         ):
             with pytest.raises(UserError, match=says) as refused:
                 evaluate(dataset, [write(tmp_path / "odd.csv", {"key": keys, "label": labels})], device="cpu")

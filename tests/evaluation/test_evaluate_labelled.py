@@ -205,7 +205,7 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
     with pytest.raises(UserError, match=f"no answer to 1 of {len(rows)} images: {rows[0]['path']}"):
         evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
     before = place.read_bytes()
-    for out, shown in ((place, "already"), (photos / "keys.csv", "lies in the dataset")):
+    for out, shown in ((place, "already"), (photos / "keys.csv", "is inside the dataset")):
         with pytest.raises(UserError, match=shown):
             write_keys(photos, out)
     assert place.read_bytes() == before and not (photos / "keys.csv").exists()
@@ -265,7 +265,7 @@ def test_what_does_not_fit_is_reported(
 
 
 def test_a_built_dataset_has_groups_of_its_own(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="its recipe, base and groups are its own"):
+    with pytest.raises(UserError, match="has its own recipe, base and groups"):
         evaluate(dataset, [models["sharp"]], base="dusk", out=tmp_path, device="cpu")
     with pytest.raises(UserError, match="two groups 'dusk'"):
         evaluate(dataset, [models["sharp"]], beside={"dusk": "lab:wardrobe:validation"}, out=tmp_path, device="cpu")

@@ -129,7 +129,7 @@ def test_a_report_may_not_land_among_the_datasets_files(tmp_path: Path, models: 
 def test_what_is_no_dataset_is_a_users_mistake(tmp_path: Path, dataset: Path) -> None:
     with pytest.raises(UserError, match="there is no dataset"):
         evaluate(tmp_path / "nowhere", ["resnet18"])
-    with pytest.raises(UserError, match=r"no built dataset: it has no recipe\.yaml"):
+    with pytest.raises(UserError, match=r"neither a built dataset .it has no recipe\.yaml"):
         evaluate(tmp_path, ["resnet18"])
     with pytest.raises(UserError, match="is a file"):
         evaluate(dataset / "manifest.json", ["resnet18"])

@@ -291,7 +291,7 @@ def test_a_published_dataset_is_scored_and_its_snapshot_left_alone(
     assert found.scores == evaluation.scores
     assert found.files["report"].is_relative_to(tmp_path / "cache")
     assert sorted(snapshot.rglob("*")) == before
-    with pytest.raises(RunFailure, match="never fetched"):
+    with pytest.raises(RunFailure, match="not in the local cache"):
         evaluate("someone/else", list(models.values()), device="cpu")
 
 

@@ -251,7 +251,7 @@ def test_an_encoder_with_another_number_of_outputs_is_refused(
 
 
 def test_what_a_recipe_sets_by_other_keys_is_no_option(loaded: Any, make_recipe: MakeRecipe) -> None:
-    with pytest.raises(UserError, match=r"generator\.options\.height: a recipe says it by generator\.size") as caught:
+    with pytest.raises(UserError, match=r"generator\.options\.height: a recipe sets it with generator\.size") as caught:
         Renderer(loaded(modern.flux), make_recipe("generator.options={height: 16}", "generator.negative_prompt=snow"))
     assert "generator.negative_prompt: FLUX.1 reads it" in str(caught.value)
     qwen = family_of("QwenImagePipeline")

@@ -177,7 +177,7 @@ def test_what_is_not_guided_by_two_passes_is_refused(make_recipe: MakeRecipe, tm
         (["generator.guidance_interval=[-0.1, 0.2]"], "rising from 0 to 1"),
         (["generator.guidance_interval=[0, 1.1]"], "rising from 0 to 1"),
         (["generator.guidance_interval=[0.2]"], "guidance_interval"),
-        ([FULL, "generator.guidance=1"], "guidance 1, which is none"),
+        ([FULL, "generator.guidance=1"], "guidance 1 turns guidance off"),
         ([FULL, "generator.adapter=lab:decoder"], "by an adapter are guided in every step"),
         (["generator.guidance_interval=[0.6, 0.7]", "generator.steps=2"], "none of the 2 steps begins"),
     ],

@@ -317,7 +317,7 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
         (tmp_path / "w.parquet").write_bytes(table)
 
     for wrong, says in (
-        ({"mined": None}, "does not tell which rows it was mined on"),
+        ({"mined": None}, "does not say which rows it was mined on"),
         ({"train_content": "1" * 64}, "its rows are not those of"),
         ({"keys": [f"other_{row}" for row in rows]}, "its rows are not those of"),
         ({"mined": {"on": [{"name": "test", "content": content_of_test(world)}]}}, "which is the test here"),
@@ -399,7 +399,7 @@ def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> No
 
 
 def test_another_run_in_the_same_folder_is_not_written_over(world: World, mended: MendResult) -> None:
-    with pytest.raises(UserError, match="holds what came of mending"):
+    with pytest.raises(UserError, match="holds the result of mending"):
         mend("lab:lcnet_035", world.recipe, str(world.built), mended.directory, device="cpu")
     using = [str(world.built), "dfr:clip", "dfr:place"]
     other: dict[str, Any] = {"overrides": ["mine.seed=5"], "fit": "sgd", "seed": 3, "per_class": 7}
@@ -409,7 +409,7 @@ def test_another_run_in_the_same_folder_is_not_written_over(world: World, mended
         ("seed", "--seed: "),
         ("per_class", "--per-"),
     ):
-        with pytest.raises(UserError, match=f"by other choices than these: {words}"):
+        with pytest.raises(UserError, match=f"with other settings: {words}"):
             mend(MODEL, world.recipe, using, mended.directory, device="cpu", **{option: other[option]})
     with pytest.raises(UserError, match="--with: dfr:place too"):
         mend(MODEL, world.recipe, using[:2], mended.directory, device="cpu")

@@ -94,14 +94,14 @@ def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compare
     assert judged(on | {"discover_sha256": "1" * 64}) == ()
     for found, says in (
         (on | {"discover_sha256": "2" * 64}, "than the discover half here"),
-        (on, "does not tell on which half"),
+        (on, "does not say on which half"),
         ({"on": [{"name": "photos", "content": theirs}], "discover_sha256": "1" * 64}, "which is the test here"),
     ):
         with pytest.raises(UserError, match=says):
             judged(found)
     for found, says in (
-        ({}, "./built:contexts does not tell which rows it was mined on"),
-        ({"on": [{"name": "photos", "content": "c" * 64}]}, "mined on photos, and nothing that is judged here"),
+        ({}, "./built:contexts does not say which rows it was mined on"),
+        ({"on": [{"name": "photos", "content": "c" * 64}]}, "mined on photos, and no images tested here"),
     ):
         (note,) = judged(found)
         assert says in note

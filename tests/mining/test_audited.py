@@ -256,7 +256,7 @@ def test_images_rendered_for_one_condition_test_nothing(world: Path, tmp_path: P
 
 
 def test_what_ranks_answers_is_no_rule_for_a_condition(world: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a condition is answered yes or no"):
+    with pytest.raises(UserError, match="a condition is only yes or no"):
         mine("wardrobe-mini", tmp_path, overrides=[*sets(world), "mine.failure=top3"], device="cpu")
 
 

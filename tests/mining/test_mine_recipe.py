@@ -279,9 +279,9 @@ def test_a_function_and_a_recipe_value_are_mined_too(layer: Recipe, tmp_path: Pa
     # What a recipe's value gives is what its name and overrides give.
     found = mine(recipe, tmp_path / "value", target=WORLD, **given)
     assert load_recipe(found.files["recipe"]).recipe_hash == layer.recipe_hash
-    with pytest.raises(UserError, match="handed over by the code that has it"):
+    with pytest.raises(UserError, match="passed in by your code"):
         mine(recipe, tmp_path / "gone", target="python:mine", **given)
-    with pytest.raises(UserError, match="answers in this one alone"):
+    with pytest.raises(UserError, match="runs only in this one"):
         mine(recipe, tmp_path / "drawn", target={"mine": always_sandal}, confirm="rendered", **given)
     with pytest.raises(UserError, match="overrides go with"):
         mine(recipe, tmp_path / "overrides", target=WORLD, overrides=["name=x"], **given)

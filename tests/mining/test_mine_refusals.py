@@ -109,7 +109,7 @@ def test_classes_that_clip_knows_are_told_of_without_a_warning(result: MineResul
             r"answers 7 images that are not of .*/validation: test_00000000, .* and 2 more",
         ),
         (lambda lines: [*lines, "validation_00000080,00"], r"answers 1 images that are not of .*: validation_00000080"),
-        (lambda lines: ["key,label", *(f"{key},spoon" for key in KEYS)], r"never answers 2 of 2 classes"),
+        (lambda lines: ["key,label", *(f"{key},spoon" for key in KEYS)], r"never predicts 2 of 2 classes"),
         (lambda lines: ["key,spoon,fork", *(f"{key},1,0" for key in KEYS)], r"2 of 2 classes have no output"),
     ],
     ids=["missing", "double", "unknown", "beyond", "labels", "scores"],
@@ -142,7 +142,7 @@ def test_row_numbers_are_of_one_split(world: Path, tmp_path: Path) -> None:
     save_split(tmp_path / "data", "validation", AUDITED[:20])
     save_split(tmp_path / "data", "test", AUDITED[20:40])
     (tmp_path / "answers.csv").write_text("row,class_id\n" + "".join(f"{row},05\n" for row in range(20)))
-    with pytest.raises(UserError, match="tells images by row, and 2 splits are audited"):
+    with pytest.raises(UserError, match="identifies images by row, but 2 splits are audited"):
         mined(tmp_path / "data", tmp_path / "out", f"predictions:{tmp_path / 'answers.csv'}", on=["validation", "test"])
 
 
@@ -174,13 +174,13 @@ def test_a_split_that_cannot_be_audited_is_refused(world: Path, split: str, mess
     ("undecodable", "columns", "more", "kind", "message"),
     [
         ((), {"note": [*"abcd"]}, {}, UserError, "no column 'label'"),
-        ((), {"label": [-1] * 4}, {}, UserError, "no label is that of a class"),
+        ((), {"label": [-1] * 4}, {}, UserError, "no label matches a class"),
         (
             (),
             {"label": [-1, -1, -1, 5]},
             {},
             UserError,
-            r"1 images are of a class and can be decoded, and [01] of them came",
+            r"1 images have a class and can be decoded, but the discover half has only [01] of them",
         ),
         (range(4), {"label": [0, 5, 0, 5]}, {}, RunFailure, "not one image can be decoded"),
         ((), {}, {"weights": True}, UserError, "has no split 'train', whose rows have weights"),

@@ -264,7 +264,7 @@ def test_whose_labels_a_pool_has_must_be_stated_where_it_has_none() -> None:
     assert pool_labels("predicted", "p", ("image",)) == PREDICTED
     with pytest.raises(UserError) as refused:
         pool_labels(None, "p", ("image", "kind"))
-    assert "not stated" in refused.value.problems[0]
+    assert "the class of its rows is unknown" in refused.value.problems[0]
     assert "`predicted`" in (refused.value.hint or "")
     with pytest.raises(UserError, match="no column 'kin'; did you mean 'kind'"):
         pool_labels("kin", "p", columns)
@@ -383,7 +383,7 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tm
     ("more", "message"),
     [
         ({"pool": "validation"}, "the pool validation is what the target is audited on"),
-        ({"pool": "test", "pool_labels": "predicted"}, "it cannot answer images that it has not seen"),
+        ({"pool": "test", "pool_labels": "predicted"}, "has none for new images"),
         ({"pool": "test", "pool_labels": "labels"}, "no column 'labels'; did you mean 'label'"),
         ({"pool_labels": "label", "pool_rows": 3}, "--pool-rows and --pool-labels: no pool is named"),
         ({"pool": "test", "pool_rows": 0}, "found 0, expected at least 1"),
@@ -419,7 +419,7 @@ def test_a_pool_in_another_folder_has_a_class_by_name_and_none_of_the_audited_im
     shown = [*AUDITED[:20], *POOL[:6]]
     kinds = ["sandal" if one.label == SANDAL else "unknown" for one in shown]
     save_split(tmp_path / "pool", "test", shown, kind=kinds)
-    with pytest.raises(UserError, match="is not stated"):
+    with pytest.raises(UserError, match="is unknown"):
         open_pool(str(tmp_path / "pool"), None, *audited[:2])
     found = filtered(audited, tmp_path / "pool", "kind", lambda features: np.zeros(len(features)))
     own = [row for row in range(20, 26) if kinds[row] == "sandal"]

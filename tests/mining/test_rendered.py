@@ -235,7 +235,7 @@ def test_a_round_of_other_hypotheses_is_refused_and_left_as_it_is(rendered: Mine
     [
         ("rendered", "mine.target=predictions:answers.csv", "asks the target about new images"),
         ("both", "generator={kind: rows, model: null, steps: null, guidance: null, dtype: null, batch_size: null,"
-         " rows: {base: {'0': [0]}}}", "it draws none"),
+         " rows: {base: {'0': [0]}}}", "cannot render from noise"),
         ("drawn", "mine.fdr=0.1", "found 'drawn', expected rows, rendered, both"),
     ],
 )  # fmt: skip

@@ -298,12 +298,12 @@ def test_a_machine_without_a_compiler_is_reported_before_anything_loads() -> Non
 def test_a_model_without_blocks_that_repeat_is_refused(tmp_path: Path) -> None:
     torch.manual_seed(0)
     kandinsky().save_pretrained(tmp_path / "model")
-    with pytest.raises(UserError, match="UNet2DConditionModel without blocks that repeat"):
+    with pytest.raises(UserError, match="UNet2DConditionModel without repeated blocks"):
         load_pipeline(f"local-dir:{tmp_path / 'model'}", dtype="float32", compiled=True)
 
 
 def test_layers_that_are_brought_one_by_one_are_not_compiled() -> None:
-    with pytest.raises(UserError, match="compile is true and offload sequential"):
+    with pytest.raises(UserError, match="compile is true and offload is sequential"):
         _recipe("generator.compile=true", "generator.offload=sequential")
 
 

@@ -184,7 +184,7 @@ ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
     "class": ("model_index.json", lambda c: c.update(unet=["diffusers", "a.b"]), "takes 'unet' from 'diffusers'"),
     "form": ("model_index.json", lambda c: c.update(unet=["diffusers"]), "expected [library, class]"),
     "pipeline": ("model_index.json", lambda c: c.update(_class_name=["a"]), "expected a class of diffusers"),
-    "other pipeline": ("model_index.json", lambda c: c.update(_class_name="os"), "is not driven"),
+    "other pipeline": ("model_index.json", lambda c: c.update(_class_name="os"), "is not supported"),
     "side": ("unet/config.json", lambda c: c.update(sample_size=100_000), "sample_size: found 100000"),
     "width": ("unet/config.json", lambda c: c.update(cross_attention_dim=10**12), "expected at most"),
     "depth": ("text_encoder/config.json", lambda c: c.update(num_hidden_layers=10**6), "num_hidden_layers"),
@@ -430,7 +430,7 @@ def test_what_draws_no_image_from_a_prompt_is_reported_with_its_reason(
     for file in folder.rglob("*.safetensors"):
         file.unlink()
     for asked in (load_pipeline, pipeline_family):
-        with pytest.raises(UserError, match="it is not driven, expected one of Stable Diffusion 1") as caught:
+        with pytest.raises(UserError, match="it is not supported, expected one of Stable Diffusion 1") as caught:
             asked(f"local-dir:{folder}")
         assert f"names the pipeline {name}, {NO_PIPELINES[name]}" in str(caught.value)
 

@@ -369,7 +369,7 @@ def test_what_is_no_sha256_is_reported(tmp_path: Path, written: str) -> None:
 
 def test_a_sha256_of_nothing_is_reported(tmp_path: Path) -> None:
     (said,) = problems(write(tmp_path / "a.yaml", f"name: x\nextends_sha256: {'a' * 64}\n"))
-    assert "a.yaml:2" in said and "expected `extends` beside it" in said
+    assert "a.yaml:2" in said and "expected `extends` too" in said
 
 
 def test_a_datasets_own_recipe_has_none(tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_its_own_tokens_are_those_in_the_directory_and_no_others(tmp_path: Path)
 
 @pytest.mark.parametrize("parent", ["wardrobe-mini", "./other.yaml", "/dev/zero", "/etc/passwd"])
 def test_it_extends_nothing(tmp_path: Path, parent: str) -> None:
-    with pytest.raises(UserError, match=r"extends \(.*recipe\.yaml:1\): a dataset's own recipe stands alone"):
+    with pytest.raises(UserError, match=r"extends \(.*recipe\.yaml:1\): a dataset's own recipe cannot extend another"):
         own(tmp_path / "dataset", text=f"extends: {parent}\nname: mine\n")
 
 
@@ -725,7 +725,7 @@ def test_the_short_forms_mean_what_the_long_ones_do() -> None:
             recipe_text("[mug, 3]"),
             r"classes\[1\].*found the number 3, expected a class: a name, or a mapping with name",
         ),
-        (recipe_text("[Mug, mug]"), r"found 'mug' again.*the name 'mug', and the first is 'Mug': write an id for one"),
+        (recipe_text("[Mug, mug]"), r"found 'mug' again.*the names 'mug' and 'Mug' give the same id"),
         (recipe_text("[mug, 杯]"), r"classes\[1\]\.id.*missing, expected text: Unique slug"),
         (recipe_text("[]"), r"source\.classes.*expected at least one item"),
         (recipe_text(prompts="\nprompts: {base: 3}"), r"base.*found the number 3, expected a prompt, or a mapping"),
@@ -742,7 +742,7 @@ def test_a_recipe_whose_labels_are_open_says_so_and_dumps_as_it_was_written() ->
         recipe = load_recipe_text(recipe_text(classes))
         assert not recipe.names_every_label
         for asked in ("classes", "plan_hash", "screen_hash", "recipe_hash"):
-            with pytest.raises(UserError, match="the labels of its classes are those of lab:wardrobe") as refused:
+            with pytest.raises(UserError, match="they must be read from lab:wardrobe") as refused:
                 getattr(recipe, asked)
             assert "counterfoil.resolve_classes(recipe)" in (refused.value.hint or "")
         assert load_recipe_text(dump_recipe(recipe)) == recipe
@@ -780,7 +780,7 @@ def test_a_layer_holds_the_classes_that_were_found_and_knows_when_they_were_othe
         if "license" in changed:  # no image and no row depends on it
             assert load_recipe(layer).classes == whole.classes
         else:
-            with pytest.raises(UserError, match="has other classes than were found for it when this layer was written"):
+            with pytest.raises(UserError, match="have changed since this layer was written"):
                 load_recipe(layer)
     below.write_text(recipe_text().replace("candidates: 2", "candidates: 3"))
     with pytest.raises(UserError, match="has changed since this layer was written"):

@@ -234,8 +234,8 @@ CORRUPT = "wardrobe-corrupt"
         (CORRUPT, ["prompts.base={object_threshold: 0.2}"], "prompts.base.object_threshold"),
         (CORRUPT, ["screen.keep=[{top: {k: 2, by: object}}]"], "expected one that screens"),
         (CORRUPT, ["screen.store_embeddings=true"], "no embedding to store"),
-        ("wardrobe-mini", ["prompts.shifts.red.corruption=fog"], "by generator.kind corrupt alone"),
-        ("wardrobe-mini", ["prompts.shifts.red.severity=2"], "by generator.kind corrupt alone"),
+        ("wardrobe-mini", ["prompts.shifts.red.corruption=fog"], "only generator.kind corrupt"),
+        ("wardrobe-mini", ["prompts.shifts.red.severity=2"], "only generator.kind corrupt"),
         ("wardrobe-mini", ["screen.model=null"], "missing, expected the CLIP that screens"),
         ("wardrobe-mini", ["screen.object_threshold=null"], "missing object_threshold"),
         ("wardrobe-mini", ["screen=null"], "screen.model"),
@@ -346,7 +346,7 @@ def test_a_strangers_recipe_opens_no_other_file(tmp_path: Path, file: str) -> No
     with pytest.raises(UserError) as refused:
         load_recipe(tmp_path)
     assert len(refused.value.problems) == 2
-    assert all(f"a dataset's own are in ./{EMBEDDINGS}" in problem for problem in refused.value.problems)
+    assert all(f"a dataset's own embeddings are in ./{EMBEDDINGS}" in problem for problem in refused.value.problems)
 
 
 def test_rows_of_a_pool_are_not_drawn_from_embeddings() -> None:

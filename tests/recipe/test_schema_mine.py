@@ -168,10 +168,10 @@ def test_text_is_one_line_of_what_can_be_printed() -> None:
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({}, "nobody proposes contexts"),
-    ({"chat": {}}, "nobody answers"),
+    ({}, "found neither contexts nor chat"),
+    ({"chat": {}}, "found neither model nor answers"),
     ({"chat": {"base_url": "http://localhost/v1"}}, "base_url needs model"),
-    ({"chat": {"model": "./llm", "base_url": "http://localhost/v1"}}, "answers in this process"),
+    ({"chat": {"model": "./llm", "base_url": "http://localhost/v1"}}, "runs in this process"),
     ({"chat": {"model": "a/b"}, "axis": "mood"}, "axis is 'mood'"),
     ({"chat": {"model": "a/b"}, "question": "What?"}, "expected '{class}' somewhere in it"),
     ({"contexts": "wardrobe", "prompt": "a {class}"}, "expected {context} once"),

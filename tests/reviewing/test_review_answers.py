@@ -342,7 +342,7 @@ def test_a_run_that_was_killed_is_mended_by_the_same_command(
     place = copy_of(reviewed[0], tmp_path / "killed")
     table = (place / "review" / "selection.csv").read_bytes()
     REVIEWED.write(place, {"selection.csv": table})  # killed between the table and its document, nothing closed
-    assert verify_files(place) == ["manifest.json is missing: the dataset was not finished, or this is none"]
+    assert verify_files(place) == ["manifest.json is missing: the dataset is not finished, or this is not a dataset"]
     closed = copy_of(place, tmp_path / "closed")
     close_again(closed)
     assert not (closed / "review").exists()

@@ -252,7 +252,7 @@ def test_check_ends_with_2_and_lists_every_problem(folder: str) -> None:
         words += ["--set", change]
     done = CliRunner().invoke(app, words)
     assert getattr(done.exception, "exit_code", None) == 2
-    assert "multiples of 16" in str(done.exception) and "by generator.size" in str(done.exception)
+    assert "multiples of 16" in str(done.exception) and "with generator.size" in str(done.exception)
     document = json.loads(done.stdout)
     assert document["buildable"] is False
     assert {"generator.size", "generator.options.height"} <= {lack["key"] for lack in document["lacks"]}

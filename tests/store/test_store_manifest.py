@@ -100,7 +100,7 @@ def test_a_copy_of_the_hubs_client_whose_links_lead_to_its_blobs_is_whole_too(da
     ],
 )
 def test_a_manifest_of_another_form_is_reported(tmp_path: Path, content: str) -> None:
-    assert verify_files(tmp_path) == ["manifest.json is missing: the dataset was not finished, or this is none"]
+    assert verify_files(tmp_path) == ["manifest.json is missing: the dataset is not finished, or this is not a dataset"]
     (tmp_path / "manifest.json").write_text(content)
     assert verify_files(tmp_path) == ["manifest.json is damaged: it is not the manifest that Counterfoil writes"]
 

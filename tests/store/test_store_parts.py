@@ -119,7 +119,7 @@ def test_who_needs_a_directory_alone_is_refused_while_a_part_is_made(tmp_path: P
     out = tmp_path / "dataset"
     with held_elsewhere(out, SECOND) as child:
         for alone in (lambda: opened(out, plan_of()), lambda: directory_lock(out)):
-            with pytest.raises(UserError, match=rf"parts of it are being made: 2/2 \(process id {child}\)"), alone():
+            with pytest.raises(UserError, match=rf"are building parts of it: 2/2 \(process id {child}\)"), alone():
                 pass
     with directory_lock(out):
         pass

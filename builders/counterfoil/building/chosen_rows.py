@@ -65,7 +65,7 @@ def rows_of_pool(recipe: Recipe, pin: SourcePin, retrieved: RowTable | None = No
     rows = pool_rows(recipe, pin)
     beyond = _retrieved_beyond(retrieved, rows) if retrieved is not None else _wrong_rows(recipe, rows, None)
     if problems := [problem for _, problem in zip(range(_MOST_PROBLEMS), beyond, strict=False)]:
-        raise UserError(problems, "Name the pool that the rows were chosen from, at its revision of then.")
+        raise UserError(problems, "Name the pool that the rows were chosen from, at the same revision.")
     return PoolRows(rows.image, licences_of_rows(recipe, rows, pin))
 
 
@@ -191,8 +191,8 @@ def _not_retrieved(place: str, unreadable: int, copies: int) -> list[str]:
 def _too_few(recipe: Recipe, place: str, wanted: int, found: str) -> UserError:
     cells = sum(len(shift.class_labels) for shift in recipe.all_shifts())
     return UserError(
-        f"generator: the pool {place} has {found}, and {wanted:,} samples are wanted ({cells:,} cells), each an"
-        " image of its own",
+        f"generator: the pool {place} has {found}, but {wanted:,} samples are needed ({cells:,} cells), each a"
+        f" different image",
         "Name a larger pool, or fewer samples.candidates, shifts or classes.",
     )
 

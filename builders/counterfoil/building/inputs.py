@@ -327,7 +327,7 @@ def _of_every_sample(recipe: Recipe, family: Family) -> Iterator[str]:
         if shift.embedding is None:
             yield f"{place}.embedding: missing, and {family.name} draws nothing without one"
         if shift.prompt is not None and not family.prompted:
-            yield f"{place}.prompt: no prompt reaches {family.name}, expected null"
+            yield f"{place}.prompt: {family.name} takes no prompt, expected null"
 
 
 def check_generator(recipe: Recipe, device: str | None = None) -> None:

@@ -127,7 +127,8 @@ class Judges:
                 raise RunFailure(
                     f"the judge {name!r} is not the one that the dataset was begun with:"
                     f" found sha256 {classifier.sha256}, expected {expected}",
-                    "Bring that one back, or name its revision (hf-hub:NAME@COMMIT): another makes another dataset.",
+                    "Restore that judge, or name its revision (hf-hub:NAME@COMMIT). Another judge makes another"
+                    " dataset.",
                 )
             judges[name] = (classifier, class_map)
         return cls(plan, judges, device)

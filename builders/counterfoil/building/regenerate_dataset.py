@@ -112,7 +112,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     if problems:
         raise UserError(
             problems,
-            "The same weights must lie there; another model makes another dataset: `counterfoil build RECIPE`.",
+            "The same weights must be there. To use another model, build another dataset: `counterfoil build RECIPE`.",
         )
 
 
@@ -134,8 +134,8 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
     lines += differences(before, after, "embedding")
     if lines:
         raise UserError(
-            ["--set would make another dataset than the one to be made again:", *(f"  {line}" for line in lines)],
-            "--set may say where a folder lies now, or change words of the card. For another dataset build its recipe:"
+            ["--set would change the dataset that is rebuilt:", *(f"  {line}" for line in lines)],
+            "--set may say where a folder is now, or change text on the card. For another dataset build its recipe:"
             f" counterfoil build {dataset.directory} --set … --out NEW",
         )
     return recipe

@@ -190,7 +190,10 @@ class Job:
 
     @property
     def less_memory(self) -> str:
-        return "A smaller generator.batch_size (another plan, so in another folder) or generator.offload needs less."
+        return (
+            "Set a smaller generator.batch_size (which changes the plan, so build into another folder) or"
+            " generator.offload."
+        )
 
     @property
     def imports(self) -> Sequence[str]:

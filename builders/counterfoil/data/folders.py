@@ -115,7 +115,7 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
         shown = [f"{folder / path} {what}" for path, what in sorted(listing.unfit.items())]
         raise UserError(
             first_of(shown, _MOST_SHOWN),
-            "An input dataset is pinned by the files of its folder: put the files themselves in their place.",
+            "The lock pins the files in the folder: replace links with the files themselves.",
         )
     remembered = _remembered(folder)
     digest, lasting, read = hashlib.sha256(), {}, 0

@@ -91,13 +91,13 @@ def _fetched(reference: HubDataset, patterns: Sequence[str] | None) -> Path:
         ) from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise RunFailure(
-            f"there is no folder {reference}; on the Hub, which cannot be reached now, it was never fetched",
+            f"there is no folder {reference}, it is not in the local cache, and the Hub cannot be reached",
             "Check the path, or connect and run the same command again.",
         ) from error
     except (errors.HfHubHTTPError, httpx2.HTTPError, OSError, RuntimeError) as error:
         said = without_secrets(str(error)) or type(error).__name__
         raise RunFailure(
-            f"{reference} could not be fetched from the Hub: {said}", "Run the same command again: it goes on."
+            f"{reference} could not be fetched from the Hub: {said}", "Run the same command again: it resumes."
         ) from error
     return Path(folder)
 
@@ -178,7 +178,7 @@ def with_retries(
                 raise RunFailure(
                     f"{what}: gave up after {failed} {'tries' if failed > 1 else 'try'}, the last answer was: "
                     f"{again.reason}",
-                    "What arrived is kept: run the same command again, and it goes on from there.",
+                    "What arrived is kept: run the same command again to resume.",
                 ) from error
             seconds = patience.wait(failed, again.retry_after, random.random())
             tell(f"{what}: {again.reason}; trying again in {seconds:.0f} s ({failed} of {patience.tries - 1})")
@@ -285,7 +285,7 @@ def _refusal(status: int, what: str, reason: str) -> CounterfoilError:
 
 
 def _no_token(what: str) -> UserError:
-    return UserError(f"{what}: the Hub knows no valid token of yours", "Run `hf auth login`, or set HF_TOKEN.")
+    return UserError(f"{what}: you have no valid token for the Hub", "Run `hf auth login`, or set HF_TOKEN.")
 
 
 def _quota(what: str, said: str) -> RunFailure:

@@ -66,7 +66,7 @@ class NamedDataset:
         if on_hub is None:
             raise UserError(
                 f"there is no folder {name[:200]}, and no dataset of the Hub can have this name",
-                "Name a folder, or user/name; behind a colon its split: ./photos:validation.",
+                "Name a folder or user/name, with the split after a colon: ./photos:validation.",
             )
         return cls(on_hub["dataset"], split, on_hub["revision"])
 
@@ -152,7 +152,7 @@ def labelled_source(
     names = opened.configs
     if len(names) < 2:
         raise UserError(
-            f"source: '{origin.dataset}' has one config, so configs tell no groups", "Name a column that does."
+            f"source: '{origin.dataset}' has only one config, so configs cannot be groups", "Name a column of groups."
         )
     parts = []
     for group, name in enumerate(names):
@@ -184,7 +184,7 @@ def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) ->
     if len(splits) > 1:
         raise UserError(
             f"source: '{opened.source.dataset}' has several splits: {', '.join(splits)}",
-            f"Name one behind a colon, as in {opened.source.dataset}:{splits[-1]}.",
+            f"Name one after a colon, as in {opened.source.dataset}:{splits[-1]}.",
         )
     return opened.rows(splits[0] if splits else EVERYTHING, labelled=labelled)
 
@@ -201,7 +201,7 @@ def _part(
 ) -> _Part:
     if origin.conditions is not None:
         raise UserError(
-            f"source.conditions: the rows of {rows.place} have several labels, and one a row is needed here",
+            f"source.conditions: the rows of {rows.place} have several labels, but one label per row is needed here",
             "Give object thresholds as values instead of percentiles; evaluate on a dataset that is built.",
         )
     found = labels_of(rows, origin.label_column)

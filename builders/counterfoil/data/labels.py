@@ -59,7 +59,7 @@ def labels_of(rows: Rows, column: str) -> Labels:
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
         raise UserError(
             f"source.label_column: {rows.place}: '{column}' holds lists, so that a row has several labels",
-            "Say in source.conditions which of them are asked for.",
+            "List the labels that you want in source.conditions.",
         )
     if names is not None:
         # A number that names nothing (-1, by custom) says that a row has no label.
@@ -102,7 +102,7 @@ def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: st
         elif found:
             matched[label] = found[0]
     if problems:
-        raise UserError(problems, "Call these labels by the ids of their classes.")
+        raise UserError(problems, "Use the class ids for these labels.")
     _refuse_strangers(matched, labels, [f"{cls.id} ({cls.name})" for cls in classes], place)
     return matched
 
@@ -121,11 +121,11 @@ def _refuse_strangers(matched: Mapping[Any, int], labels: Sequence[object], know
     if not matched:
         raise UserError(
             [
-                f"{place}: no label is that of a class",
+                f"{place}: no label matches a class",
                 f"  labels: {shown_labels(labels)}",
                 f"  classes: {shown_labels(known)}",
             ],
-            "Call the labels by the classes' ids or names, or name another label column.",
+            "Use the classes' ids or names as labels, or name another label column.",
         )
 
 
@@ -208,8 +208,8 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.bo
     if problems:
         raise UserError(
             problems,
-            "Every label stands in source.conditions.labels, or in `others` where it is not asked for; a row that has"
-            " no condition holds an empty list, or one of the others.",
+            "List every label in source.conditions.labels, or in `others` if you do not need it. A row without"
+            " a condition holds an empty list or one of the others.",
         )
     return present
 

@@ -124,8 +124,8 @@ class OpenSource:
         if names is None:
             if not fetch and not is_local(source.dataset) and not self._is_here():
                 raise UserError(
-                    f"'{source.dataset}' is not on this machine and declares no names of its labels: all of it would be"
-                    " fetched to read them",
+                    f"'{source.dataset}' is not on this machine and declares no label names: reading them would"
+                    f" download all of it",
                     "`counterfoil build` fetches it.",
                 )
             read = [(name, self._names_of(rows)) for name, rows in self.rows_by_split(splits).items()]
@@ -164,8 +164,8 @@ class OpenSource:
                 places = ((one, first[0]), (two, other[0]))
                 shown = [f"'{name}' in {split}" if name else f"none in {split}" for name, split in places]
                 raise UserError(
-                    f"source: label {label} of '{self.source.dataset}' is {' and '.join(shown)}: its number means no"
-                    " one class",
+                    f"source: label {label} of '{self.source.dataset}' is {' and '.join(shown)}: the number"
+                    f" does not mean the same class in every split",
                     f"Give each split the same labels, or declare those of '{self.source.label_column}' (a"
                     " `ClassLabel`).",
                 )

@@ -68,7 +68,7 @@ def resolve_classes(
         found = None if begun is None else _recorded(recipe, begun)
         if found is not None:
             return found
-        hint = "Or write each class out, and the input dataset is not asked: {name: mug, source_label: 0}."
+        hint = "Or write each class out, so that the input dataset is not needed: {name: mug, source_label: 0}."
         problems = [f"source.classes: {problem}" for problem in error.problems]
         kind = RunFailure if isinstance(error, RunFailure) else UserError
         raise kind(problems, " ".join(filter(None, (error.hint, hint)))) from error
@@ -119,8 +119,8 @@ def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], place: str) -
                 continue
             if found[0] in owners:
                 problems.append(
-                    f"source.classes[{index}]: '{entry.name[:80]}' is label {found[0]} of {place}, which is that of"
-                    f" '{owners[found[0]][:80]}' already"
+                    f"source.classes[{index}]: '{entry.name[:80]}' is label {found[0]} of {place}, which"
+                    f" already belongs to '{owners[found[0]][:80]}'"
                 )
             entry = entry.model_copy(update={"source_label": found[0]})
             owners[found[0]] = entry.name

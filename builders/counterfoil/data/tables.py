@@ -333,7 +333,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         if found.sha256 != pin.content:
             raise RunFailure(
                 f"source: '{source.dataset}' is no longer what was pinned: its files have changed",
-                "Run it again when nothing writes there; a build that was begun needs the files that it began with.",
+                "Run it again when nothing writes there. A build that has begun needs the files that it began with.",
             )
     if _is_saved(path):
         _refuse_odd_saved(source, path)
@@ -347,9 +347,9 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
             return tables if split is None else tables[split]
         if listing is not None and listing.linked:
             raise UserError(
-                f"source: '{source.dataset}', split '{split}': folders that are links are read where every folder is a"
-                f" class's or a split's, by its name alone; {next(iter(listing.linked))} is one",
-                "Put the folder itself in its place, or name another split.",
+                f"source: '{source.dataset}', split '{split}': {next(iter(listing.linked))} is a link, and"
+                f" linked folders are read only if every folder is named for a class or a split",
+                "Replace the link with the folder itself, or name another split.",
             )
     # `datasets` knows files by their times alone, so what it makes of them is kept apart by their content.
     own = None
@@ -481,7 +481,7 @@ def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], 
             if not inside(name):
                 raise UserError(
                     f"source: '{source.dataset}' takes rows from {name[:200]}, which is not in it",
-                    "An input dataset is pinned by what is in it: bring the files there.",
+                    "An input dataset must contain all its files: move the files into it.",
                 )
 
 
@@ -538,5 +538,5 @@ def _bytes_of(cell: Any, inside: tuple[str, ...], place: str) -> bytes | None:
         raise UserError(f"{place}: the image {name[:200]} cannot be read: {said}", "Restore it.") from error
     raise UserError(
         f"{place}: its image is the file {name[:200]}, which is not in the dataset",
-        "An input dataset is pinned by what is in it: bring the image there.",
+        "An input dataset must contain all its files: move the image into it.",
     )

@@ -58,8 +58,8 @@ Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"
 HashOf = Callable[[str], str | None]
 
 _OTHER_RECIPE = (
-    "Restore it from a copy; changes of thresholds go into a file for `counterfoil calibrate --apply`, and other"
-    " changes into another dataset: `counterfoil build RECIPE --out NEW`."
+    "Restore it from a copy. To change thresholds, use `counterfoil calibrate --apply`. For any other change,"
+    " build another dataset: `counterfoil build RECIPE --out NEW`."
 )
 _MOST_LINES = 20
 # What a file's own reader may raise beside errors for people: a stranger may have written it.
@@ -139,7 +139,7 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
         return None
     wrong = [name for name in HASHES if lock.hashes.get(name) != _hash(getattr(lock, name))]
     for name in wrong:
-        faults.append(Fault(LOCK, f"is changed: what it says of '{name}' is not what its hash was taken of"))
+        faults.append(Fault(LOCK, f"is changed: its '{name}' does not match its hash"))
     if not wrong and not _pins_as_a_build(lock):
         faults.append(Fault(LOCK, "does not pin models and tokens as a build does"))
     return None if wrong else lock
@@ -239,7 +239,7 @@ def _thresholds(
         faults.append(Fault(THRESHOLDS, "cannot be read", error_lines(error, directory / THRESHOLDS)))
     if needs_validation(recipe, known):
         if there is not None:
-            what = "lacks thresholds that the recipe takes of validation images"
+            what = "lacks thresholds that the recipe takes from validation images"
             faults.append(Fault(THRESHOLDS, what, consequence=True))
         return None, known
     expected = resolve_thresholds(recipe, None, known).with_known(None if there is None else there.known, recipe)
@@ -393,11 +393,11 @@ def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
         plain = without_folders(name)
         scheme = LOCAL if plain.startswith(LOCAL) else ""
         place = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
-        yield f"{key}: {'; '.join(error.problems)}; say where it lies, as in --set {key}={place}"
+        yield f"{key}: {'; '.join(error.problems)}; say where it is, as in --set {key}={place}"
         return
     found = None if folder is None else folder_sha256(folder)
     if folder is None and pin["revision"] is None:
-        yield f"{key}: {LOCK} has no commit of {name}, so nothing tells which it was"
+        yield f"{key}: {LOCK} has no commit of {name}, so its version is unknown"
     elif found != pin["sha256"]:
         here = f"sha256 {found}" if found else "a name of the Hub"
         there = f"sha256 {pin['sha256']}" if pin["sha256"] else f"commit {pin['revision']} of the Hub"

@@ -156,5 +156,5 @@ class SoundDataset(StandingDataset):
         if len(self.receipts) < self.plan.n_shards or not (self.directory / MANIFEST).is_file():
             raise UserError(
                 f"{self.directory} is not finished: {len(self.receipts)} of {self.plan.n_shards} shards are done",
-                "Run `counterfoil build` with the same --out first; it goes on where it stopped.",
+                "Run `counterfoil build` with the same --out first; it resumes where it stopped.",
             )

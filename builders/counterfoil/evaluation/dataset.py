@@ -218,7 +218,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     recipe, receipts = finished.recipe, finished.receipts
     if not (directory / "data").is_dir():
         raise UserError(f"{directory} has no data folder: no candidate was accepted, or files are missing", VERIFY)
-    hint = f"`counterfoil verify {source}` names all that is damaged, and how each is repaired."
+    hint = f"`counterfoil verify {source}` names everything that is damaged and how to repair it."
     refuse_changed(directory, changed_data(directory, receipts), hint)
     position = {shift.name: place for place, shift in enumerate(recipe.all_shifts())}
     keys: list[str] = []

@@ -154,7 +154,7 @@ def evaluate(
         make_ready(dataset)
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     if into_card and subject.directory is None:
-        raise UserError(f"{dataset} is no built dataset, and has no card that could take results")
+        raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
     models = with_compared(models, compare)
     given = given_models(models, transform, subject.parts[0].images, subject.classes)
     names, maps = _named(subject, models, given)

@@ -388,7 +388,7 @@ def make_ready(source: str | Path) -> None:
             raise UserError(
                 f"{source} is a published dataset; results are stored in a dataset's directory",
                 f"Fetch it (hf download {reference.repo}{revision} --repo-type dataset --local-dir DIR), evaluate"
-                " DIR with --into-card and publish it again; or leave --into-card away.",
+                " DIR with --into-card and publish it again; or drop --into-card.",
             )
         return  # opening it says what is wrong
     closed_dataset(directory)
@@ -431,7 +431,7 @@ def write_keys(
         raise UserError(f"there is a file {place} already", "Name another, or remove it.")
     folder = named_path(dataset)
     if folder.is_dir() and place.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{place} lies in the dataset, which would be another with it", "Name a place outside.")
+        raise UserError(f"{place} is inside the dataset and would change it", "Name a place outside.")
     subject = open_subject(dataset, recipe, base, groups, {})
     paths = subject.paths or (None,) * len(subject.keys)
     rows = (

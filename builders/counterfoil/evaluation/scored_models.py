@@ -135,7 +135,7 @@ def given_models(
     """
     if not isinstance(models, Mapping):
         if transform is not None:
-            raise UserError("transform is given, and no callable", 'Give one: evaluate(dataset, {"mine": model}, …)')
+            raise UserError("transform is given without a callable", 'Give one: evaluate(dataset, {"mine": model}, …)')
         return {}
     errors: list[CounterfoilError] = []
     called = [name for name, model in models.items() if not isinstance(model, str)]
@@ -179,7 +179,7 @@ def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
     if compare is None:
         return models
     if len(compare) != 2 or compare[0] == compare[1]:
-        raise UserError(f"compared are two models, and these are {' and '.join(map(repr, compare))}", _HINT)
+        raise UserError(f"compare takes two different models, found {' and '.join(map(repr, compare))}", _HINT)
     if isinstance(models, Mapping):
         known = [str(name) for name in models]
         problems = [

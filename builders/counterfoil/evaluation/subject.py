@@ -139,7 +139,7 @@ def open_subject(
     plain = recipe is not None or base is not None or groups is not None
     if is_built(dataset, surely_not=plain):
         if plain:
-            raise UserError(f"{dataset} is a built dataset: its recipe, base and groups are its own")
+            raise UserError(f"{dataset} is a built dataset, which has its own recipe, base and groups")
         subject: Subject = open_dataset(dataset)
     else:
         try:
@@ -147,7 +147,7 @@ def open_subject(
         except UserError as error:
             if plain or not named_path(dataset).is_dir():
                 raise
-            neither = f"{dataset} is no built dataset: it has no {RECIPE}; nor is it one of images with labels:"
+            neither = f"{dataset} is neither a built dataset (it has no {RECIPE}) nor a set of images with labels:"
             raise UserError([neither, *(f"  {line}" for line in error.problems)], error.hint) from error
         subject = labelled_subject(str(dataset), images, None if chosen is None else chosen.classes, base)
         subject = replace(subject, recipe=chosen)

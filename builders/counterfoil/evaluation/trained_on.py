@@ -26,7 +26,8 @@ from counterfoil.store.rows import TableForm
 
 _REPORTED_EVERY = 1000  # images between two reports of progress
 _HINT = (
-    "What a model has seen says nothing of what it learned. Measure it on others: a benchmark built with another"
+    "Images that a model was fitted to do not measure what it learned. Measure it on others: a benchmark built"
+    " with another"
     " samples.seed, another split of the source, other rows."
 )
 

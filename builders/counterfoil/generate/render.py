@@ -223,7 +223,7 @@ class Renderer:
             pixels = torch.from_numpy(pixels).permute(0, 3, 1, 2)
         if pixels.shape[2:] != (self.side, self.side):
             high, wide = pixels.shape[2:]
-            raise UserError(f"generator.size: {self.side} is asked for, and '{generator.model}' draws {wide} × {high}")
+            raise UserError(f"generator.size is {self.side}, but '{generator.model}' renders {wide} × {high}")
         return pixels
 
     def _vector(self, sample: Sample) -> np.ndarray | None:

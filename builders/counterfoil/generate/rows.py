@@ -102,7 +102,7 @@ class CorruptedRows(PoolRows):
                 if image is not None
             )
         except UserError as error:
-            raise RunFailure(error.problems, "Each row decoded when it was chosen: is the disk sound?") from error
+            raise RunFailure(error.problems, "Each row decoded when it was chosen. Check the disk.") from error
         if matched:
             return apply_gain(pixels, *contrast_match(pixels, matched[0]))
         return pixels if shift.corruption is None else corrupt(pixels, shift.corruption, shift.severity, sample.seed)
@@ -324,7 +324,7 @@ def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: RowTable) -> Corrupte
 def _rows_of(recipe: Recipe, pin: SourcePin, edited: RowTable) -> Rows:
     rows = pool_rows(recipe, pin)
     if problems := list(islice(_wrong_rows(recipe, edited, rows), _MOST_PROBLEMS)):
-        raise UserError(problems, "Name the input dataset that the rows were chosen from, at its revision of then.")
+        raise UserError(problems, "Name the input dataset that the rows were chosen from, at the same revision.")
     return rows
 
 

@@ -39,7 +39,7 @@ MOST_ROWS = 5_000_000
 LONGEST_TEXT = 1_000
 _ROWS_AT_ONCE = 8_192
 _COLUMNS = ("key", "group")
-_NEXT = "Write them by: counterfoil mine RECIPE --weights --out mined"
+_NEXT = "Write them with: counterfoil mine RECIPE --weights --out mined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _given(text: str) -> Given:
     if source is not None:
         if not source:
             raise UserError(
-                f"--with {text}: balanced by what?",
+                f"--with {text}: expected groups to balance by",
                 "Write dfr:clip, dfr:COLUMN of the input dataset, or dfr:FILE with the columns key and group.",
             )
         return Given("balanced", text, source)
@@ -225,7 +225,7 @@ def read_train_weights(
     if wrong:
         raise UserError(f"--with {name}: {wrong:,} weights are negative or no numbers", _NEXT)
     if not isinstance(origin, dict) or not isinstance(origin.get("mined"), dict):
-        raise UserError(f"--with {name}: it does not tell which rows it was mined on, nor of which they are", _NEXT)
+        raise UserError(f"--with {name}: it does not say which rows it was mined on", _NEXT)
     if origin.get("train_content") != whole.content or sorted(theirs) != sorted(whole.keys):
         raise UserError(
             f"--with {name}: its rows are not those of {whole.name}: it was written for another split, or under another"

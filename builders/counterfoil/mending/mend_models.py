@@ -360,7 +360,7 @@ def refuse_another_run(
         other.append(f"--with: {', '.join(left)} too")
     if other:
         raise UserError(
-            f"{folder} holds what came of mending {named} on {known.recipe.name}, by other choices than these:"
+            f"{folder} holds the result of mending {named} on {known.recipe.name}, with other settings:"
             f" {'; '.join(other)}",
             "Name another folder with --out, or remove that one.",
         )
@@ -561,7 +561,7 @@ def mend(
         owned = {PREFIX + name if PREFIX + name in names else name: written for name, written in (own or {}).items()}
         strange = [name for name in owned if name not in names]
         if strange:
-            raise UserError(f"--own {strange[0]}: it is no model that is mended{did_you_mean(strange[0], names)}")
+            raise UserError(f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}")
         given = given_variants([using] if isinstance(using, str) else list(using))
         theirs = {name: given_variants([written])[0] for name, written in owned.items()}
         if fit not in FITS:
@@ -570,7 +570,7 @@ def mend(
         known = (BEST, NONE, *(one.name for one in given if role_of(one) in SAVED_ROLES))
         if save is not None and save not in known and save in (one.name for one in given):
             raise UserError(
-                f"--save {save}: its groups are true ones, so that its head is a bound and no model to use",
+                f"--save {save}: it uses the true groups, so its head is an upper bound and not a usable model",
                 f"Name another: {', '.join(known)}.",
             )
         if save is not None and save not in known:

@@ -110,13 +110,13 @@ def refuse_unmendable(models: Sequence[str], source: MendSource) -> None:
             before = mended_of(name)
             if before is not None:
                 raise UserError(
-                    f"model {name!r} was mended before: what it learned from then may be among what would judge it now",
+                    f"model {name!r} was mended before: the images that it learned from may be in the test now",
                     f"Mend the model that it was made from, with all datasets at once: {before.model}.",
                 )
             classifier = load_classifier(name, classes=source.recipe.classes)
             head_of(classifier)
             if classifier.sha256 is None:
-                raise UserError(f"model {name!r}: what it computes is not known, so nothing of it can be mended")
+                raise UserError(f"model {name!r}: its content has no hash, so it cannot be mended")
         except CounterfoilError as error:
             found.append(error)
     raise_together(found)
@@ -174,8 +174,8 @@ def _refuse_other_answers(seen: SeenModel) -> None:
     other = int((behind > _TIE * np.maximum(1.0, np.abs(best))).sum())
     if other:
         raise RunFailure(
-            f"model {seen.classifier.name!r}: its last layer on its features answers {other:,} of {len(logits):,}"
-            " audited images otherwise than the model itself",
+            f"model {seen.classifier.name!r}: its last layer on its features predicts {other:,} of {len(logits):,}"
+            " audited images differently from the model itself",
             "Does it do more after its last layer? It cannot be mended by that layer alone.",
         )
 

@@ -109,7 +109,7 @@ def mend_source(
         raise UserError(f"--per-class: found {per_class}, expected 1 or more")
     if recipe.source.conditions is not None:
         raise UserError(
-            f"recipe {recipe.name}: its images may have several conditions, and a head of one label an image is mended",
+            f"recipe {recipe.name}: its images may have several conditions, but mending needs one label per image",
             "Name a recipe whose images have one label each.",
         )
     mine = recipe.mine or Mine()
@@ -120,7 +120,7 @@ def mend_source(
     train = recipe.source.train_split
     if train not in splits:
         raise UserError(
-            f"'{recipe.source.dataset}' has no split '{train}', and a head is fitted on training images",
+            f"'{recipe.source.dataset}' has no split '{train}', and the head is fitted on training images",
             f"Its splits are {', '.join(splits) or 'not named'}; set source.train_split.",
         )
     whole = labelled_split(recipe.source, train, recipe.classes, pin)
@@ -129,7 +129,7 @@ def mend_source(
     if len(chosen) > MOST_CONTENTS // 2:
         raise UserError(
             f"--per-class {per_class}: a head would be fitted to {len(chosen):,} training images, expected at most"
-            f" {MOST_CONTENTS // 2:,}: its folder names each, so that no evaluation takes them",
+            f" {MOST_CONTENTS // 2:,}: its folder lists each of them so that no evaluation uses them",
             f"Name fewer, such as --per-class {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
         )
     name = _test_split(recipe, mine, splits, test)
@@ -151,7 +151,7 @@ def _test_split(recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | 
         return next((name for name in _TESTS if name in free), free[0] if free else None)
     if asked in taken:
         raise UserError(
-            f"--test {asked}: {taken[asked]}, so that it is no test",
+            f"--test {asked}: {taken[asked]}, so it cannot be the test split",
             f"Name another split: {', '.join(free) or 'none is left'}",
         )
     if asked not in splits:
@@ -223,7 +223,8 @@ def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Seque
             problems += _shared(ours, theirs)
     if problems:
         raise UserError(
-            problems[:_MOST_PROBLEMS], f"What is learned from, or chooses λ, judges nothing. {_LEAST_LEARNED}"
+            problems[:_MOST_PROBLEMS],
+            f"Images that a head learns from, or that choose λ, cannot test it. {_LEAST_LEARNED}",
         )
 
 
@@ -279,33 +280,32 @@ def refuse_mined_on_judges(
             ]
             if not on:
                 notes[
-                    f"{name} does not tell which rows it was mined on: that none of them judges here is not known."
+                    f"{name} does not say which rows it was mined on. It is not known whether they are tested here."
                 ] = None
             for content, images in on:
                 if content not in test and content not in audited:
                     rows = images if isinstance(images, str) else "rows without a name"
                     notes[
-                        f"{name} was mined on {rows}, and nothing that is judged here has that content: they share no"
-                        " row if these are other images, and not the same ones under another list of classes or another"
-                        " revision."
+                        f"{name} was mined on {rows}, and no images tested here have that content. They share"
+                        f" no row unless they are the same images under another list of classes or another revision."
                     ] = None
                 if content in test:
                     problems[f"{called} was mined on {test[content]}, which is the test here"] = None
                 if content in audited and not test and confirm_chose(mined, audited):
                     problems[
-                        f"{called} has what the confirm half of {audited[content]} confirmed, and there is no test:"
-                        " rows that chose it would judge it"
+                        f"{called} has what the confirm half of {audited[content]} confirmed, and there is no"
+                        f" test split: the same rows would choose and test it"
                     ] = None
                 half = record.get("discover_sha256")
                 if content in audited and not isinstance(half, str):
                     problems[
-                        f"{called} was mined on {audited[content]} and does not tell on which half: rows that named"
-                        " its contexts may judge them; mine and build it again"
+                        f"{called} was mined on {audited[content]} but does not say on which half: rows that"
+                        f" found its contexts may also test them; mine and build it again"
                     ] = None
                 elif content in audited and half != discover_sha256:
                     problems[
-                        f"{called} was mined on other rows of {audited[content]} than the discover half here: rows"
-                        " that named its contexts would judge them"
+                        f"{called} was mined on other rows of {audited[content]} than the discover half here:"
+                        f" rows that found its contexts would also test them"
                     ] = None
     if problems:
         raise UserError(
@@ -343,9 +343,9 @@ def refuse_near_chance(
             f"{model} is near chance on the base of {dataset}: {100 * share.mean():.1f} % of"
             f" {counted(int(images[kept].sum()), 'image')} right, and a guess"
             f" {100 * chances[kept].mean():.1f} %{which}",
-            "These images do not show the model its own classes, so that it can learn nothing of its failures from"
-            " them; `counterfoil evaluate` says the same. Draw them by a generator that knows these classes, or from"
-            " your own photographs.",
+            "The model does not recognise its classes in these images, so it cannot learn about its failures"
+            " from them. `counterfoil evaluate` shows the same. Render them with a generator that knows these"
+            " classes, or from your own photographs.",
         )
     if not near:
         return ()

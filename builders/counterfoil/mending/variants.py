@@ -406,7 +406,7 @@ def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], see
     rows = equal_numbers({name: one.labels for name, one in every.items()}, seed)
     if not len(rows[images.name]):
         raise UserError(
-            f"{images.name}: of no class are there images of it and of its controls ({' and '.join(controls)})",
+            f"{images.name}: no class has both its own images and images of its controls ({' and '.join(controls)})",
             "Build more images of the controls: without them nothing says what a gain is worth.",
         )
     own = np.unique(images.labels)

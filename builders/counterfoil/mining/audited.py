@@ -58,7 +58,7 @@ def opened_parts(recipe: Recipe, on: Sequence[str], key: str = "mine.on") -> tup
         raise UserError(f"{key}: found {', '.join(places)}, expected splits of the source, or one built dataset")
     if not is_built(places[0]):
         raise UserError(
-            f"{key}: '{places[0]}' is no split of the source and no built dataset",
+            f"{key}: '{places[0]}' is neither a split of the source nor a built dataset",
             "Name a split, such as validation, or the folder of a dataset that `counterfoil build` made.",
         )
     opened = open_dataset(places[0])
@@ -81,7 +81,7 @@ def opened_conditions(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[Labelled
     others = [place for place in places if not _may_be_a_split(place)]
     if others:
         raise UserError(
-            f"mine.on: '{others[0]}' is no split of the source; what was made for one condition tells no other",
+            f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions can only audit splits",
             "Name splits of the source.",
         )
     _refuse_train_split(recipe, places, "mine.on")
@@ -107,8 +107,7 @@ def _refuse_train_split(recipe: Recipe, splits: Sequence[str], key: str) -> None
         known = open_source(recipe.source).splits
         others = ", ".join(one for one in known if one != train) or "a held-out split"
         raise UserError(
-            f"{key}: '{train}' is the split that classifiers learn from; what one has learned by heart shows no"
-            " failure",
+            f"{key}: '{train}' is the split that classifiers learn from, where memorised images hide failures",
             f"Name another: {others}.",
         )
 
@@ -227,7 +226,7 @@ def refuse_ranking_rule(rule: str) -> None:
     """UserError for a failure rule that conditions have no answers for."""
     if rule != "top1":
         raise UserError(
-            f"mine.failure: the rule '{rule}' is of classes, and a condition is answered yes or no",
+            f"mine.failure: the rule '{rule}' needs several classes, but a condition is only yes or no",
             "Set mine.failure=top1.",
         )
 
@@ -421,8 +420,8 @@ def audit_target(
     if whitening is None:
         if len(halves.discover) < 2:
             raise UserError(
-                f"{', '.join(part.name for part in parts)}: {len(rows):,} images are of a class and can be decoded, and"
-                f" {len(halves.discover):,} of them came to the discover half: nothing can be found there",
+                f"{', '.join(part.name for part in parts)}: {len(rows):,} images have a class and can be"
+                f" decoded, but the discover half has only {len(halves.discover):,} of them, expected at least 2",
                 "Name more images, or check their labels.",
             )
         whitening = (raw[rows][halves.discover], f"{len(halves.discover):,} rows of the discover half")
@@ -557,8 +556,8 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
     if classifier.columns.image == ROW:
         if len(parts) > 1:
             raise UserError(
-                f"model {classifier.name!r} tells images by row, and {len(parts)} splits are audited",
-                "Name images by key: a key tells its split.",
+                f"model {classifier.name!r} identifies images by row, but {len(parts)} splits are audited",
+                "Identify images by key, which includes the split.",
             )
         return
     known = {key for part in parts for key in part.keys}
@@ -573,7 +572,7 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         raise UserError(
             f"model {classifier.name!r} answers {count:,} images that are not of "
             f"{', '.join(part.name for part in parts)}: {', '.join(first)}{more}",
-            "Is it a file of another dataset or split? Leave these rows out where it is not.",
+            "Check that the file belongs to this dataset and split, or remove these rows.",
         )
 
 

@@ -250,7 +250,7 @@ def refuse_only_here(name: str, mine: Mine, draws: bool) -> None:
     if draws or mine.confirm != "rows":
         asked = f"the method '{mine.method}'" if draws else f"mine.confirm: '{mine.confirm}'"
         raise UserError(
-            f"{asked} draws images in other processes, and {name} answers in this one alone",
+            f"{asked} renders images in other processes, but {name} runs only in this one",
             "Name the model (a timm folder: local-dir:PATH), or mine images that exist by the method directions.",
         )
 

@@ -109,9 +109,9 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
     there = f"Its columns are {', '.join(columns)}."
     if stated is None:
         raise UserError(
-            f"the pool {pool} has no column '{usual}': of which class its rows are is not stated",
-            f"Name the column of its labels, or say `{PREDICTED}`: then a row's class is what the target answers, right"
-            f" or wrong. {there}",
+            f"the pool {pool} has no column '{usual}': the class of its rows is unknown",
+            f"Name the column of its labels, or use `{PREDICTED}`: then a row's class is the target's"
+            f" prediction, right or wrong. {there}",
         )
     if stated not in columns:
         raise UserError(f"the pool {pool} has no column '{stated}'{did_you_mean(stated, [*columns, PREDICTED])}", there)
@@ -150,10 +150,10 @@ def pool_files(
     itself; ValueError for a pool without a split.
     """
     if pool.reference.split is None:
-        raise ValueError(f"of which split are the rows of {pool.reference.dataset}?")
+        raise ValueError(f"which split of {pool.reference.dataset} are the rows from?")
     if below.generator.takes_rows or recipe.generator.takes_rows:
         raise UserError(
-            f"recipe {recipe.name}: it is a set of rows itself, so another set cannot be laid over it",
+            f"recipe {recipe.name}: it already selects rows, so no other selection can be laid over it",
             "Mine by the recipe that it extends.",
         )
     if not any(len(rows) for rows in hardest.rows.values()):
@@ -377,7 +377,7 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
     place = replace(place, split=rows.split)
     if (place.dataset, place.config) == (source.dataset, source.config) and place.split in mine.on:
         raise UserError(
-            f"the pool {pool} is what the target is audited on: rows that named a failure, or tested it, are no pool",
+            f"the pool {pool} is what the target is audited on; rows that found or tested a failure cannot be a pool",
             f"Name another: {', '.join(name for name in splits if name not in mine.on) or 'a folder of images'}.",
         )
     by_condition = own and source.conditions is not None and stated in (None, source.label_column)
@@ -386,8 +386,8 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
     if column == PREDICTED:
         if (mine.target or "").startswith(PREFIX):
             raise UserError(
-                f"the labels of the pool {pool} are to be predicted, and the target {mine.target} is a file of answers:"
-                " it cannot answer images that it has not seen",
+                f"the labels of the pool {pool} are to be predicted, and the target {mine.target} is a file of"
+                f" predictions, which has none for new images",
                 "Name the column of the pool's labels.",
             )
         return OpenedPool(images, origin, None, None)

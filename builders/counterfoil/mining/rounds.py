@@ -150,7 +150,7 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     if recipe.generator.takes_rows:
         kind = recipe.generator.kind
         renders = f"mine.confirm: '{mine.confirm}' renders images"
-        problems.append(f"{renders}, and generator.kind is '{kind}': it draws none of noise alone")
+        problems.append(f"{renders}, and generator.kind is '{kind}': this kind cannot render from noise alone")
     if (mine.target or "").startswith(_PREDICTIONS):
         problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
     if recipe.source.conditions is not None:
@@ -172,8 +172,7 @@ def render_round(run: MiningRun, found: Found) -> AnsweredRound | None:
     there = answered_round(run, ROUND, round_layer(drawn, prompts, run))
     if there is None:
         raise RunFailure(
-            f"{run.folder / ROUND / DATASET}: the screen accepted no base image, so that there is nothing to compare"
-            " with",
+            f"{run.folder / ROUND / DATASET}: the screen accepted no base image, so there is nothing to compare with",
             "Lower the object threshold, or give the classes tokens of their own (`tokens`).",
         )
     opened = there.opened

@@ -171,7 +171,7 @@ def _file(name: str, revision: str | None) -> Path:
     refuse_shadowed(repository, "adapter")
     inside = inside or ADAPTER_FILE
     if not inside.endswith(_SAFE):
-        raise UserError(f"adapter '{name}': {inside} is no safetensors file, and no other kind is read")
+        raise UserError(f"adapter '{name}': {inside} is not a safetensors file, and only safetensors files are read")
     from huggingface_hub import hf_hub_download
 
     return Path(while_loading(name, lambda: hf_hub_download(repository, inside, revision=revision)))

@@ -307,7 +307,7 @@ def _clip_problems(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
     odd = list(number_problems(config, "model"))
     yield from [*odd, *wrong]
     if not weights_in(folder):
-        yield "there are no weights beside it, and open_clip would make them up"
+        yield "there are no weights beside it, and open_clip would use random ones"
     if not odd and not wrong:
         asked = 4 * sum(_parameters(model.get(name, {})) for name in ("vision_cfg", "text_cfg"))
         held = sum(file.stat().st_size for file in weights_in(folder))

@@ -325,8 +325,8 @@ def compile_blocks(pipeline: Any, name: str, device: str) -> None:
     blocks = getattr(model, "_repeated_blocks", None) or []
     if not any(type(part).__name__ in blocks for part in model.modules()):
         raise UserError(
-            f"generator.compile: '{name}' draws by a {type(model).__name__} without blocks that repeat,"
-            " so there is nothing to compile",
+            f"generator.compile: '{name}' draws by a {type(model).__name__} without repeated blocks, so there"
+            f" is nothing to compile",
             "Leave generator.compile out.",
         )
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _KINDS)

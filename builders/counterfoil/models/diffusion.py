@@ -73,7 +73,7 @@ def load_pipeline(
         family = family_in(folder, name)
     if tokens and not family.takes_tokens:
         raise UserError(
-            f"tokens: '{name}' is {family.name}, into which no class tokens load",
+            f"tokens: '{name}' is {family.name}, which cannot load class tokens",
             "Prompt by class name, with `tokens: null`.",
         )
     number_type = resolve_dtype(dtype, device)
@@ -401,7 +401,7 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(name, str) or not name.isidentifier():
         yield f"{INDEX} names the pipeline {name!r:.80}, expected a class of diffusers"
     elif (why := why_no_family(name)) is not None:
-        yield f"{INDEX} names the pipeline {name[:80]}, {why}; it is not driven, expected one of {known_families()}"
+        yield f"{INDEX} names the pipeline {name[:80]}, {why}; it is not supported, expected one of {known_families()}"
     for part, value in index.items():
         if part.startswith("_") or not isinstance(value, list):
             continue
@@ -470,8 +470,8 @@ def wait_in_memory(pipeline: Any, device: str, offload: str) -> Any:
     if offload == "model":
         if pipeline.model_cpu_offload_seq is None:
             raise UserError(
-                f"generator.offload: {type(pipeline).__name__} does not say in which order its parts run, so they"
-                " cannot wait in memory by part; expected sequential or none"
+                f"generator.offload: {type(pipeline).__name__} does not say in which order its parts run, so"
+                f" they cannot be moved part by part; expected sequential or none"
             )
         pipeline.enable_model_cpu_offload(device=device)
     else:

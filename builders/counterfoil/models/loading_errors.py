@@ -90,7 +90,7 @@ def computing(
     except CounterfoilError:
         raise
     except torch.OutOfMemoryError as error:
-        raise RunFailure(f"out of memory on {device} while {who} should {doing}", less_memory) from error
+        raise RunFailure(f"out of memory on {device}: {who} cannot {doing}", less_memory) from error
     except Exception as error:
         # A tokenizer, a configuration, a template and weights that do not belong together meet here first.
         raise RunFailure(f"{who} cannot {doing}: {one_line(error)}", hint) from error
@@ -126,7 +126,7 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
             return UserError(f"{what}: {one_line(error)}")
         case hub.GatedRepoError():
             return UserError(
-                f"{what} is given by the Hub only to those who asked for it",
+                f"{what} is gated: the Hub gives it only to people with access",
                 "Ask for access on its page, and log in: `hf auth login`.",
             )
         case hub.RepositoryNotFoundError() | hub.RevisionNotFoundError():
@@ -153,14 +153,14 @@ def _answered(what: str, error: Any) -> CounterfoilError:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         return UserError(
-            f"{what}: the Hub refuses it to this login ({status})", "Run `hf auth login`, or ask its owner for access."
+            f"{what}: the Hub denies this login access ({status})", "Run `hf auth login`, or ask its owner for access."
         )
-    answer = "gave an answer that is none" if status is None else f"answered {status}"
+    answer = "gave an invalid answer" if status is None else f"answered {status}"
     return RunFailure(f"{what} could not be fetched: the Hub {answer}", "Run the same command again later.")
 
 
 def _out_of_memory(what: str) -> RunFailure:
-    return RunFailure(f"{what}: out of memory", "End what else runs there, or choose something smaller.")
+    return RunFailure(f"{what}: out of memory", "End other programs there, or choose something smaller.")
 
 
 def is_of_memory(error: RuntimeError) -> bool:

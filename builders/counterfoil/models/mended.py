@@ -25,7 +25,7 @@ MOST_SETS = 1_000
 LARGEST_SEED = 2**53 - 1
 LARGEST_LAMBDA = 1e9
 _MOST_ROWS = 1_000_000_000
-_HINT = "It tells what the model must not be measured on. Mend it again (`counterfoil mend`), or ask its author."
+_HINT = "It lists images that the model must not be measured on. Mend it again (`counterfoil mend`), or ask its author."
 
 _Weight = Annotated[float, Field(ge=0, le=LARGEST_LAMBDA)]
 _Rows = Annotated[Count, Field(le=_MOST_ROWS)]

@@ -107,7 +107,7 @@ def refuse_elsewhere(name: str, what: str) -> None:
     if name.startswith(ELSEWHERE):
         raise UserError(
             f"{what} '{name.removeprefix(ELSEWHERE)}' is a folder of the machine that the dataset was built on",
-            "If you have it and trust it, say where it lies: by --set KEY=PATH, or the command's own option for it.",
+            "If you have it and trust it, say where it is: with --set KEY=PATH or the command's own option.",
         )
 
 
@@ -115,8 +115,8 @@ def refuse_shadowed(name: str, what: str) -> None:
     """UserError for a name of the Hub that is a folder here too: libraries would read the folder that nobody named."""
     if os.path.exists(name):  # noqa: PTH110 (false, where a Path raises for a name of 5,000 characters)
         raise UserError(
-            f"{what} '{name}': there is a folder of this name here, and a name of the Hub means the Hub",
-            f"Write ./{name} for the folder, or run the command in another one.",
+            f"{what} '{name}': a local folder has this name, but the name refers to the Hub",
+            f"Write ./{name} for the folder, or run the command in another directory.",
         )
 
 

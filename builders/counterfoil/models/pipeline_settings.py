@@ -147,7 +147,7 @@ def inverts(generator: Generator) -> bool | None:
 def _inversion_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
     if called not in _BY_STEP or unet.get("time_cond_proj_dim") is not None:
         its = f"generator.model: '{generator.model}' is a {called}"
-        yield f"{its}, which is distilled or draws otherwise, so that no image is inverted; expected its teacher"
+        yield f"{its}, which is distilled or renders differently, so it cannot invert images; expected its teacher"
     if generator.scheduler not in (None, _SCHEDULER):
         yield (
             f"generator.scheduler: found '{generator.scheduler}'; images are inverted by {_SCHEDULER}, expected null or"
@@ -212,8 +212,8 @@ def option_problems(pipeline: type, options: Mapping[str, Any], reserved: frozen
         place = f"generator.options.{name}"
         if name in reserved:
             key = _SAID_BY.get(name)
-            by = f"a recipe says it by {key}" if key is not None else "it is set for each batch"
-            yield f"{place}: {by}, and an option may not"
+            by = f"a recipe sets it with {key}" if key is not None else "it is set for each batch"
+            yield f"{place}: {by}, not as an option"
         elif name not in parameters:
             takes = f"it takes {', '.join(free)}" if free else "it takes none"
             near = did_you_mean(name, free)

@@ -112,7 +112,7 @@ def checked_captioner(model: str, place: ModelFiles, kinds: Collection[str]) -> 
     needed = (
         None
         if model_type in kinds
-        else f"a {model_type} model is taken as a chat model, and it has no chat template; "
+        else f"a {model_type} model is used as a chat model, but it has no chat template; "
         f"others are {', '.join(sorted(kinds))}"
     )
     config = _checked(model, place, document, known_captioners(), needed)
@@ -127,7 +127,7 @@ def checked_chat(model: str, place: ModelFiles) -> TextModelConfig:
     known = {str(kind): one if isinstance(one, str) else one[0] for kind, one in NAMES.items()}
     document = read_config(place.folder / CONFIG, model, MOST_JSON_BYTES)
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in _kind_problems(document, known, "text model")])
-    return _checked(model, place, document, known, "it has no chat template, so nobody can talk with it")
+    return _checked(model, place, document, known, "it has no chat template, so it cannot be used as a chat model")
 
 
 def _checked(
@@ -246,7 +246,7 @@ def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], b
     if place.file(TOKENIZER) is None:
         raise UserError(
             f"model {model!r}: {place.folder} has no {TOKENIZER}",
-            "Save its tokenizer beside it in the form of today: tokenizer.save_pretrained(FOLDER)",
+            "Save its tokenizer beside it in the current format: tokenizer.save_pretrained(FOLDER)",
         )
     files = {TOKENIZER: _read(model, place, TOKENIZER, _MOST_TOKENIZER_BYTES)}
     problems += [f"{TOKENIZER}: {problem}" for problem in _growth_problems(files[TOKENIZER])]
@@ -357,7 +357,7 @@ def ends_of(name: str, *places: Any) -> tuple[int, ...]:
     found = all_ids(*places)
     if not found:
         raise UserError(
-            f"model {name!r}: nothing says which token ends a caption",
+            f"model {name!r}: its configuration does not say which token ends a caption",
             "Give its eos_token_id in config.json or generation_config.json.",
         )
     return found
@@ -368,7 +368,7 @@ def start_of(name: str, *places: Any) -> int:
     found = first_id(*places)
     if found is None:
         raise UserError(
-            f"model {name!r}: nothing says which token stands before a caption",
+            f"model {name!r}: its configuration does not say which token begins a caption",
             "Give its decoder_start_token_id or bos_token_id in config.json.",
         )
     return found

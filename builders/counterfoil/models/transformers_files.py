@@ -113,12 +113,12 @@ def trained_module(
         )
     missing = sorted(keys["missing_keys"])
     if missing:
-        raise RunFailure(f"model {name!r}: its weights do not hold {some_of(missing, 3)}, which would be made up", hint)
+        raise RunFailure(f"model {name!r}: its weights do not hold {some_of(missing, 3)}, which would be random", hint)
     left = sorted(key for key in keys["unexpected_keys"] if layers.search(key))
     if left:
         raise UserError(
             f"model {name!r}: its weights hold layers that its configuration does not have, such as {left[0]}",
-            "Configuration and weights are not of one model.",
+            "The configuration and the weights belong to different models.",
         )
     refuse_infinite(name, module)
     return module

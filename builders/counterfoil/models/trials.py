@@ -52,7 +52,7 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
     except _Overgrown as error:
         raise UserError(
             f"model {model!r}: its configuration asks for {error}, and its weights ({names}) have {held:,} bytes",
-            "Configuration and weights are not of one model.",
+            "The configuration and the weights belong to different models.",
         ) from error
     except CounterfoilError:
         raise
@@ -65,7 +65,7 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
         raise UserError(
             f"model {model!r}: its configuration asks for {numbers:,} parameters, and its weights ({names}) "
             f"have {held:,} bytes",
-            "Configuration and weights are not of one model.",
+            "The configuration and the weights belong to different models.",
         )
 
 
@@ -170,7 +170,7 @@ def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:
         raise RunFailure(
             f"model '{model}': its tokenizer gives the id {low if low < 0 else high}, and its text encoder has"
             f" {rows:,} embeddings",
-            "Tokenizer and text encoder are not of one model: correct its folder, or name another model.",
+            "The tokenizer and the text encoder belong to different models: correct its folder, or name another model.",
         )
 
 

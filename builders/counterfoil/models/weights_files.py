@@ -93,7 +93,7 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
     if not weights or not all(isinstance(key, str) and _is_plain(one, file) for key, one in weights.items()):
         raise UserError(f"model {model!r}: {file.name} holds no weights by name, which a model's file does")
     if sum(one.numel() * one.element_size() for one in weights.values()) > 2 * file.stat().st_size:
-        raise UserError(f"model {model!r}: {file.name} tells of more numbers than it holds")
+        raise UserError(f"model {model!r}: {file.name} declares more numbers than it holds")
     return {_unwrapped(key): one for key, one in weights.items()}
 
 

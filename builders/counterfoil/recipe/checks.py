@@ -20,7 +20,7 @@ RecipePath = tuple[str | int, ...]
 RecipeProblem = tuple[RecipePath, str]
 
 _FILLED = (
-    "the rule '{}' ranks a whole cell, which is unknown while a quota (samples.accepted) is being filled; expected"
+    "the rule '{}' ranks a whole cell, but a quota (samples.accepted) stops before the cell is complete; expected"
     " samples.candidates instead of the quota"
 )
 _MOST_SUGGESTIONS = 20
@@ -76,9 +76,7 @@ def _duplicate_ids(parts: _Parts) -> Iterator[RecipeProblem]:
             message = f"found '{class_id}' again, expected unique ids (first at classes[{first[class_id]}])"
             name, other = (_mapping(parts.classes[place]).get("name") for place in (index, first[class_id]))
             if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
-                message += (
-                    f"; it is that of the name '{name[:80]}', and the first is '{other[:80]}': write an id for one"
-                )
+                message += f"; the names '{name[:80]}' and '{other[:80]}' give the same id: write an id for one of them"
             yield ("source", "classes", index, "id"), message
         first.setdefault(class_id, index)
 
@@ -206,7 +204,7 @@ def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
 def _open_quotas(parts: _Parts) -> Iterator[RecipeProblem]:
     """A quota stops rendering by what passes, which a percentile over all candidates tells only afterwards."""
     message = (
-        "a percentile over all candidates, which is unknown while a quota (samples.accepted) is being filled;"
+        "a percentile over all candidates, but a quota (samples.accepted) stops before all are rendered;"
         " expected a value here, or samples.candidates instead of the quota"
     )
     default = _mapping(parts.screen.get("shift_threshold")).get("percentile")
@@ -307,7 +305,7 @@ def _edited_rows(parts: _Parts) -> Iterator[RecipeProblem]:
     if parts.samples.get("noise", "paired") != "paired":
         yield ("samples", "noise"), "all samples of a row begin with that row, expected paired"
     for path, _ in () if parts.corrupts else embedding_specs(parts.recipe):
-        yield path, "an edit is drawn from a row and a prompt, and from no embedding, expected null"
+        yield path, "an edit is rendered from a row and a prompt, not from an embedding; expected null"
 
 
 def _captions_of_rows(parts: _Parts) -> Iterator[RecipeProblem]:
@@ -343,7 +341,8 @@ def _judges_apart(parts: _Parts) -> Iterator[RecipeProblem]:
             if without_folders(other) != without_folders(judge):
                 yield (
                     place,
-                    f"the judges '{other}' and '{judge}' would share their columns, expected names that end otherwise",
+                    f"the judges '{other}' and '{judge}' would share columns, expected judges whose names end"
+                    f" differently",
                 )
 
 
@@ -434,7 +433,7 @@ def _corrupted_rows(parts: _Parts) -> Iterator[RecipeProblem]:
         for path, spec in parts.of_shifts:
             for key in ("corruption", "severity"):
                 if spec.get(key) is not None:
-                    yield (*path, key), "rows are corrupted by generator.kind corrupt alone, expected null"
+                    yield (*path, key), "only generator.kind corrupt corrupts rows, expected null"
         return
     if parts.recipe.get("tokens") is not None:
         yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"

@@ -213,7 +213,7 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     spell_out(recipe)
     problems = []
     if recipe.get("extends") is not None:
-        problems.append(f"extends ({recipe.origins['extends']}): a dataset's own recipe stands alone, and extends none")
+        problems.append(f"extends ({recipe.origins['extends']}): a dataset's own recipe cannot extend another recipe")
     source = recipe.get("source")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
         origin = source.origins["classes"]
@@ -226,12 +226,12 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     generator = _with_rows_of_a_file(recipe)
     if generator is not None and generator["rows"] != OWN_ROWS:
         origin = generator.origins["rows"]
-        problems.append(f"generator.rows ({origin}): found a path; a dataset's own are in {OWN_ROWS}")
+        problems.append(f"generator.rows ({origin}): found a path; a dataset's own rows are in {OWN_ROWS}")
     drawn_from = list(embedding_specs(recipe))
     for path, spec in drawn_from:
         if isinstance(spec, LocatedMapping) and spec.get("file") not in (None, OWN_EMBEDDINGS):
             place = f"{'.'.join(map(str, path))}.file ({spec.origins['file']})"
-            problems.append(f"{place}: found a path; a dataset's own are in {OWN_EMBEDDINGS}")
+            problems.append(f"{place}: found a path; a dataset's own embeddings are in {OWN_EMBEDDINGS}")
     if problems:
         raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
     tokens = recipe.get("tokens")
@@ -337,7 +337,9 @@ def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> La
     if sha256 is not None and (not isinstance(sha256, str) or not _SHA256.fullmatch(sha256)):
         raise UserError(f"{EXTENDS_SHA256} ({sealed}): found {str(sha256)[:80]!r}, expected the 64 digits of a sha256")
     if sha256 is not None and parent is None:
-        raise UserError(f"{EXTENDS_SHA256} ({sealed}): expected `extends` beside it, whose sha256 it tells")
+        raise UserError(
+            f"{EXTENDS_SHA256} ({sealed}): expected `extends` too: this is the sha256 of the recipe that it names"
+        )
     if origin is None or parent is None:
         return Layers(recipe)
     if not isinstance(parent, str):

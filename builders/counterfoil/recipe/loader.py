@@ -90,7 +90,7 @@ def with_classes(recipe: Recipe, classes: Sequence[ClassEntry]) -> Recipe:
 def _resolved(layers: Layers, overrides: Sequence[str]) -> Recipe:
     problems = [problem for seal in layers.seals for problem in _broken(seal)]
     if problems:
-        hint = "If the layer still says what you mean, write the sha256 of now there, or take that line out."
+        hint = "If the layer is still right, write the new sha256 there, or remove that line."
         raise UserError(problems, hint)
     return validated(with_overrides(layers.laid, overrides))
 
@@ -101,11 +101,11 @@ def _broken(seal: Seal) -> Iterator[str]:
     try:
         below = validated(seal.below)
         if not below.names_every_label:
-            yield f"{place}: {seal.extends} has other classes than were found for it when this layer was written"
+            yield f"{place}: the classes of {seal.extends} have changed since this layer was written"
             return
         now = below.recipe_hash
     except UserError as error:
-        yield from (f"{place}: {seal.extends} is a recipe no more: {problem}" for problem in error.problems)
+        yield from (f"{place}: {seal.extends} is no longer a valid recipe: {problem}" for problem in error.problems)
         return
     if now != seal.sha256:
         written = f"has changed since this layer was written: its sha256 is now {now}, and was {seal.sha256}"

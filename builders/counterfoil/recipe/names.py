@@ -233,7 +233,7 @@ def license_note(license: str) -> str | None:
     close = difflib.get_close_matches(license_slug(license[: 2 * _MOST_SHOWN].lower()), sorted(HUB_LICENSES), 1, _CLOSE)
     meant = f"; did you mean '{close[0]}'?" if close else "."
     named = f" with the license_name '{name[:_MOST_SHOWN]}'" if name else ""
-    return f"license: {shown!r} is none that the Hub lists{meant} As it is the card says 'other'{named}."
+    return f"license: {shown!r} is not in the Hub's list of licences{meant} As it is, the card says 'other'{named}."
 
 
 def license_slug(text: str) -> str:
@@ -293,7 +293,7 @@ def refuse_disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], 
         more = [f"… and {len(problems) - _MOST_NAMES_SHOWN:,} more"] if len(problems) > _MOST_NAMES_SHOWN else []
         raise UserError(
             [*problems[:_MOST_NAMES_SHOWN], *more],
-            "Leave source_label out, and it is that of the name; or write the numbers of the input dataset.",
+            "Leave source_label out to take it from the name, or write the numbers of the input dataset.",
         )
 
 

@@ -111,8 +111,8 @@ class Recipe(Section):
         labelled = [(entry, entry.source_label) for entry in entries if entry.source_label is not None]
         if not entries or len(labelled) < len(entries):
             raise UserError(
-                f"recipe {self.name}: the labels of its classes are those of {self.source.dataset}, which was not asked"
-                " for them",
+                f"recipe {self.name}: its classes have no source labels yet; they must be read from"
+                f" {self.source.dataset}",
                 "In Python: recipe = counterfoil.resolve_classes(recipe)",
             )
         yield from labelled

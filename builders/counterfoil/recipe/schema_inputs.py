@@ -605,18 +605,18 @@ class Generator(Section):
         begin, end = self.guidance_interval
         shown = f"guidance_interval is [{begin:g}, {end:g}]"
         if self.guidance <= 1:
-            raise ValueError(f"{shown} and guidance {self.guidance:g}, which is none: drop one of them")
+            raise ValueError(f"{shown} and guidance {self.guidance:g} turns guidance off: drop one of them")
         if self.adapter is not None:
             raise ValueError(f"{shown}, and images drawn by an adapter are guided in every step: drop one of them")
         if not any(begin <= step / self.steps < end for step in range(self.steps)):
-            raise ValueError(f"{shown}, in which none of the {self.steps} steps begins")
+            raise ValueError(f"{shown}, but none of the {self.steps} steps begins in it")
         return self
 
     @model_validator(mode="after")
     def _compiled_where_they_stay(self) -> Generator:
         if self.compile and self.offload == "sequential":
             raise ValueError(
-                "compile is true and offload sequential, which brings the layers of a block one by one;"
+                "compile is true and offload is sequential, which loads a block layer by layer;"
                 " expected offload model or none"
             )
         return self

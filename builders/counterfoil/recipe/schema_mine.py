@@ -398,12 +398,12 @@ class ChatSettings(Section):
     @model_validator(mode="after")
     def _somebody_answers(self) -> ChatSettings:
         if self.model is None and self.base_url is not None:
-            raise ValueError("base_url needs model beside it: the name of a model that is served there")
+            raise ValueError("base_url needs model: the name of a model served there")
         if self.model is None and self.answers is None:
-            raise ValueError("nobody answers, expected model, or answers that were recorded")
+            raise ValueError("found neither model nor answers, expected a chat model or recorded answers")
         own = self.model is not None and self.model.startswith(("transformers:", "local-dir:", "/", "./", "../", "~"))
         if own and self.base_url is not None:
-            raise ValueError(f"model '{self.model}' answers in this process, expected no base_url beside it")
+            raise ValueError(f"model '{self.model}' runs in this process, expected no base_url")
         return self
 
 
@@ -487,7 +487,7 @@ class ContextsSettings(MethodSection):
     @model_validator(mode="after")
     def _can_propose(self) -> ContextsSettings:
         if self.contexts is None and self.chat is None:
-            raise ValueError("nobody proposes contexts, expected `contexts` (a list), `chat` (a model), or both")
+            raise ValueError("found neither contexts nor chat, expected `contexts` (a list), `chat` (a model), or both")
         if self.chat is not None and self.question is None and self.axis not in QUESTIONS:
             raise ValueError(
                 f"axis is '{self.axis}', of which no question is known ({', '.join(QUESTIONS)} are);"
@@ -528,11 +528,11 @@ def _address_problem(address: str) -> str | None:
         host = parts.hostname
         _ = parts.port
     except ValueError:
-        return "found no address that can be read, expected one such as http://localhost:8000/v1"
+        return "found an address that cannot be read, expected one such as http://localhost:8000/v1"
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         return (
-            "found an address with a name, a key or a question in it, expected the plain one;"
-            " a key is set in the environment, as OPENAI_API_KEY"
+            "found an address with a user name, a key or a query, expected the plain address; set a key in the"
+            " environment, as OPENAI_API_KEY"
         )
     if parts.scheme not in ("http", "https") or not host or not address.isprintable() or " " in address:
         return f"found '{address[:80]}', expected an address such as http://localhost:8000/v1"
@@ -605,7 +605,9 @@ def method_settings(mine: Mine) -> MethodSection:
 
 
 def unknown_method(method: str, known: Mapping[str, Any]) -> UserError:
-    return UserError(f"mine.method: found '{method}'{did_you_mean(method, known)}", f"There is: {', '.join(known)}.")
+    return UserError(
+        f"mine.method: found '{method}'{did_you_mean(method, known)}", f"Known methods: {', '.join(known)}."
+    )
 
 
 def validated(section: type[_Section], values: Mapping[str, Any], place: str) -> _Section:

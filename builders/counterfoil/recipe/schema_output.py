@@ -200,7 +200,10 @@ class Publish(Section):
     def _names(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None:
             if not 1 <= len(value) <= MOST_AUTHORS:
-                refuse(f"found {len(value):,} authors, expected from 1 to {MOST_AUTHORS:,} (null: none are told)")
+                refuse(
+                    f"found {len(value):,} authors, expected from 1 to {MOST_AUTHORS:,} (null: the owner of"
+                    f" the repository)"
+                )
             for author in value:
                 refuse(_line_problem(author, "an author"))
                 refuse("found braces without a name in them" if not author.strip("{} ") else None)

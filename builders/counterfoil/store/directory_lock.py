@@ -51,8 +51,8 @@ def directory_lock(directory: Path) -> Iterator[None]:
             shown = ", ".join(f"{part}{_shown(_holder(directory, part))}" for part in held[:_MOST_SHOWN])
             more = f" and {len(held) - _MOST_SHOWN} more" if len(held) > _MOST_SHOWN else ""
             raise UserError(
-                f"{directory} is in use: parts of it are being made: {shown}{more}",
-                hint="Wait until they end. Or make another part of as many: `counterfoil build … --shards K/N`.",
+                f"{directory} is in use: other processes are building parts of it: {shown}{more}",
+                hint="Wait until they end, or build another part with the same N: `counterfoil build … --shards K/N`.",
             )
         yield
 
@@ -68,7 +68,7 @@ def opening_lock(directory: Path) -> Iterator[None]:
         if not held:
             raise RunFailure(
                 f"{directory}: another process has been opening it for {_OPENING_WAITS / 60:.0f} minutes",
-                "See whether one of them hangs, end it, and run the same command again.",
+                "If a process hangs, end it. Then run the same command again.",
             )
         with _whole(directory, _LOOKING_WAITS):
             # A network file system may remember for a while that a file is not there; opening its folder ends that.
@@ -86,7 +86,8 @@ def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
     if other := next((held for held in others if held.of != part.of), None):
         raise UserError(
             f"{directory} is being made in {other.of} parts{_shown(_holder(directory, other))}, found --shards {part}",
-            hint="The same N everywhere: parts of two numbers share shards. Or wait until the others end.",
+            hint="Use the same N in every process, or wait until the others end: parts with another N share"
+            " their shards.",
         )
     holder = _holder(directory, part)
     with _system_lock(_lock_of(directory, part), 0.0) as held:
@@ -208,8 +209,8 @@ class FolderMark:
             if time.monotonic() > end:
                 raise UserError(
                     f"{self.folder} is not the same folder on {socket.gethostname()}, where a worker is to write in it",
-                    "Name a folder that all machines share under one path, or add --collect: then what workers make"
-                    " comes back and is written here.",
+                    "Name a folder that all machines share under one path, or add --collect: workers then send"
+                    " their files here.",
                 )
             time.sleep(0.2)
 

@@ -92,7 +92,7 @@ def refuse_unfit(directory: Path) -> None:
         more = [f"… and {len(shown) - _MOST_SHOWN} more"] if len(shown) > _MOST_SHOWN else []
         raise RunFailure(
             [*shown[:_MOST_SHOWN], *more],
-            "Nothing was read or changed. Remove them, or put the files themselves in their place.",
+            "Nothing was read or changed. Remove them, or replace them with the files themselves.",
         )
 
 
@@ -108,7 +108,7 @@ def refuse_written_inside(place: Path, directory: Path, workplace: Path) -> None
     if whole.is_relative_to(directory.resolve()) and not whole.is_relative_to(workplace.resolve()):
         raise UserError(
             f"{place} lies inside the dataset, whose manifest lists every file: it would no longer verify",
-            f"Name a place outside, or leave --out away: it then goes to {workplace}.",
+            f"Name a place outside, or drop --out: the default is {workplace}.",
         )
 
 

@@ -131,5 +131,5 @@ def refuse_other_stack(directory: Path, there: Mapping[str, Any], here: Mapping[
                 f"{directory} was rendered by another stack, which may change bytes:",
                 *(f"  {line}" for line in lines),
             ],
-            hint="Use the old stack, build into another folder, or pass --allow-mixed (the card tells).",
+            hint="Use the old stack, build into another folder, or pass --allow-mixed (the card will say so).",
         )

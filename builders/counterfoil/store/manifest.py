@@ -25,7 +25,7 @@ from counterfoil.store.layout import MANIFEST
 from counterfoil.store.receipts import Receipt, StoredFile
 
 VERSION = 1
-VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
+VERIFY = "`counterfoil verify` names what is damaged and how to repair it."
 _MOST_SHOWN = 10
 
 
@@ -219,7 +219,9 @@ def check_files(directory: Path | str) -> FileCheck:
 def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | None:
     path = directory / MANIFEST
     if not path.exists():
-        problems.append(FileProblem(MANIFEST, "missing", "is missing: the dataset was not finished, or this is none"))
+        problems.append(
+            FileProblem(MANIFEST, "missing", "is missing: the dataset is not finished, or this is not a dataset")
+        )
         return None
     try:
         content = read_inside(directory, MANIFEST)
@@ -232,7 +234,7 @@ def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | 
         return None
     if not gives_its_own_hash(listed, content):
         # Which of its entries is wrong is not known, so it proves nothing about any file.
-        problems.append(FileProblem(MANIFEST, "changed", "is changed: its listing does not give its own hash"))
+        problems.append(FileProblem(MANIFEST, "changed", "is changed: its list of files does not match its own hash"))
         return None
     return listed
 

@@ -152,8 +152,8 @@ def repair_hint(directory: Path) -> str:
 def remake_hint(directory: Path, receipt: str) -> str:
     """What to do about a shard that receipts and manifest prove, and that is not the recipe's all the same."""
     return (
-        f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out {directory}` makes its shard"
-        " again, and no other."
+        f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out {directory}` makes"
+        f" only its shard again."
     )
 
 

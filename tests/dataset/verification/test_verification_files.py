@@ -118,7 +118,7 @@ def test_a_build_that_was_not_finished_says_so(parquet: Path) -> None:
     (parquet / receipt.path).unlink()
     found = verify(parquet)
     assert {problem.path for problem in found.problems} == {"manifest.json", receipt.path}
-    assert "was not finished" in problem_of(found, "manifest.json")[0].what
+    assert "is not finished" in problem_of(found, "manifest.json")[0].what
 
 
 @pytest.mark.parametrize("path", ["data/base/x.parquet", "recipe.yaml", "evaluation/results.json", "README.md"])
@@ -228,7 +228,7 @@ def test_a_manifest_that_is_damaged_blames_no_other_file(copies: dict[str, Path]
     (directory / "manifest.json").write_bytes(content)
     assert [problem.path for problem in found.problems] == ["manifest.json"]
     assert found.manifest_sha256 is None
-    assert any("no file was compared with manifest.json" in note for note in found.notes)
+    assert any("manifest.json is missing or damaged" in note for note in found.notes)
 
 
 # A whole dataset has no problem, in either format, with tokens, quotas and open shifts; nothing is written.

@@ -68,7 +68,7 @@ def test_damaged_files_are_not_rendered_again(parquet: Path) -> None:
     found = verify(parquet, rerender=EVERY, device="cpu")
     assert {problem.path for problem in found.problems} == {path}
     assert path not in {row.path for row in found.rerendered}
-    assert any(note.startswith(f"{len(found.rerendered)} rows were rendered again") for note in found.notes)
+    assert any(note.startswith(f"{len(found.rerendered)} rows were re-rendered") for note in found.notes)
 
 
 def test_a_doctored_image_is_measured_and_named(parquet: Path) -> None:
@@ -211,4 +211,4 @@ def test_nothing_is_rendered_from_what_is_damaged(name: str, parquet: Path) -> N
     found = verify(parquet, rerender=3, device="cpu")
     assert {problem.path for problem in found.problems} == {name}
     assert found.rerendered == ()
-    assert any(note.startswith("nothing was rendered again") for note in found.notes)
+    assert any(note.startswith("nothing was re-rendered") for note in found.notes)

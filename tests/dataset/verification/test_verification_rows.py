@@ -190,7 +190,7 @@ def test_a_wrong_receipt_is_named(
         ("num_examples: ", "num_examples: 1", "rows, and its files have"),
         ("num_bytes: ", "num_bytes: 1", "bytes, and its files have"),
         ("path: data/red/", "path: data/rde/", "has no config that loads"),
-        ("- config_name: candidates\n  data_", "- config_name: other\n  data_", "says in dataset_info nothing of"),
+        ("- config_name: candidates\n  data_", "- config_name: other\n  data_", "has no entry in dataset_info for"),
         ("---\n", "", "cannot be read"),
     ],
 )  # fmt: skip

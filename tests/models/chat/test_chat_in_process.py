@@ -78,7 +78,7 @@ def test_an_answer_ends_where_the_model_can_read_no_further(tmp_path: Path) -> N
     short = load_chat(str(llama(tmp_path / "short", positions=40)))
     words = answer(short, most_tokens=10_000).split()
     assert 0 < len(words) <= 40
-    with pytest.raises(RunFailure, match="leaves no room for an answer, for it reads 40 at most"):
+    with pytest.raises(RunFailure, match="leaves no room for an answer, because it reads at most 40"):
         short.answer([{"role": "user", "content": "a " * 60}], schema={}, seed=0, most_tokens=20, temperature=0)
 
 
@@ -89,7 +89,7 @@ def test_settings_of_generation_that_a_folder_brings_are_not_followed(tmp_path: 
 
 
 def test_what_is_no_chat_model_is_refused_by_its_files(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="it has no chat template, so nobody can talk with it"):
+    with pytest.raises(UserError, match="it has no chat template, so it cannot be used as a chat model"):
         load_chat(str(llama(tmp_path / "mute", template=None)))
     with pytest.raises(UserError, match="transformers has no text model of that kind"):
         load_chat(str(llava(tmp_path / "seeing")))

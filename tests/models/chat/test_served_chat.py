@@ -91,7 +91,7 @@ def test_a_question_that_is_refused_either_way_is_reported_with_the_servers_word
 
 @pytest.mark.parametrize(("status", "kind", "words"), [
     (401, UserError, "refuses the key that it was given (401)"),
-    (402, RunFailure, "wants to be paid (402)"),
+    (402, RunFailure, "needs payment (402)"),
     (403, UserError, "may not use it (403)"),
     (404, UserError, "no such model or address (404)"),
     (500, RunFailure, "answers 500"),
@@ -114,7 +114,7 @@ def test_a_busy_server_is_asked_again_and_given_up(status: int) -> None:
         assert answer(server.address) == "yes"
     with chat_server(lambda _: refused(status, Retry_After="0")) as server:
         error = failure(server.address)
-    assert isinstance(error, RunFailure) and f"{status}" in str(error) and "goes on from there" in str(error.hint)
+    assert isinstance(error, RunFailure) and f"{status}" in str(error) and "to resume" in str(error.hint)
     assert len(server.requests) == 3
 
 
@@ -134,7 +134,7 @@ def test_a_wait_that_is_no_number_of_seconds_is_not_waited_for(asked: str) -> No
 def test_a_silent_server_is_given_up() -> None:
     with chat_server(lambda _: None) as server:
         error = failure(server.address, silence=0.3)
-    assert isinstance(error, RunFailure) and "no word for 0.3 seconds" in str(error)
+    assert isinstance(error, RunFailure) and "no data for 0.3 seconds" in str(error)
 
 
 def test_a_server_that_is_gone_is_reported() -> None:
@@ -177,7 +177,7 @@ def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> Non
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    with pytest.raises(UserError, match="want a login, and there is none") as caught:
+    with pytest.raises(UserError, match="need a login, and you are not logged in") as caught:
         load_chat("user/name").answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0)
     assert "hf auth login" in str(caught.value.hint)
 
@@ -188,8 +188,8 @@ def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> Non
     ("http://127.0.0.1:1/v1", None, "expected one of the Hub"),
     ("small", None, "expected one of the Hub"),
     ("elsewhere:./llm", None, "of the machine that the dataset was built on"),
-    ("small", "elsewhere:http://evil.test/v1", "told by a dataset's recipe"),
-    ("transformers:user/name", "http://localhost/v1", "answers in this process"),
+    ("small", "elsewhere:http://evil.test/v1", "comes from a dataset's recipe"),
+    ("transformers:user/name", "http://localhost/v1", "runs in this process"),
     ("./nowhere", None, "there is no folder"),
 ])  # fmt: skip
 def test_names_that_cannot_be_are_refused_before_anything_is_asked(name: str, address: str | None, words: str) -> None:
@@ -248,7 +248,7 @@ def test_a_server_that_drips_is_given_up(what: str) -> None:
     with sends(*DRIPS[what], pause=0.1) as address:
         error = failure(address, silence=0.5)
     assert isinstance(error, RunFailure)
-    assert "no whole answer in 1.5 seconds" in str(error) or "is no HTTP" in str(error)
+    assert "no complete answer in 1.5 seconds" in str(error) or "is not HTTP" in str(error)
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 No"])
@@ -262,13 +262,13 @@ def test_an_answer_without_end_takes_no_memory(status: bytes) -> None:
 
 def test_headers_without_end_are_no_answer() -> None:
     with sends(HEAD, b"X-More: " + b"1" * 60_000 + b"\r\n", pause=0) as address:
-        assert "its answer is no HTTP" in str(failure(address))
+        assert "its answer is not HTTP" in str(failure(address))
 
 
 def test_a_packed_answer_is_not_unpacked() -> None:
     packed = gzip.compress(b" " * 100_000_000)
     with chat_server(lambda _: (200, {"Content-Encoding": "gzip"}, packed)) as server:
-        assert "packs the answer" in str(failure(server.address))
+        assert "compressed the answer" in str(failure(server.address))
 
 
 @pytest.mark.parametrize("reply", [said(f"your key is {KEY}, isn't it"), said(None, refusal=f"not for {KEY}")])

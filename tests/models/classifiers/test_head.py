@@ -122,7 +122,7 @@ def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> No
         write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="")
     # What it does behind that layer is seen, as is a head of another kind.
     _, more = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Softmax(1)), None, image)
-    with pytest.raises(RunFailure, match="other logits than the model"):
+    with pytest.raises(RunFailure, match="does not reproduce its logits"):
         head_of(more)
     _, other = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Linear(3, 4, bias=False)), None, image)
     with pytest.raises(UserError, match="no Linear with a bias of 4 outputs"):
@@ -238,7 +238,7 @@ class _Sharpened(torch.nn.Module):
 
 
 def test_a_model_that_does_more_after_its_last_layer_is_found_out(small: Classifier) -> None:
-    with pytest.raises(RunFailure, match="other logits than the model"):
+    with pytest.raises(RunFailure, match="does not reproduce its logits"):
         head_of(replace(small, module=_Sharpened(small.module).eval()))
 
 

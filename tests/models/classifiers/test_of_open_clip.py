@@ -56,7 +56,7 @@ def test_the_outputs_are_the_classes_in_their_order_each_by_a_name_of_its_own() 
     assert (facts.num_classes, facts.label_names) == (10, tuple(CLASSES)[::-1])
     cranes = [RecipeClass("n1", "crane", 0, 0, ()), RecipeClass("n2", "crane", 1, 1, ())]
     assert describe_classifier("open_clip:lab:clip", cranes).label_names == ("n1", "n2")
-    with pytest.raises(UserError, match="asked by the names of classes"):
+    with pytest.raises(UserError, match="needs class names"):
         describe_classifier("open_clip:lab:clip")
 
 

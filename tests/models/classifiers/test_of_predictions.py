@@ -135,7 +135,7 @@ def test_sizes_are_bounded_before_they_are_read(tmp_path: Path, monkeypatch: pyt
 
 def test_two_classes_of_one_name_need_ids(tmp_path: Path) -> None:
     cranes = [RecipeClass("n1", "crane", 0, 0, ()), RecipeClass("n2", "crane", 1, 1, ())]
-    with pytest.raises(UserError, match="two classes of the dataset have one name"):
+    with pytest.raises(UserError, match="two classes of the dataset have the same name"):
         describe_classifier(csv(tmp_path / "a.csv", "key,label\na,crane\n"), cranes)
     assert describe_classifier(csv(tmp_path / "b.csv", "key,class_id\na,n2\n"), cranes).num_classes == 3
 

@@ -19,9 +19,9 @@ def model(batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("models", "transform", "message"),
     [
-        ("lab:resnet10t", model, "no callable"),
-        (["lab:resnet10t"], model, "no callable"),
-        ({"one": "lab:resnet10t"}, model, "no callable"),
+        ("lab:resnet10t", model, "without a callable"),
+        (["lab:resnet10t"], model, "without a callable"),
+        ({"one": "lab:resnet10t"}, model, "without a callable"),
         ([model, model], None, "found a function in a list, expected names"),
         ({"mine": model}, {"mien": model}, "did you mean 'mine'"),
         ({" ": model}, None, "expected a printable name"),
@@ -37,5 +37,5 @@ def test_a_name_is_of_one_run() -> None:
         assert names == ["python:mine", "lab:resnet10t"] and [one.model for one in held] == [model]
         with pytest.raises(UserError, match="no other run"), handed_over({"mine": model}):
             raise AssertionError("it was held twice")
-    with pytest.raises(UserError, match="handed over by the code"):
+    with pytest.raises(UserError, match="passed in by your code"):
         describe_classifier("python:mine")

@@ -45,7 +45,7 @@ class Repairs:
         if folder == EVALUATION:
             return f"counterfoil evaluate {self._here} --into-card"
         if folder == REVIEW:
-            return f"counterfoil review {self._here} --answers, with all the answers.json that there are"
+            return f"counterfoil review {self._here} --answers, with all answers.json files"
         return f"restore it from a copy of this dataset, such as the published one, into {self._here}"
 
     def of_shard(self, receipt: str) -> str:
@@ -76,7 +76,7 @@ class Repairs:
         repo = self.reference.repo if self.reference else ""
         return (
             f"verify and repair the directory that {repo} was published from, and publish it again"
-            f" (should that one be whole, this copy is damaged: remove {self._here} and fetch it again)"
+            f" (if that one is complete, this copy is damaged: remove {self._here} and fetch it again)"
         )
 
 

@@ -77,13 +77,13 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
     if others:
         raise UserError(
             [f"--set {override}: only {' or '.join(allowed)} can be set here" for override in others],
-            hint="A dataset is verified as it is; --set only tells where its generator lies.",
+            hint="--set can only say where the generator is.",
         )
     if there.recipe is None or there.lock is None or any(fault.path in (RECIPE, LOCK) for fault in there.causes()):
         return None
     if not drawn and not edits:
         raise UserError(
-            f"{there.directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
+            f"{there.directory} holds rows of a pool, which were not rendered", "Verify it without --rerender."
         )
     recipe = load_own_recipe(there.directory, overrides) if overrides else there.recipe
     generator = recipe.generator
@@ -91,18 +91,18 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
     if drawn:
         pin = there.lock.inputs["models"]["generator"]
         if problems := list(wrong_model(_MODEL, generator.model, pin)):
-            raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_MODEL}=local-dir:PATH")
+            raise UserError(problems, f"Name the one that {LOCK} pins: --set {_MODEL}=local-dir:PATH")
         model = (generator.model, _revision(generator.model, pin))
     if edits:
         pool = there.lock.inputs["pool"]
         if problems := list(wrong_pool(recipe, pool)):
-            raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_SOURCE}=PATH")
+            raise UserError(problems, f"Name the one that {LOCK} pins: --set {_SOURCE}=PATH")
         return PinnedGenerator(*model, edits=(recipe, loadable_pool(recipe, pool)))
     if there.recipe.generator.adapter is None or generator.adapter is None:
         return PinnedGenerator(*model)
     own = there.lock.inputs["models"].get("adapter") or {"revision": None, "sha256": None}
     if problems := list(wrong_model(_ADAPTER, generator.adapter, own)):
-        raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_ADAPTER}=local-dir:PATH")
+        raise UserError(problems, f"Name the one that {LOCK} pins: --set {_ADAPTER}=local-dir:PATH")
     return PinnedGenerator(*model, generator.adapter, _revision(generator.adapter, own))
 
 

@@ -121,7 +121,7 @@ def _report_files(files: FileCheck, findings: ProblemsFound) -> None:
         else:
             findings.add(problem.path, problem.what)
     if files.listed is None:
-        findings.note(f"no file was compared with {MANIFEST}, which is missing or damaged; receipts and {LOCK} were")
+        findings.note(f"{MANIFEST} is missing or damaged, so files were compared only with receipts and {LOCK}")
 
 
 def _report_faults(described: StandingDataset, findings: ProblemsFound) -> None:
@@ -130,7 +130,7 @@ def _report_faults(described: StandingDataset, findings: ProblemsFound) -> None:
         if not (fault.consequence and fault.path in damaged):
             findings.add(fault.path, str(fault))
     if described.recipe is None:
-        findings.note(f"rows were not compared with the plan, which {RECIPE} does not give")
+        findings.note(f"rows were not compared with the plan, because no plan can be made from {RECIPE}")
     elif not described.prompts_known:
         rowless = described.recipe.generator.alters_rows and described.plan is not None and not described.plan.edits
         what = f"{ROWS} is" if rowless else "class tokens are"
@@ -208,12 +208,12 @@ class _Reading:
         plan = self.described.plan
         known = self.described.prompts_known and self.described.embeddings_known
         if generator is None or plan is None or self.described.lock is None or not known:
-            self.findings.note("nothing was rendered again, for what that takes is damaged")
+            self.findings.note("nothing was re-rendered: files that this needs are damaged")
             return []
         receipts = list(self.receipts.values())
         chosen = choose_rows(receipts, self.is_sound, count, seed)
         if len(chosen) < count:
-            self.findings.note(f"{len(chosen)} rows were rendered again: there are no more whole images")
+            self.findings.note(f"{len(chosen)} rows were re-rendered: there are no more complete images")
         if not chosen:
             return []
         described = self.described
@@ -366,7 +366,7 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
             split_info = info.pop(name, None)
             shown = f"config '{name[0]}', split '{name[1]}'"
             if split_info is None:
-                yield f"says in dataset_info nothing of {shown}"
+                yield f"has no entry in dataset_info for {shown}"
                 continue
             for key, unit, count in (
                 ("num_examples", "rows", sum(stored[path].rows for path in own)),
@@ -375,7 +375,7 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
                 if split_info.get(key) != count:
                     yield f"says that {shown} has {split_info.get(key)} {unit}, and its files have {count}"
     for config, split in info:
-        yield f"says in dataset_info something of config '{config}', split '{split}', which it does not have"
+        yield f"has an entry in dataset_info for config '{config}', split '{split}', which does not exist"
     left = [path for path in stored if path not in matched]
     if left:
         more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""

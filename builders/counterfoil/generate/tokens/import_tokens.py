@@ -60,7 +60,8 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
     problems: list[str] = []
     if len(widths) != 1:
         raise UserError(
-            f"{recipe.generator.model} has {len(widths)} text encoders, and a bare tensor holds the vectors of one",
+            f"{recipe.generator.model} has {len(widths)} text encoders, but a bare tensor holds the vectors of"
+            f" only one",
             "Choose a Stable Diffusion 1.x or 2.x generator, or learn tokens for this one.",
         )
     tokens: dict[str, TokenFile] = {}

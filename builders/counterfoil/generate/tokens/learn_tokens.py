@@ -352,7 +352,7 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
         notes = read_token_file(path).notes
         there = {key: notes.get(key) for key in identity}
         if lines := differences(there, identity):
-            raise _made_otherwise(f"{folder} holds tokens that were made otherwise ({path.name}):", lines)
+            raise _made_otherwise(f"{folder} holds tokens that were made with other settings ({path.name}):", lines)
         known[cls.id] = notes
     return known
 
@@ -380,7 +380,7 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
     family, _ = pipeline_family(recipe.generator.model, recipe.generator.revision)
     if not family.learns_tokens:
         raise UserError(
-            f"tokens.learn: '{recipe.generator.model}' is {family.name}, with which no class tokens are learned",
+            f"tokens.learn: '{recipe.generator.model}' is {family.name}, for which class tokens cannot be learned",
             "Prompt by class name, with `tokens: null`"
             + (", or name tokens that were learned for its CLIP." if family.takes_tokens else "."),
         )

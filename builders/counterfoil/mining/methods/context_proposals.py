@@ -244,7 +244,7 @@ class Record:
             of = f"{len(models)} models ({', '.join(models[:3])})" if models else "no model"
             raise UserError(
                 f"mine.settings.chat: the recorded answers are of {of}, and no model is named",
-                "Say whose are replayed: --set mine.settings.chat.model=NAME",
+                "Name the model whose answers to replay: --set mine.settings.chat.model=NAME",
             )
         return cls(path, model if model is not None else models[0], own, earlier)
 
@@ -281,7 +281,7 @@ def _named(answers: str) -> Path:
     if answers.startswith(ELSEWHERE):
         raise UserError(
             f"mine.settings.chat.answers: {answers.removeprefix(ELSEWHERE)} is a file of another machine",
-            "Say where it lies: --set mine.settings.chat.answers=PATH",
+            "Say where it is: --set mine.settings.chat.answers=PATH",
         )
     return named_path(answers)
 
@@ -357,8 +357,8 @@ def ask_contexts(
     if failed:
         raise RunFailure(
             failed,
-            "Name another model, or allow it more: mine.settings.chat.tries, most_tokens, temperature. Answers that"
-            f" could be used are kept in {record.path.name}, and run again only these classes are asked.",
+            f"Name another model, or allow it more: mine.settings.chat.tries, most_tokens, temperature. Usable"
+            f" answers are kept in {record.path.name}: run again to ask only about these classes.",
         )
     return found
 

@@ -263,7 +263,7 @@ class Captioner:
     def _refuse_examples(self, examples: Sequence[CaptionExample]) -> None:
         if examples and not self.takes_examples:
             raise UserError(
-                f"captioner {self.name!r} takes no examples: a {self.model_type} model is shown one image alone",
+                f"captioner {self.name!r} takes no examples: a {self.model_type} model sees only one image",
                 "Leave the examples out, or name a chat model that takes images.",
             )
 

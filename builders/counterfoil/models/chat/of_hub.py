@@ -34,7 +34,7 @@ KEY = "OPENAI_API_KEY"
 _BUSY = (429, 503)
 _TRIES = 3
 _LONGEST_WAIT = 60.0  # seconds
-_AGAIN = "What was answered is kept: run the same command again, and it goes on from there."
+_AGAIN = "Answers are kept: run the same command again to resume."
 _MOST_SHOWN = 200
 # Answers have some kilobytes; a whole one has come within so many times the longest silence.
 _MOST_BYTES = 8_000_000
@@ -106,8 +106,8 @@ def load(name: str, base_url: str | None, device: str, silence: float) -> Served
         )
     if base_url is not None and base_url.startswith(ELSEWHERE):
         raise UserError(
-            f"chat model '{name}': its address {base_url.removeprefix(ELSEWHERE)[:80]} is told by a dataset's recipe",
-            "If you trust it, say it yourself: --set mine.settings.chat.base_url=ADDRESS",
+            f"chat model '{name}': its address {base_url.removeprefix(ELSEWHERE)[:80]} comes from a dataset's recipe",
+            "If you trust it, give it yourself: --set mine.settings.chat.base_url=ADDRESS",
         )
     return ServedChat(name, base_url, silence)
 
@@ -120,9 +120,11 @@ def _key(base_url: str | None, called: str) -> str | None:
     key = get_token() if hub else os.environ.get(KEY, "").strip() or None
     where = "your login to the Hub (HF_TOKEN)" if hub else KEY
     if key is None and hub:
-        raise UserError(f"{called}: the Hub's providers want a login, and there is none", _login(hub))
+        raise UserError(f"{called}: the Hub's providers need a login, and you are not logged in", _login(hub))
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UserError(f"{called}: {where} holds what no request can carry", "Set it again, without line breaks.")
+        raise UserError(
+            f"{called}: {where} holds characters that a request cannot carry", "Set it again, without line breaks."
+        )
     return key
 
 
@@ -185,18 +187,18 @@ def _posted(
         try:
             answer = found.get(timeout=silence * _SILENCES)
         except Empty:
-            raise RunFailure(f"{called}: no whole answer in {silence * _SILENCES:g} seconds", _AGAIN) from None
+            raise RunFailure(f"{called}: no complete answer in {silence * _SILENCES:g} seconds", _AGAIN) from None
     if isinstance(answer, _Answer):
         return answer
     match answer:
         case RunFailure():
             raise RunFailure([f"{called}: {problem}" for problem in answer.problems], answer.hint) from None
         case httpx2.TimeoutException():
-            raise RunFailure(f"{called}: no word for {silence:g} seconds", _AGAIN) from answer
+            raise RunFailure(f"{called}: no data for {silence:g} seconds", _AGAIN) from answer
         case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
             raise UserError(f"{called}: this is no address", "It begins with http:// or https://.") from answer
         case httpx2.RemoteProtocolError():
-            raise RunFailure(f"{called}: its answer is no HTTP: {one_line(answer)[:_MOST_SHOWN]}", _AGAIN) from answer
+            raise RunFailure(f"{called}: its answer is not HTTP: {one_line(answer)[:_MOST_SHOWN]}", _AGAIN) from answer
         case httpx2.HTTPError() | OSError():
             raise RunFailure(
                 f"{called}: cannot be reached ({type(answer).__name__})",
@@ -208,7 +210,7 @@ def _posted(
 def _body(response: Any) -> bytes:
     """RunFailure, without the model's name, for more bytes than any answer has, and for packed ones."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise RunFailure("its server packs the answer, which was not asked for", _AGAIN)
+        raise RunFailure("its server compressed the answer without being asked to", _AGAIN)
     body = bytearray()
     for part in response.iter_raw():
         body += part
@@ -252,7 +254,7 @@ def _status_error(answer: _Answer, called: str, base_url: str | None, key: str |
         case 403:
             return UserError(f"{called}: the key that it was given may not use it (403)", _login(hub))
         case 402:
-            return RunFailure(f"{called}: wants to be paid (402)", "Look at the account's credit; " + _AGAIN)
+            return RunFailure(f"{called}: needs payment (402)", "Look at the account's credit; " + _AGAIN)
         case 404:
             return UserError(
                 f"{called}: there is no such model or address (404)",

@@ -51,8 +51,8 @@ class TextChat:
             if most < _FEWEST_TOKENS:
                 raise RunFailure(
                     f"chat model '{self.name}': a question of {width:,} tokens leaves no room for an answer,"
-                    f" for it reads {self.longest:,} at most",
-                    "Name a model that reads more.",
+                    f" because it reads at most {self.longest:,}",
+                    "Name a model with a longer context.",
                 )
             chosen: dict[str, Any] = {"do_sample": False}
             if temperature > 0:
@@ -70,7 +70,7 @@ class TextChat:
 def load(name: str, base_url: str | None, device: str, silence: float) -> TextChat:
     """The model on `device`. UserError where an address is named beside it; raises as `text_models.loaded`."""
     if base_url is not None:
-        raise UserError(f"chat model '{name}' answers in this process, and not at {base_url[:80]}")
+        raise UserError(f"chat model '{name}' runs in this process, not at {base_url[:80]}")
     place = found_files(name, name.removeprefix(PREFIX), CAPTIONER_FILES)
     config = checked_chat(name, place)
     parts = loaded(name, place, config, device, "chat model")

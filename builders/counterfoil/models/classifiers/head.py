@@ -91,9 +91,9 @@ def refuse_other_logits(
     allowed = TOLERANCE * float(made_of.max())
     if not apart <= allowed:  # NaN is not
         raise RunFailure(
-            f"model {model!r}: its last layer on its features gives other logits than the model: they differ by"
-            f" {apart:.3g}, and rounding explains {allowed:.3g}",
-            f"It does more after its last layer. {_CAN_BE}",
+            f"model {model!r}: its last layer does not reproduce its logits from its features: they differ by"
+            f" {apart:.3g}, and rounding explains at most {allowed:.3g}",
+            f"The model computes something after its last layer. {_CAN_BE}",
         )
 
 
@@ -138,7 +138,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     """A hidden folder beside a model's, for as long as this is written; what a killed run left there goes first."""
     beside = folder.with_name(f".{folder.name}.writing")
     if beside.is_symlink() or (beside.exists() and any(one.name not in (folder.name, _BEFORE) for one in _in(beside))):
-        raise UserError(f"{beside} is in the way: it is no folder that a model was written in", "Remove it.")
+        raise UserError(f"{beside} is in the way: it is not a folder with a model", "Remove it.")
     for one in _in(beside):
         refuse_another_folder(one)
     shutil.rmtree(beside, ignore_errors=True)

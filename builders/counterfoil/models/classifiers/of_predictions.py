@@ -193,7 +193,7 @@ def _refuse_other_labels(name: str, path: Path, columns: PredictionColumns, clas
     outputs = _outputs_of(columns, classes)
     if columns.answer == "label" and len({plain_name(one.name) for one in classes}) < len(classes):
         raise UserError(
-            f"model {name!r}: two classes of the dataset have one name, so a label does not tell which is meant",
+            f"model {name!r}: two classes of the dataset have the same name, so a label is ambiguous",
             "Write the column class_id instead of label.",
         )
     found: dict[str, str] = {}
@@ -209,7 +209,7 @@ def _refuse_other_labels(name: str, path: Path, columns: PredictionColumns, clas
     close = [nearest(one.name.casefold(), [label.casefold() for label in unknown]) for one in missing[:MOST_LINES]]
     if unknown and missing and (not answered or (columns.answer == "label" and any(close))):
         raise UserError(
-            f"model {name!r}: {path} never answers {len(missing)} of {len(classes)} classes, and has other labels\n"
+            f"model {name!r}: {path} never predicts {len(missing)} of {len(classes)} classes, and has unknown labels\n"
             + "\n".join(side_by_side(missing, unknown, ())),
             "Write the names or ids of the dataset's classes, as its recipe has them.",
         )

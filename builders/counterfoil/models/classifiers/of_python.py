@@ -84,8 +84,8 @@ class CallableClassifier(Classifier):
         module = _as_module(self.model)
         if module is None:
             raise UserError(
-                f"model {self.name!r} is a {type(self.model).__name__}: it has no last layer to fit again",
-                "Hand over a torch module, or name a timm model.",
+                f"model {self.name!r} is a {type(self.model).__name__}: it has no last layer to refit",
+                "Pass a torch module, or name a timm model.",
             )
         found = [one for one in module.modules() if isinstance(one, nn.Linear) and one.out_features == self.num_classes]
         if not found or found[-1].bias is None:
@@ -286,7 +286,7 @@ def handed_over(
     named = models if isinstance(models, Mapping) else {}
     called = {str(name): model for name, model in named.items() if not isinstance(model, str)}
     if transform is not None and not called:
-        raise UserError("transform is given, and no callable", 'Hand one over: {"mine": model}')
+        raise UserError("transform is given without a callable", 'Pass one: {"mine": model}')
     if not isinstance(models, Mapping):
         names = list(models)
         if nameless := [type(one).__name__ for one in names if not isinstance(one, str)]:
@@ -302,7 +302,7 @@ def handed_over(
             raise UserError(f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}")
     for name in called:
         if not name.isprintable() or not name.strip() or PREFIX + name in _HELD:
-            raise UserError(f"model {name[:80]!r}: expected a printable name that no other run of this process holds")
+            raise UserError(f"model {name[:80]!r}: expected a printable name that no other run in this process uses")
     held = {
         PREFIX + name: HandedOver(
             PREFIX + name, model, given.get(name) if isinstance(transform, Mapping) else transform
@@ -323,7 +323,7 @@ def handed_over(
 def _held(name: str) -> HandedOver:
     if name not in _HELD:
         raise UserError(
-            f"model {name!r}: a model of Python is handed over by the code that has it",
+            f"model {name!r}: a Python model must be passed in by your code",
             'As in counterfoil.mine(recipe, out, target={"mine": model}, transform=prepare)',
         )
     return _HELD[name]

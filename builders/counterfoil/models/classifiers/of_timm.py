@@ -177,7 +177,7 @@ def _found(name: str) -> _Found:
     elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
         raise UserError(f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it.")
     elif "/" in resolved:
-        raise UserError(f"model {name!r} is no timm name", f"Write hf-hub:{name} if it is on the Hub.")
+        raise UserError(f"model {name!r} is not a timm name", f"Write hf-hub:{name} if it is on the Hub.")
     else:
         return _Found(_timm_facts(name, resolved))
     config = checked_config(name, read_config(file, name))
@@ -427,7 +427,7 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
         if key != "num_classes" and (wrong := _plain_problem(value)) is not None
     ]
     problems += [
-        f"model_args.{shown_key(key)} says how a model is made here and is not taken from a configuration"
+        f"model_args.{shown_key(key)} is set here and cannot come from a configuration"
         for key in arguments
         if key in _factory_arguments()
     ]

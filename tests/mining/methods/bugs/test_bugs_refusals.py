@@ -51,7 +51,7 @@ def left_in(folder: Path) -> list[str]:
         (["captioner=lab:captoner"], r"the lab has no 'captoner'; did you mean 'captioner'"),
         (["captioner=lab:resnet10t"], r"transformers has no captioner of that kind"),
         (["captioner=local-dir:/nowhere/at-all"], r"there is no folder /nowhere/at-all"),
-        (["examples=[{image: ./none.png, text: a boot}]"], r"examples: lab:captioner is shown an image and nothing"),
+        (["examples=[{image: ./none.png, text: a boot}]"], r"examples: lab:captioner takes no examples"),
         (["examples=[{image: ./none.png}]"], r"mine\.settings\.examples\[0\]\.text: missing"),
         (['classes=["5"]'], r"no class of the id '5'; did you mean '05'\?"),
         (['classes=["sandal", "05"]'], r"no class of the id 'sandal'; did you mean '05'\?"),
@@ -87,7 +87,7 @@ STRIPES = ", ".join(
 @pytest.mark.parametrize(
     ("sets", "options", "message"),
     [
-        (["mine.fdr=0.001"], {}, r"8 pairs cannot confirm one of 1 hypotheses: 12 at the least"),
+        (["mine.fdr=0.001"], {}, r"8 pairs cannot confirm any of 1 hypotheses: it takes at least 12"),
         (["mine.failure=parent"], {}, r"the rule 'parent' needs the parent of every class, and 10 have none"),
         (["mine.failure=answered:5"], {}, r"no class has the id '5'; did you mean '05'"),
         (["mine.failure=top2"], {}, r"found 'top2', expected top1, top3, parent"),

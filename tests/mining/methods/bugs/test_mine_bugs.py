@@ -362,7 +362,7 @@ def test_it_keeps_and_is_priced_by_the_failure_rule_of_the_run(failure: str, tmp
 
 def test_without_a_failure_nothing_is_collected(tmp_path: Path) -> None:
     mined = write_mined(tmp_path, hard=False)
-    with pytest.raises(UserError, match="no shift that was found to fail"):
+    with pytest.raises(UserError, match="no mined shift"):
         adversarial_layer(mined, (TARGET,), tmp_path, **QUOTA)
 
 

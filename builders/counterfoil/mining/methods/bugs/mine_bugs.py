@@ -96,7 +96,7 @@ def adversarial_layer(
             shifts[name] = dict.fromkeys(own)
     if all(shifts.get(name, "") is None for name in below.prompts.shifts):
         raise UserError(
-            f"{below.name} has no shift that was found to fail, so nothing can be collected",
+            f"{below.name} has no mined shift, so there are no failures to collect",
             "Name the recipe that `counterfoil mine` wrote where it confirmed findings.",
         )
     drawn_for = "\0".join(without_folders(target) for target in targets)
@@ -128,8 +128,8 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
         problems.append(f"mine.target: the method 'bugs' asks the target about new images, and {mine.target} has none")
     if recipe.generator.takes_rows:
         problems.append(
-            f"mine.method: 'bugs' draws images, and generator.kind is '{recipe.generator.kind}': it draws none of noise"
-            " alone"
+            f"mine.method: 'bugs' draws images, and generator.kind is '{recipe.generator.kind}': this kind"
+            f" cannot render from noise alone"
         )
     if recipe.source.conditions is not None:
         problems.append("mine.method: 'bugs' draws images of one class each, and rows here have conditions")
@@ -147,7 +147,7 @@ def refuse_wordless(recipe: Recipe, settings: BugsSettings) -> None:
 
 def _wordless(recipe: Recipe, settings: BugsSettings) -> list[str]:
     if settings.base is None and recipe.prompts.base.prompt is None:
-        return ["mine.settings.base: the recipe's base is drawn from no prompt, so that no words can be added"]
+        return ["mine.settings.base: the recipe's base has no prompt, so no words can be added"]
     base = base_prompt(recipe, settings)
     return [
         f"mine.settings.base: the class '{cls.name}' has no words for '{base}'"
@@ -212,7 +212,7 @@ def kept_tries(run: MiningRun) -> Findings | None:
     theirs = (tried.recipe.sha256, tried.target.name, tried.failure, tried.method.settings.get("base"))
     if theirs != (run.recipe.recipe_hash, run.mine.target, run.mine.failure, run.settings.base):
         raise UserError(
-            f"{path} holds what was tried by hand of another recipe, target, base or failure rule",
+            f"{path} holds descriptions that were tried with another recipe, target, base or failure rule",
             "Name another folder with --out, or remove that file.",
         )
     return tried
@@ -313,7 +313,7 @@ def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
     takes = describe_captioner(settings.captioner).takes_examples
     if settings.examples and not takes:
         raise UserError(
-            f"mine.settings.examples: {settings.captioner} is shown an image and nothing else",
+            f"mine.settings.examples: {settings.captioner} takes no examples: it sees only the image",
             "Leave the examples out, or name a chat model that takes images.",
         )
     found, wrong = [], []
@@ -345,7 +345,7 @@ def _looked_at(recipe: Recipe, settings: BugsSettings) -> Sequence[RecipeClass]:
                 f"mine.settings.classes: the recipe has no class of the id '{one}'{meant}"
                 for one, meant in zip(wrong, close, strict=True)
             ],
-            f"There is: {', '.join(known[:20])}.",
+            f"Known classes: {', '.join(known[:20])}.",
         )
     return [cls for cls in recipe.classes if cls.id in settings.classes]
 

@@ -275,8 +275,8 @@ def refuse_small_budget(hypotheses: int, mine: Mine, settings: BugsSettings) -> 
     needed = most_pairs_to_decide(max(hypotheses, 1), mine.fdr)
     if settings.pairs < needed:
         raise UserError(
-            f"mine.settings.pairs: {settings.pairs} pairs cannot confirm one of {hypotheses} hypotheses: {needed} at"
-            " the least, if the description failed and the base was right in every one",
+            f"mine.settings.pairs: {settings.pairs} pairs cannot confirm any of {hypotheses} hypotheses: it"
+            f" takes at least {needed}, even if the description fails and the base is right in every pair",
             f"Set mine.settings.pairs to {2 * needed} or more.",
         )
 

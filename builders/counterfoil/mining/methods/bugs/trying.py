@@ -184,7 +184,8 @@ def try_descriptions(
         if again:
             raise UserError(
                 f"{', '.join(again)}: was tested in {place} already",
-                "A test that is begun anew until it says yes is none: mine with more mine.settings.pairs elsewhere.",
+                "Repeating a test until it succeeds proves nothing. Mine with more mine.settings.pairs in"
+                " another folder.",
             )
         names = [one.name for one in before.findings]
         hypotheses: list[BugHypothesis] = []
@@ -288,12 +289,12 @@ def _refuse_another(inside: Path, other: Recipe, found: Findings | None = None) 
     before = Findings.from_json(read_document(path), str(path)) if path.exists() else None
     if before is not None and before.recipe.sha256 != other.recipe_hash:
         raise UserError(
-            f"{inside} holds what another recipe of the name '{other.name}' showed",
+            f"{inside} holds the results of another recipe named '{other.name}'",
             "Give this one a name of its own (--set name=…), or remove that folder.",
         )
     if before is not None and found is not None and before.on != found.on:
         raise UserError(
-            f"{inside} holds what was found on other images than {', '.join(one.name for one in found.on)}",
+            f"{inside} holds findings on other images than {', '.join(one.name for one in found.on)}",
             "Give the recipe another name (--set name=…), or remove that folder.",
         )
 
@@ -308,7 +309,7 @@ def opened_search(folder: Path, device: str = "cpu", workers: int | None = None)
     theirs = None if mine is None else (mine.method, mine.target, mine.failure)
     found = (findings.method.name, findings.target.name, findings.failure)
     if mine is None or theirs != found or any(one.pairs is None for one in findings.findings):
-        raise UserError(f"{folder}: {FINDINGS} was not found by what {ASKED} asks for", "Mine it again, elsewhere.")
+        raise UserError(f"{folder}: {FINDINGS} does not match {ASKED}", "Mine again in another folder.")
     settings = validated(BugsSettings, mine.settings, "mine.settings")
     return MiningRun(recipe, mine, settings, asked, (), folder, device, workers), findings
 
@@ -330,7 +331,7 @@ def class_called(recipe: Recipe, name: str) -> RecipeClass:
     known = [cls.name for cls in recipe.classes]
     raise UserError(
         f"--class: the recipe has no class '{name}'{did_you_mean(name, known)}",
-        f"There is: {', '.join(known[:20])}.",
+        f"Known classes: {', '.join(known[:20])}.",
     )
 
 
@@ -346,7 +347,7 @@ def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings:
             pieces = pieces_of(f"{before}{cls.name} {text}{after}", base, cls.name)
         description = Description(pieces or ())
         if not pieces:
-            wrong.append(f"--try: '{text}' says nothing more than '{base.replace(CLASS, cls.name)}'")
+            wrong.append(f"--try: '{text}' adds nothing to '{base.replace(CLASS, cls.name)}'")
         elif description in found:
             wrong.append(f"--try: '{text}' says what '{found[description]}' says")
         else:
@@ -366,7 +367,8 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
         cls = by_id.get(one.classes[0])
         if cls is None or cls.name != one.class_names[0]:
             wrong.append(
-                f"{other.name} has no class '{one.class_names[0]}' ({one.classes[0]}), of which {one.name} was found"
+                f"{other.name} has no class '{one.class_names[0]}' ({one.classes[0]}), which the finding"
+                f" {one.name} needs"
             )
             continue
         pieces = pieces_of(one.caption, filled_base(base, own[cls.id]), one.class_names[0])
@@ -374,7 +376,7 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
     if wrong:
         raise UserError(wrong, "Name a recipe of the same classes.")
     if not found:
-        raise UserError(f"{searched.folder}: nothing was confirmed that could be tested again")
+        raise UserError(f"{searched.folder}: it has no confirmed finding to test again")
     return found
 
 
