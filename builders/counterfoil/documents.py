@@ -78,12 +78,14 @@ def parse_document(
     hint: str,
     called: str | None = None,
     longest: int = _LONGEST_LIST,
+    most: int | None = None,
 ) -> Document:
     """The document that a text holds. UserError, with every problem, for one that is not of this version's form.
 
     called: what such a document is, by default the class. longest: how many values a list of it may have.
+    most: how many values in all.
     """
-    refuse_long(text, where, longest)
+    refuse_long(text, where, longest, most)
     try:
         return _adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
@@ -133,8 +135,8 @@ def read_document(path: Path) -> bytes:
         raise UserError(f"{path} {error.strerror or error}") from error
 
 
-def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST) -> None:
-    """UserError for a document, or a list in it, longer than any that is written: every wrong item would be shown.
+def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST, most: int | None = None) -> None:
+    """UserError for a document, or a list in it, longer than any that is written: every wrong item takes memory.
 
     And for one that has a key twice: readers of JSON differ in which of them they believe.
     """
@@ -153,11 +155,15 @@ def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST) -> 
         waiting: list[Any] = [json.loads(text, object_pairs_hook=once)]
     except (ValueError, RecursionError):
         return  # whoever validates it reports it
+    count = 0
     while waiting:
         value = waiting.pop()
         inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        count += len(inner)
         if len(inner) > longest:
             raise UserError(f"{where} has a list of {len(inner):,} values, expected at most {longest:,}")
+        if most is not None and count > most:
+            raise UserError(f"{where} has more than {most:,} values")
         waiting += inner
 
 

@@ -91,26 +91,27 @@ def test_the_card_shows_the_drops_largest_first(stored: tuple[Path, Evaluation])
         "\n> **Warning.** The base does not stand for the input dataset" in opening
         and "[What fails](#what-fails)" in opening
     )
-    assert rows[0][:4] == ["Model", "Validation", "Gap to base", "Accuracy on base"]
+    at = next(at for at, row in enumerate(rows) if row[0] == "Model")
+    drops, models = rows[:at], rows[at:]
+    assert models[0][:4] == ["Model", "Validation", "Gap to base", "Accuracy on base"]
     base = evaluation.results.base_number(evaluation.models[0].name)
     assert base and base.low is not None
-    assert (rows[2][0], rows[2][3]) == ("`local-dir:./sharp`", f"100.0 % ({100 * base.low:.1f} to 100.0)")
-    [near] = [row for row in rows if "near chance" in row[0]]
+    assert (models[2][0], models[2][3]) == ("`local-dir:./sharp`", f"100.0 % ({100 * base.low:.1f} to 100.0)")
+    [near] = [row for row in models if "near chance" in row[0]]
     assert near[0] == "`local-dir:./only_blue` (near chance)" and "1 of 6 models" in shown
-    header = next(at for at, row in enumerate(rows) if row[0] == "Shift")
-    assert rows[header] == [
+    assert drops[0] == [
         "Shift",
         "All models",
         "Relative drop",
         "Slope",
         "Classes",
-        *(row[0] for row in rows[2 : 2 + len(NAMES)]),
+        *(row[0] for row in models[2 : 2 + len(NAMES)]),
     ]
-    assert [row[0] for row in rows[header + 2 :]] == ["`swap`", "`dusk`"], "every third image of swap is another class"
+    assert [row[0] for row in drops[2:]] == ["`swap`", "`dusk`"], "every third image of swap is another class"
     drop = evaluation.score(evaluation.models[0].name, "swap").drop
     assert drop and drop.low is not None and drop.high is not None
     message = f"{100 * drop.value:.1f} points of 100.0 % ({100 * drop.low:.1f} to {100 * drop.high:.1f})"
-    assert rows[header + 2][4:6] == ["3", message]
+    assert drops[2][4:6] == ["3", message]
     assert "at least 5 images" in shown
 
 

@@ -227,14 +227,14 @@ def test_what_the_documentation_does_with_failures_works(
     for name, stub in stubs.items():
         monkeypatch.setitem(sys.modules, name, stub)
     monkeypatch.chdir(tmp_path)
-    text = Path(__file__).parents[2].joinpath("docs", "how-to", "evaluate.md").read_text()
-    section = text.partition("## Which images are wrong")[2].partition("\n## ")[0]
+    text = Path(__file__).parents[2].joinpath("docs", "how-to", "look-at-failures.md").read_text()
+    section = text.partition("## The table, in pandas")[2].partition("\n## Limits")[0]
     blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names: dict[str, Any] = {}
     for block in blocks:
         exec(block, names)
     files = {f"photos/green/{FIRST}", "photos/green/1.png"}
-    assert len(blocks) == 3 and all(Path(file).is_file() for file in files)
+    assert len(blocks) == 4 and all(Path(file).is_file() for file in files)
     assert {call.kwargs["filepath"] for call in fiftyone.Sample.call_args_list} == files
     assert set(spotlight.show.call_args.args[0]["image"]) == files
 

@@ -21,7 +21,7 @@ from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.mending.document import FEWEST_LISTED
+from counterfoil.mending.document import FEWEST_LISTED, Mended
 from counterfoil.mending.mend_models import MendResult, mend, model_places
 from counterfoil.mending.prepared import mend_source
 from counterfoil.mining.audited import class_map_of
@@ -269,6 +269,18 @@ def test_effects_end_at_the_whole_arm(world: World, mended: MendResult) -> None:
         assert counts == sorted(counts) and counts[-1] == variant.images
         heldout = variant.of_set("debug_heldout")
         assert heldout is not None and points[-1].heldout == heldout.after
+
+
+@pytest.mark.parametrize("place", [("recipe",), ("audited", "discover"), ("audited", "confirm")])
+def test_a_document_with_another_text_for_a_hash_is_refused(mended: MendResult, place: tuple[str, ...]) -> None:
+    document = json.loads((mended.directory / "mend.json").read_text())
+    Mended.from_json(json.dumps(document), "mend.json")
+    part = document
+    for key in place:
+        part = part[key]
+    part["sha256"] = "\x1b[2Jx"
+    with pytest.raises(UserError, match=rf"{'.'.join(place)}: sha256: expected 64 hex digits"):
+        Mended.from_json(json.dumps(document), "mend.json")
 
 
 def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:

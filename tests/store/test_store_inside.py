@@ -144,6 +144,25 @@ def test_a_receipt_names_files_of_its_own_shard_only(dataset: Path, secret: Path
         list(read_batches(dataset))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"files": [{}] * 300_000}, "has a list of 300,000 values"),
+        (
+            {"counts": {shift: dict.fromkeys(map(str, range(90_000)), -1) for shift in "abc"}},
+            "more than 250,000 values",
+        ),
+    ],
+)
+def test_a_receipt_is_bounded_before_each_fault_takes_memory(
+    dataset: Path, change: dict[str, object], message: str
+) -> None:
+    receipt = sorted((dataset / "receipts").iterdir())[0]
+    receipt.write_text(json.dumps(json.loads(receipt.read_text()) | change))
+    with pytest.raises(RunFailure, match=message):
+        read_receipts(dataset)
+
+
 def test_a_manifest_names_no_file_outside(dataset: Path, secret: Path) -> None:
     document = json.loads((dataset / "manifest.json").read_text())
     document["files"][0]["path"] = "../secret/file"

@@ -8,11 +8,12 @@ leaves a model unasked. Who is near chance on a dataset's base learns nothing of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Share, csv_text, parse_document, plain
 from counterfoil.mining.findings import AuditedImages, Half, MinedRecipe
@@ -61,10 +62,17 @@ BALANCED_ROLES = ("rival", "bound")
 LEVEL = 0.05
 # Of fewer units that two heads decide differently not even unanimous ones reach that level: 2 / 2^5 is more.
 FEWEST_UNITS = 6
+_Named = TypeVar("_Named", MinedRecipe, Half)
 COLUMNS = (
     "model", "arm", "role", "against", "lambda", "images", "set", "rows", "units", "before", "after", "gain", "low",
     "high", "gained", "lost", "p",
 )  # fmt: skip
+
+
+def _hashed(named: _Named) -> _Named:
+    if not re.fullmatch("[0-9a-f]{64}", named.sha256):
+        raise ValueError("sha256: expected 64 hex digits")
+    return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +314,8 @@ class AuditedRows:
     failure: str
     seed: Count
     dealt_by: str
-    discover: Half
-    confirm: Half
+    discover: Annotated[Half, AfterValidator(_hashed)]
+    confirm: Annotated[Half, AfterValidator(_hashed)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +386,7 @@ class Mended:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     version: Annotated[int, Field(ge=MEND_VERSION, le=MEND_VERSION)]
     headline: str
-    recipe: MinedRecipe
+    recipe: Annotated[MinedRecipe, AfterValidator(_hashed)]
     classes: dict[str, str]
     audited: AuditedRows
     train: TrainRows

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, FailFast, Field
 
 from counterfoil.documents import Count, Strict, differences, document_bytes, error_lines, parse_document, parse_json
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from counterfoil.plan import Shard
 
 _MOST_DIFFERENCES = 3
-_LONGEST_LIST = 1_000_000  # more than a shard has cells
+_MOST_VALUES = 250_000  # more than a shard has cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Receipt(Strict):
     of: Count
     rows: Annotated[Mapping[What, Count], AfterValidator(_of_every_table)]
     counts: Mapping[str, Mapping[str, Count]]
-    files: tuple[StoredFile, ...]
+    files: Annotated[tuple[StoredFile, ...], FailFast(), Field(max_length=len(WHATS))]
     hashes: Mapping[str, str]
     stack: Mapping[str, Any]
     filled: Mapping[str, Mapping[str, Count | None]] | None = None
@@ -128,7 +128,7 @@ def read_receipt(path: Path) -> Receipt:
     try:
         content = read_inside(path.parents[1], f"{RECEIPTS}/{path.name}")
         parse_json(content)
-        receipt = parse_document(Receipt, content, str(path), version=1, hint=hint, called=form, longest=_LONGEST_LIST)
+        receipt = parse_document(Receipt, content, str(path), version=1, hint=hint, called=form, most=_MOST_VALUES)
     except OSError as error:
         raise RunFailure(f"{path} cannot be read: {error.strerror}", hint) from error
     except ValueError as error:
