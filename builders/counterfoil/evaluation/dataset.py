@@ -240,7 +240,9 @@ def open_dataset(source: str | Path) -> OpenDataset:
         )
     labels = np.asarray(columns["label"], dtype=np.int64)
     if labels.min() < 0 or labels.max() >= len(recipe.classes):
-        raise UserError(f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, has not")
+        raise UserError(
+            f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, does not have"
+        )
     _refuse_strangers(directory, recipe, keys, columns)
     reasons, content = counts_of(receipts), content_of_receipts(receipts)
     mined = read_mined(finished, reasons, located.reference)

@@ -76,7 +76,7 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
         groups = _groups(images, name)
         clash = next((group.name for group in groups if group.name in {one.name for one in subject.groups}), None)
         if clash is not None:
-            raise UserError(f"there are two groups '{clash}'", "Give what stands beside the dataset another name.")
+            raise UserError(f"there are two groups '{clash}'", "Give the images beside the dataset another name.")
         first = len(subject.groups)
         subject = replace(
             subject,

@@ -310,7 +310,7 @@ def _labels(opened: OpenDataset, source: str, used: NDArray[np.int64], recipe: R
     if strange:
         shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
         raise UserError(
-            f"{source} has images of {len(strange)} classes that the recipe {recipe.name} has not: {shown}",
+            f"{source} has images of {len(strange)} classes that the recipe {recipe.name} does not have: {shown}",
             "Mend on the recipe that it was mined from: --on RECIPE.",
         )
     return found

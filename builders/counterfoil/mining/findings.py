@@ -669,7 +669,7 @@ class Findings(Strict):
     def from_json(cls, text: str | bytes, where: str = "findings.json") -> Findings:
         """The document that a text holds. UserError, with every problem, for one that is not of this version's form."""
         return parse_document(
-            cls, text, where, version=FINDINGS_VERSION, hint="Run counterfoil mine again: it writes the file anew."
+            cls, text, where, version=FINDINGS_VERSION, hint="Run counterfoil mine again: it writes a new file."
         )
 
 

@@ -190,7 +190,7 @@ TEMPLATES = (
 class ClassEntry(Section):
     """A class of the dataset; its label is its position in the list."""
 
-    written_as = "a class: a name, or a mapping with name and, where the input dataset tells no names, source_label"
+    written_as = "a class: a name, or a mapping with name and, if the input dataset has no label names, source_label"
 
     id: str = Field(
         description="Unique slug: a WordNet id, or the zero-padded source label in quotes. If you leave it out, it"

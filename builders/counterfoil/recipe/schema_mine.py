@@ -490,8 +490,8 @@ class ContextsSettings(MethodSection):
             raise ValueError("found neither contexts nor chat, expected `contexts` (a list), `chat` (a model), or both")
         if self.chat is not None and self.question is None and self.axis not in QUESTIONS:
             raise ValueError(
-                f"axis is '{self.axis}', of which no question is known ({', '.join(QUESTIONS)} are);"
-                " expected `question` beside it, with {class}"
+                f"axis is '{self.axis}', which has no built-in question (only {', '.join(QUESTIONS)} have one);"
+                " expected `question` with {class}"
             )
         return self
 

@@ -72,7 +72,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
     """The dataset's own classes, in their order. UserError for a model that open_clip does not have."""
     model, weights = _named(name)
     if not classes:
-        raise UserError(f"model {name!r} needs class names, and there are none here")
+        raise UserError(f"model {name!r} needs class names, but there are none here")
     folder = local_folder(model) if weights is None else None
     if folder is not None:
         refuse_odd_clip(name, folder)
