@@ -489,4 +489,4 @@ def test_the_command_tells_how_far_it_is(pool: Path, tmp_path: Path) -> None:
     words, environment = command("build", "wardrobe-mini", "--out", str(tmp_path / "out"), "--workers", "1", *settings)
     done = warm.run(words, environment)
     assert done.returncode == 0, done.stderr
-    assert "nearest: 18 of 18" in done.stderr
+    assert "finding nearest rows: 18 of 18" in done.stderr

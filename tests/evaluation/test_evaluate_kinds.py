@@ -320,7 +320,7 @@ class TestPredictions:
         found = evaluate(dataset, [file], device="cpu", out=tmp_path / "out")
         assert found.models[0].tied == 5
         (said,) = tie_sentences(found.results)
-        assert said.startswith("rounded.csv gives 5 images two equal best scores")
+        assert said.startswith("rounded.csv gives two classes the same best score on 5 images")
         assert said in html.unescape((tmp_path / "out" / "report.html").read_text())
         assert csv_rows(tmp_path / "out" / "results.csv")[0]["tied"] == "5"
 
