@@ -318,8 +318,8 @@ def test_an_image_beside_its_base_costs_two_and_is_reported() -> None:
     assert plain.seconds is not None and beside.seconds is not None
     assert (plain.seconds, beside.seconds) == (1200 / 4, (200 + 2 * 1000) / 4)
     assert (beside.images, beside.files) == (plain.images, plain.files)
-    assert "1,000 images are drawn beside their base, so that each costs two" in beside.assumptions[2]
-    assert "beside" not in plain.assumptions[2]
+    assert "1,000 images are rendered together with their base, so each costs as much as two" in beside.assumptions[2]
+    assert "together" not in plain.assumptions[2]
 
 
 MINED = {"confirm": "{confirm: rendered}", "bugs": "{method: bugs, settings: {captioner: lab:captioner}}"}

@@ -59,11 +59,12 @@ def _print_summary(found: Verification) -> None:
         say(f"{found.source} is damaged: {counted(files, 'file')} of {found.files:,}.")
         return
     say(
-        f"{found.source} is complete and undamaged: {counted(found.files, 'file')} ({_size(found.bytes)}) as"
-        f" manifest.json lists them, {counted(found.shards, 'shard')}, {counted(found.candidates, 'candidate')} as"
-        f" planned, {counted(found.images, 'image')} that decode."
+        f"{found.source} is complete and undamaged: {counted(found.files, 'file')} ({_size(found.bytes)}) that match"
+        f" manifest.json, {counted(found.shards, 'shard')},"
+        f" {counted(found.candidates, 'candidate')} that match the plan,"
+        f" {counted(found.images, 'image')} that can be decoded."
     )
-    say(f"Its hash is {found.manifest_sha256}.")
+    say(f"Its sha256 is {found.manifest_sha256}.")
 
 
 def _print_problems(repair: str, problems: tuple[Problem, ...]) -> None:

@@ -150,13 +150,15 @@ def estimate(plan: Plan, images_per_second: float | None = None, inverted: bool 
     rate, about_rate = _rate(recipe, images_per_second)
     beside = sum(plan.n_samples_of(shift) for shift in recipe.all_shifts() if recipe.beside_base(shift))
     if beside:
-        about_rate += f"; {beside:,} images are drawn beside their base, so that each costs two"
+        about_rate += f"; {beside:,} images are rendered together with their base, so each costs as much as two"
     each = 1.0
     if recipe.generator.kind == "edit" and inverted is not False:
         each = EDIT_COST
-        about_rate += f"; an edit costs {EDIT_COST:g}, for its row is inverted first and drawn beside it"
-        about_rate += "" if inverted else ", unless its pipeline edits in a call"
-    assumptions = [about_size, f"about {image_bytes} bytes an image, every wanted one accepted", about_rate]
+        about_rate += (
+            f"; an edit costs as much as {EDIT_COST:g} images: its row is first inverted, then rendered beside it"
+        )
+        about_rate += "" if inverted else ", unless its pipeline edits in one call"
+    assumptions = [about_size, f"about {image_bytes:,} bytes per image, if all wanted ones are accepted", about_rate]
     return Cost(
         images=plan.n_samples,
         files=_files(plan),
@@ -224,18 +226,18 @@ def _start_up(recipe: Recipe) -> float | None:
 
 def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
     if given is not None:
-        return given, f"{given:g} images a second, as given"
+        return given, f"{given:g} images per second, as given"
     if recipe.generator.kind == "corrupt":
-        return CORRUPTED_A_SECOND, f"{CORRUPTED_A_SECOND:g} images a second on one core, as at 256 pixels"
+        return CORRUPTED_A_SECOND, f"{CORRUPTED_A_SECOND:g} images per second on one core at 256 pixels"
     if not recipe.generator.draws:
-        return None, "rows are read and not rendered: no rate is known, give one with --rate"
+        return None, "rows are read, not rendered, and no rate is known: give one with --rate"
     model = KNOWN_MODELS.get(recipe.generator.model)
     known = model.rate if model is not None else None
     if known is None:
         return None, f"no rate is known for {recipe.generator.model}: give one with --rate"
     rate = known.images_per_second * known.steps / recipe.generator.steps
     scaled = "" if recipe.generator.steps == known.steps else " and scaled by steps"
-    return rate, f"{rate:.3g} images a second, {known.known}{scaled}"
+    return rate, f"{rate:.3g} images per second, {known.known}{scaled}"
 
 
 def _side(recipe: Recipe) -> tuple[int, str]:
@@ -245,10 +247,10 @@ def _side(recipe: Recipe) -> tuple[int, str]:
         return side, f"images of {side} x {side} pixels"
     if generator.kind == "corrupt":
         side = CORRUPTED_SIZE
-        return side, f"images of {side} x {side} pixels, guessed: they are of their own size"
+        return side, f"images of {side} x {side} pixels (guessed: images keep their own size)"
     known = KNOWN_MODELS.get(generator.model)
     if known is None:
-        return USUAL_SIZE, f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels, guessed: the recipe names no size"
+        return USUAL_SIZE, f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels (guessed: the recipe names no size)"
     return known.side, f"images of {known.side} x {known.side} pixels"
 
 
