@@ -1,7 +1,7 @@
 """Every interval, bootstrap, test and correction of the package, each once, on numbers and arrays, with its source.
 
-Those of pairs of images that share their noise stand in `paired_stats.py`. Whoever wants to change how sure something
-is said to be changes it here, and it changes everywhere.
+Those of pairs of images that share their noise are in `paired_stats.py`. To change an interval, change its function
+here; pages that name it by its author say so in words.
 
 Rows that share a unit (a garment, a patient, a caption) fail alike. Whoever makes an interval or a test of such rows
 divides their counts by one *design effect*, 1 + (m - 1)·ρ, with ρ of `unit_correlation` and m the row-weighted mean
