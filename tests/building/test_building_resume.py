@@ -366,7 +366,7 @@ def test_ctrl_c_says_so_and_keeps_what_is_done(undisturbed: Path, tmp_path: Path
             assert process.returncode == 130, said
             assert "Traceback" not in said
             assert "KeyboardInterrupt" not in said
-            assert "run the same command again" in said
+            assert "Run the same command again" in said
             wait_for(lambda ws=workers: all(ended(worker) for worker in ws))
         assert not (out / "README.md").exists()
     assert 3 <= shards_done(out) <= SHARDS

@@ -51,7 +51,7 @@ def test_help_has_every_verb_with_its_arguments_and_what_it_does() -> None:
         assert name in dir(counterfoil)
         assert getattr(counterfoil, name).__doc__ if name != "__version__" else True
     assert "transform: 'Transform | Mapping[str, Transform] | None' = None" in text
-    assert "what a classifier gets wrong, named and tested" in text
+    assert "find and test what a classifier gets wrong" in text
 
 
 def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
