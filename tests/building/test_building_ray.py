@@ -132,7 +132,7 @@ def test_killed_and_interrupted_it_goes_on_to_the_same_bytes(
     assert process.returncode == 130, err
     assert said == ""
     assert "Traceback" not in err
-    assert "run the same command again" in err
+    assert "Run the same command again" in err
     ended(there)
     assert shards_done(out) >= done
     left = SHARDS - shards_done(out)
