@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -16,6 +15,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
+import counterfoil
 import docs_reference
 from counterfoil.cli.main import app
 from docs_reference import DOCS, keys
@@ -52,6 +52,9 @@ def test_the_pages_that_code_writes_name_everything(site: Path) -> None:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     assert not [name for name in group.commands if f"counterfoil {name}</code>" not in commands]
+    python = (site / "reference/python.html").read_text(encoding="utf-8")
+    assert not [name for name in counterfoil.__all__ if name[0] != "_" and f".{name}" not in python]
+    assert "Photographs" in (site / "tutorial.html").read_text(encoding="utf-8")
     recipe = (site / "reference/recipe.html").read_text(encoding="utf-8")
     assert not [name for _, name, _ in keys() if f"<code>{name}</code>" not in recipe]
 
@@ -105,9 +108,3 @@ def test_a_printed_command_is_one(page: str, line: str) -> None:
         command.make_context(name, arguments).close()
     except TyperException as error:
         raise AssertionError(f"{page}: {line}: {error}") from error
-
-
-def test_the_tutorial_is_the_notebook() -> None:
-    cells = json.loads((DOCS / "tutorial.ipynb").read_text(encoding="utf-8"))["cells"]
-    page = docs_reference.tutorial_page()
-    assert all("".join(cell["source"]) in page for cell in cells)
