@@ -19,7 +19,7 @@ import miniature_pipelines
 import modern_pipelines as modern
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
-from counterfoil.generate.steps import HeldParts, least_changed, paired_attention, with_held_parts
+from counterfoil.generate.steps import HeldParts, called_back, least_changed, paired_attention
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.generators import family_of
 from counterfoil.plan import Sample, make_plan
@@ -413,7 +413,7 @@ def test_who_else_is_called_back_gets_what_it_asked_for() -> None:
         "callback_on_step_end": other,
         "callback_on_step_end_tensor_inputs": ["prompt_embeds"],
     }
-    both = with_held_parts(call, HeldParts(3, 0.5, 1.0))
+    both = called_back(call, HeldParts(3, 0.5, 1.0), ["latents"])
     assert both["guidance_scale"] == 2.0
     assert both["callback_on_step_end_tensor_inputs"] == ["prompt_embeds", "latents"]
     tensors = {"prompt_embeds": "old", "latents": torch.cat([base, shifted])}

@@ -422,8 +422,8 @@ def test_rows_tell_what_pairs_share_only_where_a_recipe_asks_for_more_than_noise
     plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
     assert PAIRED_BY not in plain.added_columns and beside.added_columns[PAIRED_BY].type == "string"
     assert set(beside.added_columns) == {*plain.added_columns, PAIRED_BY}
-    assert all(plain.pairing(shift) == {} for shift in plain.all_shifts())
-    shared = {shift.name: beside.pairing(shift)[PAIRED_BY] for shift in beside.all_shifts()}
+    assert all(plain.given(shift) == {} for shift in plain.all_shifts())
+    shared = {shift.name: beside.given(shift)[PAIRED_BY] for shift in beside.all_shifts()}
     assert shared.pop("base") is None and set(shared.values()) == {"attention"}
 
 

@@ -131,7 +131,7 @@ class ShardMaker:
                     _UNDECIDED,
                     encoded[i],
                     embeddings[i].tolist() if kept else None,
-                    {**recipe.pairing(self.plan.shift(sample.shift)), **values[i]},
+                    {**recipe.given(self.plan.shift(sample.shift)), **values[i]},
                 )
             )
         return scored

@@ -117,7 +117,7 @@ def read_mined(
         passed = sum(n for why, n in reasons.get(shift.name, {}).items() if before_judges(shift.keep, why))
         if own is not None and len(own.keys) != passed:
             raise RunFailure(f"{directory}: candidates of {shift.name} are not those that its receipts count", VERIFY)
-        facts = mined_facts(recipe.prompts.shifts[shift.name].mined_from)
+        facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
         judges = tuple(map(without_folders, _judges(shift)))
         quota = shift.accepted if judges else None
         shifts.append(MinedShift(place, facts, shift.name in open_now, passed, judges, quota, own))

@@ -118,7 +118,8 @@ class Group:
     """The base, a shift, or a part of other labelled images.
 
     `class_labels` are the classes that are planned in it, `candidates` what was rendered for it, None where nothing
-    was. `paired` says that an image shares its noise with the base image of its class and index.
+    was. `paired` says that an image shares its noise with the base image of its class and index. Of a shift with levels
+    each is a group, as in `recipe.prompts.Shift`: `of` names the shift, `top` says that it is the highest of them.
     """
 
     name: str
@@ -128,6 +129,10 @@ class Group:
     class_labels: tuple[int, ...]
     candidates: int | None
     paired: bool
+    of: str = ""
+    level: float | None = None
+    realised: bool = False
+    top: bool = True
 
 
 @dataclass(frozen=True)
@@ -268,6 +273,10 @@ def open_dataset(source: str | Path) -> OpenDataset:
             class_labels=shift.class_labels,
             candidates=sum(reasons.get(shift.name, {}).values()),
             paired=recipe.samples.noise == "paired",
+            of=shift.of,
+            level=shift.level,
+            realised=shift.realised,
+            top=shift.top,
         )
         for shift in recipe.all_shifts()
     )

@@ -18,14 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
-from counterfoil.generate.steps import HeldParts, guidance_of, paired_attention, with_held_parts
+from counterfoil.generate.steps import (
+    LATER_TENSORS,
+    HeldParts,
+    LaterPrompts,
+    called_back,
+    guidance_of,
+    paired_attention,
+)
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.generators import Family, family_of
-from counterfoil.models.generators.family import bytes_of, company, encode_prompt, joined
+from counterfoil.models.generators.family import bytes_of, company, encode_prompt, interpolated, joined
 from counterfoil.models.loading_errors import computing
 from counterfoil.models.pipeline_settings import pipeline_problems
 
@@ -91,6 +98,19 @@ class Renderer:
             self._encoded[prompt] = parts | self._negative
         return self._encoded[prompt]
 
+    def conditioning(self, sample: Sample) -> dict[str, Any]:
+        """What a call takes for a sample's prompt at its first step: its own, or on the way there from its base's."""
+        own, between = self.encode(sample.prompt or ""), sample.between
+        if between is None or between.by == "lora":
+            return own
+        try:
+            return interpolated(self.encode(between.base_prompt), own, 0 if between.by == "steps" else between.scale)
+        except ValueError as error:
+            raise RunFailure(
+                f"{sample.key}: there is no way from the base's prompt to its own: {error}",
+                "Shorten the longer prompt, or take the levels out of this shift.",
+            ) from error
+
     def _encode(self, prompt: str, guided: bool) -> dict[str, Any]:
         import torch
 
@@ -145,14 +165,12 @@ class Renderer:
     def _company(self, sample: Sample) -> Hashable:
         """Samples with the same answer share batches: drawn from an embedding or not, and prompts that join as are."""
         if sample.base_prompt is not None:
-            prompts = [
-                company(self.family, self.encode(prompt)) for prompt in (sample.base_prompt, sample.prompt or "")
-            ]
-            return "pair", *prompts
+            encoded = self.encode(sample.base_prompt), self.conditioning(sample)
+            return "pair", *(company(self.family, each) for each in encoded)
         drawn_from = self._vector(sample) is not None
         if self.family.prompts != "encoded":
             return drawn_from
-        return drawn_from, company(self.family, self.encode(sample.prompt or ""))
+        return drawn_from, company(self.family, self.conditioning(sample))
 
     def _drawn(self, samples: Sequence[Sample]) -> DrawnAhead:
         """Samples of one company."""
@@ -168,7 +186,7 @@ class Renderer:
         padded = [*samples, *[samples[-1]] * (self.generator.batch_size - len(samples))]
         arguments: dict[str, Any] = {}
         if self.family.prompted:
-            arguments = joined([self.encode(sample.prompt or "") for sample in padded])
+            arguments = joined([self.conditioning(sample) for sample in padded])
         vectors = [vector for sample in padded if (vector := self._vector(sample)) is not None]
         if vectors:
             arguments |= self._conditioned(vectors)
@@ -184,8 +202,8 @@ class Renderer:
         """Shifted images, each drawn beside its base in one call of a full batch: bases first, from the same noise."""
         half = self.generator.batch_size // 2
         padded = [*samples, *[samples[-1]] * (half - len(samples))]
-        bases = [replace(sample, prompt=sample.base_prompt, base_prompt=None) for sample in padded]
-        arguments = joined([self.encode(sample.prompt or "") for sample in (*bases, *padded)])
+        bases = [replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None) for sample in padded]
+        arguments = joined([self.conditioning(sample) for sample in (*bases, *padded)])
         held = HeldParts(half, self.held.share, self.held.until)
         with paired_attention(self.pipeline, self.family, half):
             return self._called(arguments, [*bases, *padded], held)[half : half + len(samples)]
@@ -207,8 +225,10 @@ class Renderer:
         guidance = {} if family.scale is None else {family.scale: generator.guidance}
         if generator.guidance_interval is not None:
             guidance = guidance_of(generator, arguments)
+        if (later := self._later(samples)) is not None:
+            guidance = called_back(guidance, later, LATER_TENSORS[: len(later.own)])
         if held is not None:
-            guidance = with_held_parts(guidance, held)
+            guidance = called_back(guidance, held, ("latents",))
         noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
         with self.computing("render"), torch.inference_mode():
             pixels = self.pipeline(
@@ -225,6 +245,11 @@ class Renderer:
             high, wide = pixels.shape[2:]
             raise UserError(f"generator.size is {self.side}, but '{generator.model}' renders {wide} × {high}")
         return pixels
+
+    def _later(self, samples: Sequence[Sample]) -> LaterPrompts | None:
+        """The prompts of a call's samples that come in only after some steps."""
+        begin = [1 - one.between.scale if one.between and one.between.by == "steps" else 0.0 for one in samples]
+        return LaterPrompts(joined([self.encode(one.prompt or "") for one in samples]), begin) if any(begin) else None
 
     def _vector(self, sample: Sample) -> np.ndarray | None:
         return None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)

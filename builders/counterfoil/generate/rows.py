@@ -19,7 +19,7 @@ from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import joined
 from counterfoil.recipe.names import ROWS
-from counterfoil.recipe.prompts import SEVERITY
+from counterfoil.recipe.severity import SEVERITY
 
 if TYPE_CHECKING:
     import torch
@@ -254,9 +254,9 @@ class InvertedRows:
             due = way[-2 - step]
             return {"latents": torch.cat([due, edits + (due - reached)])}
 
-        prompts = [sample.base_prompt or "" for sample in samples] + [sample.prompt or "" for sample in samples]
-        encoded = joined([self.renderer.encode(prompt) for prompt in prompts])
         renderer = self.renderer
+        rows = [renderer.encode(sample.base_prompt or "") for sample in samples]
+        encoded = joined([*rows, *(renderer.conditioning(sample) for sample in samples)])
         with self._stepping("DDIMScheduler"), paired_attention(self.pipeline, renderer.family, self.half):
             return self._call(
                 encoded,

@@ -10,7 +10,7 @@ a call, and none of a pair is drawn from an embedding. In spans and estimates su
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
@@ -237,20 +237,53 @@ class HeldParts:
         return {"latents": torch.cat([base, torch.where(self._held, base, shifted)])}
 
 
-def with_held_parts(call: Mapping[str, Any], held: HeldParts) -> dict[str, Any]:
-    """What a call takes for its steps' ends, with this one before whatever else it is called back for."""
-    other = call.get("callback_on_step_end")
+def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """What a call takes for its steps' ends, with `back` after whatever it is called back for already.
+
+    `names` are the tensors that `back` looks at.
+    """
+    other, others = call.get("callback_on_step_end"), call.get("callback_on_step_end_tensor_inputs", ())
 
     def both(pipeline: Any, place: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        found = held(pipeline, place, timestep, tensors)
-        return found if other is None else found | other(pipeline, place, timestep, _without(tensors, "latents"))
+        if other is None:
+            return back(pipeline, place, timestep, tensors)
+        found = other(pipeline, place, timestep, {name: tensors[name] for name in others})
+        return found | back(pipeline, place, timestep, {**tensors, **found})
 
-    names = [*call.get("callback_on_step_end_tensor_inputs", ()), "latents"]
-    return {**call, "callback_on_step_end": both, "callback_on_step_end_tensor_inputs": names}
+    return {
+        **call,
+        "callback_on_step_end": both,
+        "callback_on_step_end_tensor_inputs": list(dict.fromkeys((*others, *names))),
+    }
 
 
-def _without(tensors: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {own: value for own, value in tensors.items() if own != name}
+# A prompt's tensors by the names that a step has for them, beside those of a call.
+_OF_STEP = {"prompt_embeds": "prompt_embeds", "pooled_prompt_embeds": "add_text_embeds"}
+LATER_TENSORS = tuple(_OF_STEP.values())
+
+
+class LaterPrompts:
+    """Called at the end of every step: gives each row its own prompt once its share of the steps has gone by.
+
+    `prompts` are those of a call's rows, and each begins at the first step that has `begin` of the steps before it.
+    """
+
+    def __init__(self, prompts: Mapping[str, Any], begin: Sequence[float]) -> None:
+        self.own = {step: prompts[name] for name, step in _OF_STEP.items() if name in prompts}
+        self.begin = begin
+
+    def __call__(self, pipeline: Any, place: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        import torch
+
+        order = getattr(pipeline.scheduler, "order", 1)  # the next step, as `_Switch` counts them
+        passed = ((place + 1) // order) / -(-pipeline.num_timesteps // order)
+        found = {}
+        for name, own in self.own.items():
+            # Under guidance what is led away from stands before the prompts' own.
+            led, now = tensors[name][: -len(own)], tensors[name][-len(own) :]
+            rows = [own[row] if begin <= passed + 1e-6 else now[row] for row, begin in enumerate(self.begin)]
+            found[name] = torch.cat([led, torch.stack(rows)])
+        return found
 
 
 def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> torch.Tensor:

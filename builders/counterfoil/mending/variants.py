@@ -205,7 +205,7 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
     pairs = zip(opened.shifts[rows].tolist(), opened.labels[rows].tolist(), strict=True)
     context = np.asarray([places.get(pair, -1) for pair in pairs], dtype=np.int64)
     specs = opened.recipe.prompts.shifts
-    named = [opened.recipe.all_shifts()[place].name for place in shifts]
+    named = dict.fromkeys(opened.recipe.all_shifts()[place].of for place in shifts)
     mined = tuple(spec.mined_from for name in named if (spec := specs.get(name)) is not None and spec.mined_from)
     images = rows_of(opened.labelled(), rows)
     base = np.flatnonzero((opened.shifts == 0) & np.isin(opened.labels, opened.labels[rows]))
@@ -327,7 +327,7 @@ def _contexts(
     places: dict[tuple[int, int], int] = {}
     every = opened.recipe.all_shifts()
     for place in shifts:
-        spec = opened.recipe.prompts.shifts.get(every[place].name)
+        spec = opened.recipe.prompts.shifts.get(every[place].of)
         origin = (spec.mined_from if spec is not None else None) or {}
         rank = origin.get("rank")
         for label in every[place].class_labels:

@@ -71,6 +71,7 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
         yield problem
     if recipe.samples.pairs == "attention" and family.pairs is None:
         yield f"samples.pairs: {its}, whose images cannot attend to a base beside them; expected noise"
+    yield from _level_problems(recipe, family, called, its)
     if generator.guidance_interval is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
     elif generator.guidance_interval is not None:
@@ -97,6 +98,19 @@ def _interval_problems(generator: Generator, called: str, unet: Mapping[str, Any
         yield f"{key}: found options {', '.join(sizes)}, expected none beside it"
 
 
+def _level_problems(recipe: Recipe, family: Family, called: str, its: str) -> Iterator[str]:
+    """Levels that a pipeline has no way to; one problem a way."""
+    first = {shift.by: shift.of for shift in reversed(recipe.all_shifts()) if shift.by is not None}
+    for by, shift in first.items():
+        place = f"prompts.shifts.{shift}.severity"
+        if by in ("prompt", "steps", "mix") and not family.levels:
+            yield f"{place}: {its}, whose prompts encode to different shapes: no level lies between two; expected null"
+        elif by == "steps" and called not in _BY_STEP:
+            yield f"{place}: {its}, whose prompt cannot change between two steps; expected by: prompt"
+        elif by == "mix" and family.edits != "inversion":
+            yield f"{place}: {its}, which edits by a call of its own; expected null, or a model that inverts images"
+
+
 def has_settings_to_compare(recipe: Recipe) -> bool:
     """Whether `pipeline_problems` has anything to ask of a recipe's pipeline."""
     generator = recipe.generator
@@ -107,6 +121,7 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
         generator.guidance_interval,
         generator.options or None,
         recipe.samples.pairs if recipe.samples.pairs != "noise" else None,
+        next((shift.level for shift in recipe.all_shifts() if shift.level is not None), None),
     )
     return generator.kind == "edit" or (generator.kind == "diffusers" and any(value is not None for value in asked))
 

@@ -314,7 +314,7 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
         if rule is None or shift.accepted is None:
             continue
         judges = tuple(map(without_folders, rule.models))
-        facts = mined_facts(recipe.prompts.shifts[shift.name].mined_from)
+        facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
         # A rate by another failure rule is no rate of what this rule keeps.
         same = rule.at_least == 1 and facts.target in judges and (facts.failure or TOP1) == rule.failure
         known_rate = facts.set_rate if same else None

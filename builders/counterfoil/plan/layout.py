@@ -25,6 +25,7 @@ from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_f
 from counterfoil.recipe.prompts import BASE, asks_caption
 from counterfoil.recipe.rows_table import ChosenKind, PoolRow, RowsByCell, chosen_rows_csv, read_chosen_rows
 from counterfoil.recipe.schema_inputs import RANK, ROW, SCORE
+from counterfoil.recipe.severity import By
 from counterfoil.report.words import shown_table
 
 
@@ -142,6 +143,15 @@ SEED_BITS = 53  # JSON readers in JavaScript keep integers only up to 2^53
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """A sample on the way from its base's prompt to its own: `scale` of it, by which way."""
+
+    by: By
+    scale: float
+    base_prompt: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One image to render. Its identity is (shift, class, index); everything else follows."""
 
@@ -158,6 +168,7 @@ class Sample:
     rank: int | None = None  # and its place by nearness to the prompt, where it was retrieved
     score: float | None = None
     base_prompt: str | None = None  # of the base: of the image it is drawn beside, or of the row that is edited
+    between: Between | None = None  # None for the whole of a shift
 
     @property
     def of_pool(self) -> dict[str, int | float]:
@@ -334,6 +345,7 @@ class Plan:
         for index in range(cell.candidates):
             one = None if chosen is None else chosen[index]
             own: dict[str, Any] = self.of_edit(cls, index) if self.edits else {"base_prompt": base_prompt}
+            own["between"] = self.between(shift.name, cls.id, own["base_prompt"])
             if one is not None:
                 own |= {"row": one.row, "rank": one.rank, "score": one.score}
             elif rows is not None:
@@ -366,6 +378,17 @@ class Plan:
         if own is None or cls is None or not self.recipe.beside_base(own):
             return None
         return self._prompt(self.shift(BASE), cls)
+
+    def between(self, shift: str, class_id: str, base_prompt: str | None) -> Between | None:
+        """How samples of a shift's level are drawn; None where they are of the whole shift.
+
+        `base_prompt` is the one that a sample has already. None too for a shift or a class that is none of the plan's.
+        """
+        own, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
+        if own is None or cls is None or own.by in (None, "corruption") or own.scale in (None, 1):
+            return None
+        prompt = self._prompt(self.shift(BASE), cls) if base_prompt is None else base_prompt
+        return Between(own.by, own.scale, prompt or "")
 
     def _prompt(self, shift: Shift, cls: RecipeClass, edited: PoolRow | None = None) -> str | None:
         placeholder = None if self.placeholders is None else self.placeholders[cls.id]

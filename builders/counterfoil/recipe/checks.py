@@ -15,6 +15,7 @@ from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, embedding_specs
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem, without_folders
 from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, MATCH, asks_caption, template_problem, uses
 from counterfoil.recipe.schema_output import HeldFromBase, first_compared
+from counterfoil.recipe.severity import MOST_SEVERE, WAYS, level_name
 
 RecipePath = tuple[str | int, ...]
 RecipeProblem = tuple[RecipePath, str]
@@ -186,7 +187,8 @@ def _thresholds(parts: _Parts) -> Iterator[RecipeProblem]:
     for place, spec in parts.of_shifts:
         caption, own = spec.get("caption"), spec.get("threshold")
         path = (*place, "threshold")
-        if caption is not None and own is None and default is None:
+        levels = _mapping(spec.get("severity")).get("levels")
+        if caption is not None and own is None and default is None and levels is None:
             yield (
                 path,
                 "missing; the shift has a caption, expected a threshold here or screen.shift_threshold",
@@ -402,7 +404,10 @@ def _ambiguous_keys(parts: _Parts) -> Iterator[RecipeProblem]:
                 meeting.setdefault(longer[:at], []).append((longer[at + 1 :], longer))
     if not meeting:
         return
-    cells = {"base": ids} | {name: parts.ids_of(_mapping(spec)) for name, spec in parts.shifts.items()}
+    cells = {"base": ids}
+    for name, spec in parts.shifts.items():
+        values = _level_values(_mapping(_mapping(spec).get("severity"))) or [1]
+        cells |= {level_name(str(name), value): parts.ids_of(_mapping(spec)) for value in values}
     for name, own in cells.items():
         for at in (place for place, letter in enumerate(name) if letter == "_"):
             other = cells.get(name[:at])
@@ -431,9 +436,8 @@ def _corrupted_rows(parts: _Parts) -> Iterator[RecipeProblem]:
     """A corruption for each shift, and no words to draw by; and none where images are not corrupted."""
     if not parts.corrupts:
         for path, spec in parts.of_shifts:
-            for key in ("corruption", "severity"):
-                if spec.get(key) is not None:
-                    yield (*path, key), "only generator.kind corrupt corrupts rows, expected null"
+            if spec.get("corruption") is not None:
+                yield (*path, "corruption"), "only generator.kind corrupt corrupts rows, expected null"
         return
     if parts.recipe.get("tokens") is not None:
         yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
@@ -450,6 +454,51 @@ def _corrupted_rows(parts: _Parts) -> Iterator[RecipeProblem]:
             if parts.source.get("config") != "base":
                 message = "match takes the pairs of a built dataset, expected base: the config of its base images"
                 yield ("source", "config"), message
+
+
+def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
+    """Levels that a kind of generator has no way to, that have no prompt to start from, or scenes that would differ."""
+    kind = parts.generator.get("kind", "diffusers")
+    ways = WAYS.get(kind, ()) if isinstance(kind, str) else ()
+    base = _mapping(parts.prompts.get("base"))
+    for path, spec in parts.of_shifts:
+        severity = spec.get("severity")
+        if severity is None:
+            continue
+        own = severity if isinstance(severity, Mapping) else {"fixed": severity}
+        place, levels, by = (*path, "severity"), _level_values(own), own.get("by")
+        if own.get("fixed") is not None:
+            if kind != "corrupt":
+                yield place, "only generator.kind corrupt takes a number, expected `levels`"
+            continue
+        if not ways:
+            yield place, f"generator.kind {kind} draws nothing, so it has no levels; expected null"
+            continue
+        if by is not None and by not in ways:
+            yield (*place, "by"), f"found '{by}', expected {' or '.join(ways)} with generator.kind {kind}"
+        if parts.samples.get("noise", "paired") != "paired":
+            yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
+        if spec.get("threshold") is not None:
+            yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
+        if kind == "corrupt":
+            if any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
+                fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
+                yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
+        else:
+            for where, drawn in ((("prompts", "base"), base), (path, spec)):
+                if drawn.get("embedding") is not None or drawn.get("prompt") is None:
+                    yield place, f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt alone"
+        for name in (level_name(str(path[-1]), value) for value in levels):
+            if name != path[-1] and name in parts.shifts:
+                yield place, f"a level would be named '{name}', as another shift is; expected another name for one"
+
+
+def _level_values(severity: Mapping[str, Any]) -> list[float]:
+    """The levels that a severity lists, as far as they are numbers."""
+    levels = severity.get("levels")
+    listed = levels if isinstance(levels, list | tuple) else _mapping(levels).get("raw", ())
+    listed = listed or _mapping(levels).get("realised") or ()
+    return [value for value in _sequence(listed) if isinstance(value, int | float) and 0 < value <= 1]
 
 
 def _unscreened(parts: _Parts) -> Iterator[RecipeProblem]:
@@ -537,7 +586,7 @@ def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
 
 _CHECKS: tuple[Callable[[_Parts], Iterator[RecipeProblem]], ...] = (
     _duplicate_ids, _shift_names, _unknown_classes, _unknown_thresholds, _shifts_without_base, _without_a_class,
-    _words_of_classes, _nothing_to_draw, _corrupted_rows, _unscreened, _thresholds, _open_quotas, _whole_cells,
+    _words_of_classes, _nothing_to_draw, _corrupted_rows, _levels, _unscreened, _thresholds, _open_quotas, _whole_cells,
     _compared_with_nothing, _judges_apart, _second_opinion, _unknown_failures, _rows_of_a_pool, _edited_rows,
     _captions_of_rows, _pairs, _ambiguous_keys,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, LONGEST_NAME, REPOSITORY, RESERVED_GROUPS
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_output import ADDRESS, DOI
+from counterfoil.recipe.severity import MOST_SEVERE
 
 _PART = "InPart"
 _CLASSES_ALONE = {"required": ["classes"], "properties": {"value": {"type": "null"}, "percentile": {"type": "null"}}}
@@ -97,6 +98,12 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     sections["Tokens"]["oneOf"] = [{"required": ["path"]}, {"required": ["learn"]}]
     _name_rules(sections)
     _prompts_of_text(sections)
+    levels = sections["SeverityLevels"]["properties"]["raw"]
+    listed = next(branch for branch in levels["anyOf"] if branch.get("type") == "array")
+    fixed = {"type": "integer", "minimum": 1, "maximum": MOST_SEVERE}
+    for section, short in (("SeverityLevels", listed), ("SeveritySpec", fixed)):
+        whole = sections[section]
+        sections[section] = {"description": whole.pop("description"), "anyOf": [dict(short), whole]}
     number = {"type": "number", "minimum": -1, "maximum": 1}
     one = [{"required": ["value"]}, {"required": ["percentile"]}]
     for section, ways in (("ThresholdSpec", one), ("ObjectThresholdSpec", [*one, _CLASSES_ALONE])):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.recipe.keep import SHIFT, KeepRule
+from counterfoil.recipe.keep import SHIFT, Column, KeepRule
+from counterfoil.recipe.keep.rule import as_stored
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.severity import MOST_SEVERE, REALISED, SEVERITY, By, level_name
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_output import CellSamples
@@ -129,8 +131,6 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 KIND_OF: Mapping[str, str] = {name: kind for kind, names in KINDS.items() for name in names}
 # Of the pairs of a built dataset: each base image with the brightness and contrast of its shifted partner.
 MATCH = "match"
-SEVERITY = "severity"
-MOST_SEVERE = 5
 
 
 BASE = "base"
@@ -173,6 +173,9 @@ class Shift:
     classifiers. `candidates` is the most samples that a cell has, `accepted` its quota, if it has one.
     `class_labels` are the labels of its classes in label order. `prompt` is None only where there is an `embedding`, or
     where rows are corrupted: then a shift has a `corruption` and its `severity`, 1 to 5, or 0 for `match`.
+    Of a shift with levels there is one for each, whose `of` is the recipe's name for all of them: `level` as the recipe
+    lists it, a share of the way, or of CLIP's gain where `realised`; `scale` the share of the way, None until `build`
+    has found it; `by` which way. `top` is the highest of them, and any shift without levels.
     """
 
     name: str
@@ -191,12 +194,23 @@ class Shift:
     embedding: EmbeddingSpec | None = None
     corruption: str | None = None
     severity: int = 0
+    of: str = ""
+    level: float | None = None
+    scale: float | None = None
+    by: By | None = None
+    realised: bool = False
+    top: bool = True
+
+    @property
+    def step(self) -> str:
+        """How much of its shift it is, for people; nothing where it has no levels."""
+        return "" if self.level is None else f"{self.level:.0%} of {'CLIP’s gain' if self.realised else 'the way'}"
 
 
 def resolve_shifts(
-    class_ids: Sequence[str], prompts: Prompts, screen: Screen, samples: CellSamples
+    class_ids: Sequence[str], prompts: Prompts, screen: Screen, samples: CellSamples, way: By
 ) -> tuple[Shift, ...]:
-    """The base first, then every shift in the recipe's order."""
+    """The base first, then every shift in the recipe's order, each of its levels; `way` is theirs that name none."""
     labels = {class_id: label for label, class_id in enumerate(class_ids)}
     every = tuple(range(len(labels)))
     base = prompts.base.classes
@@ -205,8 +219,51 @@ def resolve_shifts(
     for name, spec in prompts.shifts.items():
         # One shared tuple for "every class", so that thousands of shifts stay small.
         chosen = every if spec.classes is None else tuple(sorted(labels[class_id] for class_id in spec.classes))
-        shifts.append(_shift(screen, spec.samples or samples, name, spec, chosen))
+        shifts += _levels(_shift(screen, spec.samples or samples, name, spec, chosen), spec, way)
     return tuple(shifts)
+
+
+def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
+    """A shift, or each of its levels. Within a trajectory a mild level would fail the threshold of the whole."""
+    if spec.severity is None or spec.severity.levels is None:
+        return [whole]
+    levels, corrupts = spec.severity.levels, whole.corruption is not None
+    scales = levels.raw or levels.scales or (None,) * len(levels.asked)
+    return [
+        replace(
+            whole,
+            name=level_name(whole.name, level),
+            threshold=None,
+            severity=round(level * MOST_SEVERE) if corrupts else 0,
+            level=level,
+            scale=scale,
+            by=spec.severity.by or way,
+            realised=levels.raw is None,
+            top=level == levels.asked[-1],
+        )
+        for level, scale in zip(levels.asked, scales, strict=True)
+    ]
+
+
+def severity_columns(shifts: Sequence[Shift]) -> dict[str, Column]:
+    """The columns of tables where shifts have levels. Rows that are corrupted have the severity in any case."""
+    drawn = [shift for shift in shifts if shift.level is not None and shift.corruption is None]
+    found = {}
+    if drawn:
+        how_far = "How far from the base to the whole shift: 0 is the base, 1 the whole shift; none without levels."
+        found[SEVERITY] = Column("float32", how_far)
+    if any(shift.realised for shift in drawn):
+        share = "Share of the gain in the screening CLIP's shift score for which the severity was chosen."
+        found[REALISED] = Column("float32", share)
+    return found
+
+
+def severity_of(shift: Shift, column: str) -> float | None:
+    """What one of these columns says of all samples of a shift."""
+    if shift.name == BASE:
+        return 0.0
+    value = shift.scale if column == SEVERITY else shift.level if shift.realised else None
+    return None if value is None else as_stored(value)
 
 
 def prompt_for(
@@ -228,7 +285,8 @@ def drawn_from(shift: Shift) -> str:
     if shift.prompt is None and shift.embedding is None:
         return "each row as it is"
     parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
-    return " and ".join(part for part in parts if part is not None)
+    drawn = " and ".join(part for part in parts if part is not None)
+    return f"{drawn}, {shift.step}" if shift.level is not None else drawn
 
 
 def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
@@ -239,6 +297,7 @@ def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
 def _base(spec: BaseSpec, screen: Screen, samples: CellSamples, labels: tuple[int, ...]) -> Shift:
     return Shift(
         name=BASE,
+        of=BASE,
         prompt=spec.prompt,
         caption=None,
         object_caption=_object_caption(screen, spec),
@@ -256,6 +315,7 @@ def _base(spec: BaseSpec, screen: Screen, samples: CellSamples, labels: tuple[in
 
 
 def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:
+    fixed = None if spec.severity is None else spec.severity.fixed
     return Shift(
         name=name,
         prompt=spec.prompt,
@@ -272,7 +332,8 @@ def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, lab
         accepted=samples.accepted,
         embedding=spec.embedding,
         corruption=spec.corruption,
-        severity=0 if spec.corruption in (None, MATCH) else spec.severity or DEFAULT_SEVERITY,
+        severity=0 if spec.corruption in (None, MATCH) else fixed or DEFAULT_SEVERITY,
+        of=name,
     )
 
 

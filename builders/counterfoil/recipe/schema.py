@@ -44,12 +44,22 @@ from counterfoil.recipe.layering import (
     texts_at,
 )
 from counterfoil.recipe.names import REPOSITORY, dataset_name_problem, without_folders
-from counterfoil.recipe.prompts import BASE, RecipeClass, Shift, own_key, resolve_shifts, uses
+from counterfoil.recipe.prompts import (
+    BASE,
+    RecipeClass,
+    Shift,
+    own_key,
+    resolve_shifts,
+    severity_columns,
+    severity_of,
+    uses,
+)
 from counterfoil.recipe.schema_inputs import ClassEntry, Generator, RetrievalClip, Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.recipe.schema_output import PAIRED_BY, Evaluate, Output, Publish, Samples, pair_columns
 from counterfoil.recipe.schema_prompts import Prompts, Screen
 from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.severity import WAYS
 from counterfoil.recipe.strict_yaml import dump_yaml
 
 
@@ -120,7 +130,11 @@ class Recipe(Section):
     @cached_property
     def _shifts(self) -> tuple[Shift, ...]:
         return resolve_shifts(
-            [entry.id for entry, _ in self._labelled_entries], self.prompts, self.screen, self.samples
+            [entry.id for entry, _ in self._labelled_entries],
+            self.prompts,
+            self.screen,
+            self.samples,
+            WAYS.get(self.generator.kind, ("prompt",))[0],
         )
 
     @cached_property
@@ -142,17 +156,17 @@ class Recipe(Section):
         """The columns that every table has because the generator, keep rules or the screen ask for them, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         asked = {name: column for rule in rules for name, column in rule.columns().items()}
-        return self.generator.columns | pair_columns(self.samples.pairs) | asked | self._judge_columns
+        given = pair_columns(self.samples.pairs) | severity_columns(self.all_shifts())
+        return self.generator.columns | given | asked | self._judge_columns
 
     def beside_base(self, shift: Shift) -> bool:
         """Whether samples of a shift are drawn beside their base sample, so that the model attends to that too."""
         return self.samples.pairs == "attention" and shift.name != BASE
 
-    def pairing(self, shift: Shift) -> dict[str, str | None]:
-        """What the columns of pairs say of a shift's samples: nothing where the recipe asks for none."""
-        if self.samples.pairs == "noise":
-            return {}
-        return {PAIRED_BY: "attention" if self.beside_base(shift) else None}
+    def given(self, shift: Shift) -> dict[str, str | float | None]:
+        """What the columns of pairs and of levels say of all of a shift's samples."""
+        paired = {} if self.samples.pairs == "noise" else {PAIRED_BY: "attention" if self.beside_base(shift) else None}
+        return paired | {name: severity_of(shift, name) for name in severity_columns(self.all_shifts())}
 
     def columns_of(self, shift: Shift) -> tuple[str, ...]:
         """Those of them that a shift's own keep rules and the screen ask for."""
@@ -277,7 +291,8 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
             | _about_classes(recipe, shift, shift.prompt)
             | ({} if shift.embedding is None else {"embedding": True})
             | ({} if shift.corruption is None else {"corruption": shift.corruption, "severity": shift.severity})
-            | _own_samples(recipe, shift.name)
+            | _level(shift)
+            | _own_samples(recipe, shift.of)
             for shift in recipe.all_shifts()
         ],
         "samples": _dumped(recipe.samples),
@@ -305,7 +320,7 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
                 "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
             }
             | _about_classes(recipe, shift, shift.object_caption)
-            | _own_keep(recipe, shift.name)
+            | _own_keep(recipe, shift.of)
             | _kin(recipe, shift)
             for shift in recipe.all_shifts()
         ],
@@ -364,6 +379,13 @@ def _keep(steps: Sequence[Any]) -> Any:
     for models, place in texts_at({"keep": rules}, *KEEP_JUDGES):
         models[place] = without_folders(models[place])
     return "thresholds" if rules == ["thresholds"] else rules
+
+
+def _level(shift: Shift) -> dict[str, Any]:
+    """How much of its shift it is. The share of the way that reaches a share of CLIP's gain is an input."""
+    if shift.level is None:
+        return {}
+    return {"level": {"of": shift.of, "by": shift.by, "at": shift.level, "realised": shift.realised}}
 
 
 def _own_keep(recipe: Recipe, shift: str) -> dict[str, Any]:

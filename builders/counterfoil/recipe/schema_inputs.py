@@ -27,9 +27,10 @@ from counterfoil.recipe.names import (
     nameless_problem,
     quoted,
 )
-from counterfoil.recipe.prompts import SEVERITY, template_problem
+from counterfoil.recipe.prompts import template_problem
 from counterfoil.recipe.rows_table import ChosenKind
 from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.severity import SEVERITY
 
 
 class Conditions(Section):

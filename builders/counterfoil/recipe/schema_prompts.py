@@ -11,9 +11,10 @@ from pydantic import Field, ValidationInfo, create_model, field_validator, model
 from counterfoil.errors import UserError
 from counterfoil.recipe.keep import KEEP_RULES, KeepRule
 from counterfoil.recipe.names import did_you_mean, group_name_problem, judge_problem, nameless_problem, quoted
-from counterfoil.recipe.prompts import CLASS_ID, KIND_OF, MATCH, MOST_SEVERE, embedding_key_problem, template_problem
+from counterfoil.recipe.prompts import CLASS_ID, KIND_OF, MATCH, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
 from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.severity import SeveritySpec
 
 
 class ThresholdSpec(Section):
@@ -271,8 +272,10 @@ class ShiftSpec(Prompted):
         " a built dataset whose base is the source.",
         json_schema_extra={"enum": [*KIND_OF, MATCH, None]},
     )
-    severity: int | None = Field(
-        default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: severity, from 1 to 5; null: 3."
+    severity: SeveritySpec | None = Field(
+        default=None,
+        description="How much of the shift: levels, each a set of images of the same scenes; null: the whole shift."
+        " kind corrupt: also one severity, from 1 to 5; null: 3.",
     )
     threshold: ThresholdSpec | None = Field(default=None, description="Shift threshold; null: that of the screen.")
     classes: tuple[str, ...] | None = Field(default=None, min_length=1, description="Class ids; null: every class.")

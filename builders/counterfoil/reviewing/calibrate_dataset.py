@@ -197,7 +197,7 @@ def calibration_page(
     for at, picture in enumerate(pictures):
         stores.setdefault(picture.shift, []).append((at, picture))
     specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
-    everywhere = len(groups) == 1 and all(specs[each.shift.name].object_threshold is None for each in scores)
+    everywhere = len(groups) == 1 and all(specs[each.shift.of].object_threshold is None for each in scores)
     shifts = recipe.all_shifts()
     data = {
         "exact": exact,
@@ -310,7 +310,7 @@ def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
 
 def _contrast(recipe: Recipe, shift: ShiftScores) -> dict[str, Any]:
     """A slider of the least contrast, which becomes a keep rule of the shift; its steps are levels of 255."""
-    spec = recipe.prompts.shifts[shift.shift.name]
+    spec = recipe.prompts.shifts[shift.shift.of]
     steps = recipe.screen.keep if spec.keep is None else spec.keep
     value = shift.least_contrast or 0
     return {

@@ -94,7 +94,7 @@ def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) 
     return {
         "rows": rows[:most_rows],
         "all_shifts": len(rows),
-        "others": len(recipe.prompts.shifts) - len(rows),
+        "others": len(recipe.all_shifts()) - 1 - len(rows),
         "judges": list(dict.fromkeys(judge for row in rows for judge in row["judges"])),
         "needed": sorted({(len(row["judges"]), row["at_least"]) for row in rows}),
         "failures": failures if failures != [TOP1] else [],
@@ -113,12 +113,12 @@ def mined_of(recipe: Recipe, most_rows: int) -> dict[str, Any] | None:
     shifts = [shift for shift in recipe.all_shifts() if shift.kind == MINED]
     if not shifts:
         return None
-    facts = {shift.name: mined_facts(recipe.prompts.shifts[shift.name].mined_from) for shift in shifts}
+    facts = {shift.name: mined_facts(recipe.prompts.shifts[shift.of].mined_from) for shift in shifts}
     judges = [without_folders(name) for shift in shifts for rule in shift.keep for name in rule.judges()]
     return {
         "rows": list(facts.items())[:most_rows],
         "all_shifts": len(shifts),
-        "others": len(recipe.prompts.shifts) - len(shifts),
+        "others": len(recipe.all_shifts()) - 1 - len(shifts),
         "targets": list(dict.fromkeys(one.target for one in facts.values() if one.target)),
         "judges": list(dict.fromkeys(judges)),
         "compared": any(one.role not in (None, *FAILING) for one in facts.values()),

@@ -197,9 +197,13 @@ class Rerenderer:
         from counterfoil.plan import Sample
 
         own = {name: row[name] for name in _COLUMNS if name != "image"}
+        shift, class_id = row["shift"], row["class_id"]
         if self.plan.edits:
-            return Sample(group=group, **own, **self.plan.of_edit(self.plan.class_of(row["label"]), row["index"]))
-        return Sample(group=group, base_prompt=self.plan.base_prompt(row["shift"], row["class_id"]), **own)
+            beside: dict[str, Any] = self.plan.of_edit(self.plan.class_of(row["label"]), row["index"])
+        else:
+            beside = {"base_prompt": self.plan.base_prompt(shift, class_id)}
+        between = self.plan.between(shift, class_id, beside["base_prompt"])
+        return Sample(group=group, between=between, **own, **beside)
 
     def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
         batch: list[tuple[ChosenRow, dict[str, Any]]] = []

@@ -155,7 +155,7 @@ def _check_sample(row: Row, sample: Sample, plan: Plan, prompts_known: bool, fau
         expected = getattr(sample, name)
         if row[name] != expected and (prompts_known or name != "prompt"):
             faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
-    known = {**sample.of_pool, **plan.recipe.pairing(plan.shift(sample.shift))}
+    known = {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
     for name, expected in known.items():
         if row[name] != expected:
             faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")

@@ -58,6 +58,8 @@ class Family:
 
     Class tokens. takes_tokens: whether they load into it. learns_tokens: whether they can be learned with it.
 
+    Levels. levels: whether any two prompts encode to one shape and mask, so that there is a way between them.
+
     Image embeddings. takes: how they come in: by an `adapter`, or by the model, which then needs one for `every`
     sample; None where they do not. conditioned: what a call takes for them. width: the embedding's width by the UNet's
     configuration, where the model takes it.
@@ -89,6 +91,7 @@ class Family:
     sets: Mapping[str, Any] = field(default_factory=dict)
     own: tuple[str, ...] = ()
     output: Literal["pt", "np"] = "pt"
+    levels: bool = False
     takes_tokens: bool = False
     learns_tokens: bool = False
     takes: Literal["adapter", "every"] | None = None
@@ -172,6 +175,28 @@ def joined(encoded: Sequence[Encoded]) -> dict[str, Any]:
         else torch.cat([each[name] for each in encoded])
         for name, value in encoded[0].items()
     }
+
+
+# What lies between two prompts; what else a call takes for them (masks, a negative prompt) is the same for both.
+_ON_THE_WAY = ("prompt_embeds", "pooled_prompt_embeds")
+
+
+def interpolated(base: Encoded, shifted: Encoded, scale: float) -> dict[str, Any]:
+    """What a call takes for a prompt between two, which families with `levels` have: base + scale · (shifted − base).
+
+    ValueError where they are not of one shape and mask. 0 and 1 are exactly the two.
+    """
+    import torch
+
+    for name, value in shifted.items():
+        other = base.get(name)
+        ways = isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor) and value.shape == other.shape
+        if not ways or not (name in _ON_THE_WAY or torch.equal(value, other)):
+            raise ValueError(f"two prompts differ in the form of their {name}")
+    if scale in (0, 1):
+        return dict(shifted if scale else base)
+    ways = {name: base[name] + scale * (shifted[name] - base[name]) for name in _ON_THE_WAY if name in shifted}
+    return dict(shifted) | ways
 
 
 def company(family: Family, encoded: Encoded) -> Hashable:

@@ -17,6 +17,7 @@ FLUX = Family(
     multiple=16,
     usual_steps=28,
     usual_guidance=3.5,
+    levels=True,
     takes_tokens=True,  # into its CLIP; T5 reads a placeholder's letters
     pairs="flux",
 )

@@ -24,6 +24,7 @@ STABLE_DIFFUSION = Family(
     interval=True,
     usual_steps=50,
     usual_guidance=7.5,
+    levels=True,
     takes_tokens=True,
     learns_tokens=True,
     takes="adapter",
@@ -48,6 +49,7 @@ STABLE_DIFFUSION_3 = Family(
     multiple=16,
     usual_steps=28,
     usual_guidance=7.0,
+    levels=True,
     pairs="joint",
 )
 

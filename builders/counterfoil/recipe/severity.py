@@ -1,0 +1,134 @@
+"""How much of a shift: its levels, and by which way a picture gets there.
+
+A shift with levels is one shift of the plan for each of them, in one group; the whole of it goes by the shift's own
+name, and its pictures are those of the shift without levels. A trajectory is a base picture and the picture of its
+class and index at each level: one scene, for they start from the same noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_serializer, model_validator
+
+from counterfoil.recipe.section import Section, refuse
+
+SEVERITY, REALISED = "severity", "severity_realised"
+MOST_SEVERE = 5
+MOST_LEVELS = 20
+By = Literal["prompt", "steps", "lora", "corruption", "mix"]
+# By kind of generator the ways that it has; the first is what a recipe gets that names none.
+WAYS: Mapping[str, tuple[By, ...]] = {
+    "diffusers": ("prompt", "steps", "lora"),
+    "edit": ("mix",),
+    "corrupt": ("corruption",),
+}
+_Level = Annotated[float, Field(gt=0, le=1)]
+
+
+class SeverityLevels(Section):
+    """The levels of a shift: shares of the way, or of the gain in CLIP's shift score."""
+
+    written_as = "a list of levels, or `realised:`"
+
+    raw: tuple[_Level, ...] | None = Field(
+        default=None, min_length=1, max_length=MOST_LEVELS, description="Shares of the way from the base, rising."
+    )
+    realised: tuple[_Level, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_LEVELS,
+        description="Shares of the gain in the screening CLIP's shift score, rising. `build` looks for the share of the"
+        " way that reaches each of them.",
+    )
+    scales: tuple[_Level, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_LEVELS,
+        description="The shares of the way that reach `realised`, if they are known; `build` writes them into the"
+        " dataset's recipe.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list_is_raw(cls, data: Any) -> Any:
+        return {"raw": data} if isinstance(data, list | tuple) else data
+
+    @field_validator("raw", "realised", "scales")
+    @classmethod
+    def _rising(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        shown = None if values is None else [f"{value:g}" for value in values]
+        if values is not None and any(later <= earlier for earlier, later in pairwise(values)):
+            refuse(f"found [{', '.join(shown or ())}], expected rising levels")
+        return values
+
+    @field_validator("raw", "realised")
+    @classmethod
+    def _in_percent(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        odd = next((value for value in values or () if round(value, 2) != value), None)
+        refuse(None if odd is None else f"found {odd:g}, expected levels of at most two decimals")
+        return values
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> SeverityLevels:
+        if (self.raw is None) == (self.realised is None):
+            raise ValueError("expected a list of levels, or `realised:` (null drops an inherited one)")
+        if self.scales is not None and len(self.scales) != len(self.realised or ()):
+            raise ValueError(f"found {len(self.scales)} scales, expected one for each of `realised`")
+        return self
+
+    @model_serializer
+    def _as_written(self) -> Any:
+        if self.raw is not None:
+            return list(self.raw)
+        named = {"realised": self.realised, "scales": self.scales}
+        return {name: list(values) for name, values in named.items() if values is not None}
+
+    @property
+    def asked(self) -> tuple[float, ...]:
+        """The levels as the recipe lists them."""
+        return self.raw or self.realised or ()
+
+
+class SeveritySpec(Section):
+    """How much of a shift: levels and a way to them. kind corrupt may have one severity from 1 to 5 instead."""
+
+    written_as = "a mapping with `levels`, or with kind corrupt a whole number"
+
+    fixed: int | None = Field(default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: one severity, 1 to 5.")
+    by: By | None = Field(
+        default=None,
+        description="How a picture gets there. `prompt`: between the base's encoded prompt and the shift's. `steps`:"
+        " the shift's prompt in the last share of the steps. `lora`: the scale of a LoRA. `mix`: as `prompt`, for rows"
+        " that are edited. `corruption`: the severities 1 to 5 of a corruption, as fifths. null: `prompt`, or what the"
+        " generator's kind has.",
+    )
+    levels: SeverityLevels | None = Field(
+        default=None, description="Levels above 0 up to 1, rising; or `realised:` with shares of CLIP's gain."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number_is_fixed(cls, data: Any) -> Any:
+        return {"fixed": data} if isinstance(data, int | float) and not isinstance(data, bool) else data
+
+    @model_validator(mode="after")
+    def _levels_or_number(self) -> SeveritySpec:
+        if (self.fixed is None) == (self.levels is None) or (self.fixed is not None and self.by is not None):
+            raise ValueError("expected `levels`, or with kind corrupt a whole number from 1 to 5")
+        return self
+
+    @model_serializer
+    def _as_written(self) -> Any:
+        if self.fixed is not None:
+            return self.fixed
+        assert self.levels is not None
+        by = {} if self.by is None else {"by": self.by}
+        return by | {"levels": self.levels.model_dump(mode="json")}
+
+
+def level_name(shift: str, level: float) -> str:
+    """The name of a shift at a level: its own for the whole of it, else with the percentage."""
+    return shift if level == 1 else f"{shift}_{round(level * 100):02d}"
