@@ -1,7 +1,8 @@
 """Every interval, bootstrap, test and correction of the package, each once, on numbers and arrays, with its source.
 
-Those of pairs of images that share their noise are in `paired_stats.py`. To change an interval, change its function
-here; pages that name it by its author say so in words.
+Those of pairs of images that share their noise are in `paired_stats.py`, those of one scene through the levels of a
+shift in `trajectory_stats.py`. To change an interval, change its function here; pages that name it by its author say so
+in words.
 
 Rows that share a unit (a garment, a patient, a caption) fail alike. Whoever makes an interval or a test of such rows
 divides their counts by one *design effect*, 1 + (m - 1)·ρ, with ρ of `unit_correlation` and m the row-weighted mean

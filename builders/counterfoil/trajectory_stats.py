@@ -1,0 +1,205 @@
+"""Trajectories: one scene at its base and at each level of a shift, and the level at which a model begins to fail.
+
+A level is a number in (0, 1]; 0 is the base. K levels make K + 1 *cells*: cell k < K is (level k - 1, level k], cell K
+is beyond the top. A failure lies in a run of cells, `first` to `last`: after the last level that was seen right, and by
+the first that was seen wrong. A level that is not there widens the run; who is never wrong has a run that ends beyond
+the top. The share that has failed by each level is the nonparametric maximum likelihood estimate for such runs
+(Turnbull 1976), by self-consistency. On trajectories that lack no level it is the plain share.
+
+Two models judge the same trajectories, so a log-rank test, which takes them for independent, does not hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy  # its parts are loaded where they are first used
+from numpy.typing import NDArray
+
+from counterfoil.stats import CONFIDENCE, NORMAL, Estimate, wilson_intervals
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+PERMUTATIONS = 10_000
+_AT_ONCE = 1_000  # permutations
+_REPLICATES = 400  # of the variance of a share
+# Self-consistency stops where no share moves by more; of a replicate, where none that matters does.
+_STILL, _STILL_ENOUGH = 1e-8, 1e-5
+_MOST_STEPS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where a rising curve first reaches a mark, with its 95 % interval; infinite where it does not by the top."""
+
+    value: float
+    low: float
+    high: float
+
+
+def rising_reaches(curve: Sequence[Estimate], levels: Floats, weights: Floats, mark: float) -> Reached:
+    """Where a curve of estimates (K), made to rise (isotonic regression with `weights`), first reaches `mark` > 0.
+
+    It is linear between levels and from 0 at 0. The ends are where its upper and its lower bounds reach the mark, made
+    to rise likewise: an interval of the curve at each level is one of the crossing. A bound that is not known is the
+    worst.
+    """
+    return Reached(
+        _first_reaches([one.value for one in curve], levels, weights, mark),
+        _first_reaches([1.0 if one.high is None else one.high for one in curve], levels, weights, mark),
+        _first_reaches([-1.0 if one.low is None else one.low for one in curve], levels, weights, mark),
+    )
+
+
+def _first_reaches(values: Sequence[float], levels: Floats, weights: Floats, mark: float) -> float:
+    risen: Any = scipy.optimize.isotonic_regression(values, weights=weights)
+    curve = np.concatenate([[0.0], np.maximum(risen.x, 0.0)])
+    if curve[-1] < mark:
+        return math.inf
+    place = int((curve >= mark).argmax())
+    before, after = curve[place - 1], curve[place]
+    start = levels[place - 2] if place > 1 else 0.0
+    return float(start + (levels[place - 1] - start) * (mark - before) / (after - before))
+
+
+# ---- Failure points
+
+
+def failure_runs(present: NDArray[np.bool_], right: NDArray[np.bool_], *, lasting: bool = False) -> tuple[Ints, Ints]:
+    """The first and the last cell (n, m) in which each of n trajectories fails, of m models that are right at the base.
+
+    present (n, K): which levels there are. right (n, K, m), read where there is one. lasting: a failure is "wrong from
+    there on" rather than the first wrong answer.
+    """
+    there = present[:, :, None]
+    levels = np.arange(present.shape[1])[None, :, None]
+    seen_right, seen_wrong = there & right, there & ~right
+    top = present.shape[1]
+    if lasting:
+        last_right = np.where(seen_right, levels, -1).max(axis=1)
+        wrong = np.where(seen_wrong & (levels > last_right[:, None]), levels, top).min(axis=1)
+    else:
+        wrong = np.where(seen_wrong, levels, top).min(axis=1)
+        last_right = np.where(seen_right & (levels < wrong[:, None]), levels, -1).max(axis=1)
+    return last_right + 1, wrong
+
+
+def recovered(present: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(n, m) which trajectories are right again at a level above one where they are wrong."""
+    there = present[:, :, None]
+    wrong_before = np.logical_or.accumulate(there & ~right, axis=1)
+    return (there & right & wrong_before).any(axis=1)
+
+
+def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL) -> Floats:
+    """(…, cells) the share that fails in each cell, of `counts` (…, runs) trajectories by run, runs (runs, 2).
+
+    Every count needs a trajectory. Where several answers are as likely, mass lies evenly over cells that no run tells
+    apart.
+    """
+    inside = _inside(runs, cells).astype(np.float64)
+    weights = counts / counts.sum(axis=-1, keepdims=True)
+    shares = np.full((*counts.shape[:-1], cells), 1 / cells)
+    for _ in range(_MOST_STEPS):
+        after = shares * ((weights / np.maximum(shares @ inside.T, 1e-300)) @ inside)
+        moved = np.abs(after - shares).max()
+        shares = after
+        if moved < still:
+            break
+    return shares
+
+
+def _inside(runs: Ints, cells: int) -> NDArray[np.bool_]:
+    return (runs[:, :1] <= np.arange(cells)) & (np.arange(cells) <= runs[:, 1:])
+
+
+def failed_curve(first: Ints, last: Ints, levels: int, rng: np.random.Generator) -> list[Estimate]:
+    """The share of n trajectories, runs `first` and `last` (n,), that has failed by each level; empty of none.
+
+    The interval is Wilson's, for as many trajectories as would vary alike without a lost level: a bootstrap over
+    trajectories says how much the share varies.
+    """
+    n = len(first)
+    if not n:
+        return []
+    runs, counts = np.unique(np.stack([first, last], axis=1), axis=0, return_counts=True)
+    # Trajectories of one run are drawn by number, which is the same distribution.
+    drawn = rng.multinomial(n, counts / n, size=_REPLICATES).astype(np.float64)
+    curve = failure_shares(counts.astype(np.float64), runs, levels + 1).cumsum()[:levels].clip(0.0, 1.0)
+    curves = failure_shares(drawn, runs, levels + 1, _STILL_ENOUGH).cumsum(axis=-1)[:, :levels]
+    variance = curves.var(axis=0)
+    worth = np.divide(curve * (1 - curve), variance, out=np.full(levels, float(n)), where=variance > 0)
+    low, high = wilson_intervals(curve, worth.clip(1.0, n))
+    return [Estimate(*one) for one in zip(curve.tolist(), low.tolist(), high.tolist(), strict=True)]
+
+
+# ---- Models beside each other
+
+
+def failure_scores(first: Ints, last: Ints, right_at_base: NDArray[np.bool_], levels: Floats) -> Floats:
+    """(n, m) the expected level of each failure, up to the top level, given its run; NaN of who is wrong at the base.
+
+    Expected under the shares of all models together, which no swap of two models within trajectories changes.
+    """
+    cells = len(levels) + 1
+    ends = np.concatenate([[0.0], levels])
+    middle = np.append((ends[:-1] + ends[1:]) / 2, levels[-1])
+    if not right_at_base.any():
+        return np.full(first.shape, np.nan)
+    runs, place, counts = np.unique(
+        np.stack([first[right_at_base], last[right_at_base]], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    shares = failure_shares(counts.astype(np.float64), runs, cells)
+    weights = _inside(runs, cells) * np.maximum(shares, 1e-12)
+    found = np.full(first.shape, np.nan)
+    found[right_at_base] = ((weights @ middle) / weights.sum(axis=1))[place.ravel()]
+    return found
+
+
+def swap_test(differences: Floats, rng: np.random.Generator, permutations: int = PERMUTATIONS) -> list[float]:
+    """Two-sided p of k comparisons, of differences (n, k) between two models on the same n trajectories.
+
+    If the models are alike, which of the two gave which answers to a trajectory is a coin: the sign of each difference.
+    The statistic is their mean; a 0 takes no part. 1 where nothing differs.
+    """
+    seen = np.abs(differences.sum(axis=0))
+    as_far = np.zeros(differences.shape[1], dtype=np.int64)
+    for start in range(0, permutations, _AT_ONCE):
+        signs = 2.0 * rng.integers(0, 2, size=(min(_AT_ONCE, permutations - start), len(differences))) - 1.0
+        as_far += (np.abs(signs @ differences) >= seen - 1e-9).sum(axis=0)
+    return ((1 + as_far) / (1 + permutations)).tolist()
+
+
+def simultaneous(values: Floats, replicates: Floats, least_error: float) -> tuple[Floats, Floats]:
+    """Low and high ends of intervals that hold for all of `values` (…) at once, by a bootstrap's `replicates` (R, …).
+
+    The largest deviation in units of its standard error, which is at least `least_error`: an error of 0 would say that
+    nothing is left open. Where nothing varies, the ends are those of one interval.
+    """
+    error = np.maximum(np.nanstd(replicates, axis=0), least_error)
+    largest = np.nanmax(np.abs(replicates - values) / error, axis=tuple(range(1, replicates.ndim)))
+    reach = max(NORMAL, float(np.quantile(largest[np.isfinite(largest)], CONFIDENCE)))
+    return values - reach * error, values + reach * error
+
+
+def ranks(low: Floats, high: Floats, values: Floats) -> list[Reached]:
+    """The rank of each of m models, 1 for the best, from `values` (m,) and intervals (m, m) of value less value.
+
+    A rank is sure to be below that of all that are surely better, and above that of all that are surely worse.
+    """
+    models = len(values)
+    found = []
+    for one in range(models):
+        better, worse = int((high[one] < 0).sum()), int((low[one] > 0).sum())
+        found.append(Reached(1 + int((values > values[one]).sum()), 1 + better, models - worse))
+    return found
+
+
+def finite(value: float) -> float | None:
+    """A level, or None for "beyond the top"."""
+    return value if math.isfinite(value) else None
