@@ -480,4 +480,4 @@ def test_nobody_else_writes_them() -> None:
         for path in sorted(PACKAGE.rglob("*.py"))
         if re.search(library, path.read_text(encoding="utf-8"))
     ]
-    assert others == ["paired_stats.py", "stats.py", "trajectory_stats.py"]
+    assert others == ["paired_stats.py", "stats.py"]

@@ -92,7 +92,7 @@ def test_with_censoring_on_the_right_alone_the_curve_is_kaplan_and_meiers() -> N
     # Who is last seen right at a level is at risk there.
     theirs = SurvfuncRight(np.where(failed, fails + 1, seen), failed.astype(int))
     assert theirs.surv_times.tolist() == [1, 2, 3, 4]
-    assert [1 - share.value for share in curve] == pytest.approx(theirs.surv_prob.tolist(), abs=1e-5)
+    assert [1 - share.value for share in curve] == pytest.approx(np.asarray(theirs.surv_prob).tolist(), abs=1e-5)
 
 
 def drawn(rng: np.random.Generator, n: int, lost: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

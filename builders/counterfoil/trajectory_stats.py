@@ -93,7 +93,7 @@ def recovered(present: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[n
     """(n, m) which trajectories are right again at a level above one where they are wrong."""
     there = present[:, :, None]
     wrong_before = np.logical_or.accumulate(there & ~right, axis=1)
-    return (there & right & wrong_before).any(axis=1)
+    return np.asarray((there & right & wrong_before).any(axis=1))
 
 
 def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL) -> Floats:
@@ -175,7 +175,7 @@ def swap_test(differences: Floats, rng: np.random.Generator, permutations: int =
     return ((1 + as_far) / (1 + permutations)).tolist()
 
 
-def simultaneous(values: Floats, replicates: Floats, least_error: float) -> tuple[Floats, Floats]:
+def simultaneous(values: Floats, replicates: Floats, least_error: Floats | float) -> tuple[Floats, Floats]:
     """Low and high ends of intervals that hold for all of `values` (…) at once, by a bootstrap's `replicates` (R, …).
 
     The largest deviation in units of its standard error, which is at least `least_error`: an error of 0 would say that

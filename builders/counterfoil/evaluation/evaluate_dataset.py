@@ -289,7 +289,7 @@ def _results(answered: AllAnswers, image_side: int | None) -> Results:
         base=subject.groups[0].name if subject.base else None,
         classes=tuple(ClassFacts(one.id, one.name) for one in subject.classes),
         models=tuple(map(_model_facts, answered.scored, answered.near_chance.models.tolist())),
-        groups=tuple(answered.facts(place) for place in range(len(subject.groups))),
+        groups=tuple(answered.facts(place) for place in answered.places),
         measures=tuple(one.facts(name) for name, one in MEASURES.items() if isinstance(one, Measure)),
         rows=ResultRows(rows),
         **nested,

@@ -177,9 +177,15 @@ class AllAnswers:
         return ~self.near_chance.models
 
     @property
-    def shifts(self) -> range:
-        """The groups that are compared with the base; all groups, where none is one."""
-        return range(1 if self.subject.base else 0, len(self.subject.groups))
+    def places(self) -> tuple[int, ...]:
+        """The groups that every measure but severity is of: a shift with levels is its top level, and no other number
+        changes with how many others there are."""
+        return tuple(place for place, group in enumerate(self.subject.groups) if group.top)
+
+    @property
+    def shifts(self) -> tuple[int, ...]:
+        """Those that are compared with the base; all, where none is one."""
+        return self.places[1 if self.subject.base else 0 :]
 
     def group(self, place: int) -> Group:
         """A group of the subject."""

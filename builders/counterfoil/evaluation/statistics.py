@@ -245,18 +245,19 @@ def _draws(
         (one.shift_present, one.shift_correct, either if paired else one.shift_present),
     )
     # What is drawn together is drawn once, for both sides.
-    drawn = [_accuracies(sides, rng, replicates)] if paired else [_accuracies((s,), rng, replicates) for s in sides]
-    base, shift = (one for some in drawn for one in some)
+    together = [sides] if paired else [(side,) for side in sides]
+    base, shift = (one for some in together for one in drawn_accuracies(some, rng, replicates))
     return base, shift
 
 
 _Side = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
 
 
-def _accuracies(sides: Sequence[_Side], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
+def drawn_accuracies(sides: Sequence[_Side], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
     """Accuracy of sides that share their units, (replicates, models) each, in blocks of bounded memory.
 
-    Sums are of whole numbers, so that blocks change no bit.
+    A side is which units have an image there (n,), which are right (n, models), and which units are drawn (n,), the
+    first side's. Sums are of whole numbers, so that blocks change no bit.
     """
     units = sides[0][2]
     shown = [present[units] for present, _, _ in sides]

@@ -22,6 +22,7 @@ from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.reference import ReferenceResult
+from counterfoil.report.severity import Severity
 from counterfoil.report.transfer import Transfer
 from counterfoil.stats import Estimate
 
@@ -252,6 +253,7 @@ class Results(Strict):
     rows: Annotated[ResultRows, Field(description="One number each; fields that are left out are empty.")]
     findings: tuple[MinedShiftResult, ...] = ()
     transfer: tuple[Transfer, ...] = ()
+    severity: tuple[Severity, ...] = ()
     distances: tuple[Distances, ...] = ()
     comparison: ModelComparison | None = None
     reference: ReferenceResult | None = None
@@ -315,7 +317,7 @@ class Results(Strict):
 
 _PROBABILITIES = ("p", "q", "p_adjusted")
 # What a document has where there is something to show.
-_NESTED = ("findings", "transfer", "distances", "comparison", "reference", "label_checks", "rows_left_out")
+_NESTED = ("findings", "transfer", "severity", "distances", "comparison", "reference", "label_checks", "rows_left_out")
 
 
 @dataclass(frozen=True)

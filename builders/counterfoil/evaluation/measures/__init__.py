@@ -16,6 +16,7 @@ from counterfoil.evaluation.measures import (
     findings,
     labels,
     reference,
+    severity,
     transfer,
 )
 from counterfoil.evaluation.scores import EVERYWHERE, Measure, NestedMeasure
@@ -28,6 +29,7 @@ MEASURES: Mapping[str, Measure | NestedMeasure] = {
     # What nests in the document of results, by its name there; the order is that of rows.
     "findings": NestedMeasure(findings.measure_findings),
     "transfer": NestedMeasure(transfer.measure_transfer),
+    "severity": NestedMeasure(severity.measure_severity),
     "label_checks": NestedMeasure(labels.measure_labels),
     "reference": NestedMeasure(reference.measure_reference),
     "distances": NestedMeasure(distances.measure_distances),

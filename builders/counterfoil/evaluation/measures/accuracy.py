@@ -17,7 +17,7 @@ from counterfoil.stats import Estimate, wilson_estimate, wilson_interval
 
 
 def _over_images(answered: AllAnswers, name: str, correct: NDArray[np.bool_]) -> Iterator[ResultRow]:
-    places = [(answered.group(place).name, answered.rows(place)) for place in range(len(answered.subject.groups))]
+    places = [(answered.group(place).name, answered.rows(place)) for place in answered.places]
     if not answered.subject.base:
         places.append(("", np.flatnonzero(answered.answers.readable)))
     for group, rows in places:
@@ -30,7 +30,7 @@ def _over_images(answered: AllAnswers, name: str, correct: NDArray[np.bool_]) ->
 
 def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     averages = answered.averages() if answered.subject.base else None
-    for place in range(len(answered.subject.groups)):
+    for place in answered.places:
         group, kept = answered.group(place).name, answered.kept(place)
         images = sum(one.counts[1] for one in kept)
         if averages is not None and place == 0:
@@ -152,7 +152,7 @@ def _each(answered: AllAnswers) -> Iterator[tuple[int, str, NDArray[np.int64], N
     """Every model in every group: its place, the group, its readable images, and which class each answer means."""
     for model in range(len(answered.models)):
         said = answered.once(("said", model), lambda model=model: _answered_labels(answered, model))
-        for place in range(len(answered.subject.groups)):
+        for place in answered.places:
             rows = answered.rows(place)
             yield model, answered.group(place).name, rows, said[rows]
 

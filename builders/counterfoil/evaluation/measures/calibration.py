@@ -36,7 +36,7 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floatin
     for model in range(len(answered.models)):
         if answered.maps[model].most_ranked == 1:
             continue
-        for place in range(len(answered.subject.groups)):
+        for place in answered.places:
             if len(rows := answered.rows(place)):
                 sure = answered.confidence[rows, model].astype(np.float64).round(_DIGITS)
                 yield model, place, sure, answered.answers.correct[rows, model]

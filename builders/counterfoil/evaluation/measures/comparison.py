@@ -34,21 +34,26 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     subject, near = answered.subject, answered.near_chance.classes
     places = [answered.models.index(name) for name in pair]
     readable, correct = answered.answers.readable, answered.answers.correct[:, places]
-    measured = [_measured_rows(subject, readable, group, answered.min_images) for group in range(len(subject.groups))]
-    replicates = _replicates(subject, correct, measured, answered.seed)
+    measured = {group: _measured_rows(subject, readable, group, answered.min_images) for group in answered.places}
+    replicates = _replicates(subject, correct, tuple(measured.values()), answered.seed)
     origin = answered.wanted.get("mended", {}).get(pair[0])
     comparison = ModelComparison(
         *pair,
         groups=tuple(
-            ComparedGroup(one.name, one.kind, subject.base and place == 0, len(np.unique(subject.labels[own])))
-            for place, (one, own) in enumerate(zip(subject.groups, measured, strict=True))
+            ComparedGroup(
+                subject.groups[group].name,
+                subject.groups[group].kind,
+                subject.base and group == 0,
+                len(np.unique(subject.labels[own])),
+            )
+            for group, own in measured.items()
         ),
         note=_other_origin(pair, origin, answered.scored[places[1]].classifier.sha256),
         near_chance=tuple(name for name, place in zip(pair, places, strict=True) if answered.near_chance.models[place]),
         classes_near_chance=tuple(one.name for one in subject.classes if one.id in near),
     )
     rows: list[ResultRow] = []
-    for group, own in enumerate(measured):
+    for group, own in measured.items():
         rows += _compared(answered, correct, group, own, replicates[:, group], comparison)
         smaller = _drop_gain(answered, places, group) if subject.base and group else None
         if smaller is not None:

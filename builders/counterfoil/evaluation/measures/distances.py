@@ -200,14 +200,19 @@ def _readable(features: NDArray[np.floating]) -> NDArray[np.bool_]:
 
 
 def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:
-    """What is compared, its classes and its rows, bool (n,): all of the dataset first, where that is several groups."""
+    """What is compared, its classes and its rows, bool (n,): all of the dataset first, where that is several groups.
+
+    Of a shift with levels, its top level.
+    """
     found: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
-    own = np.arange(len(subject.keys)) < len(subject.parts[0].images)
+    tops = np.array([group.top for group in subject.groups])
+    own = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[subject.shifts]
     places = np.unique(subject.shifts[own]).tolist()
     if len(places) > 1:
         labels = sorted({label for place in places for label in subject.groups[place].class_labels})
         found.append(("dataset", subject.name, tuple(labels), own))
-    for place, group in enumerate(subject.groups):
+    for place in np.flatnonzero(tops).tolist():
+        group = subject.groups[place]
         found.append(("group", group.name, group.class_labels, subject.shifts == place))
     return found
 

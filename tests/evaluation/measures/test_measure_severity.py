@@ -1,0 +1,178 @@
+"""Severity from hand-made answers: curves against plain loops, failure points against counts, nothing else moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from counterfoil.data import LabelledImages
+from counterfoil.evaluation.dataset import Group, Subject
+from counterfoil.evaluation.measures.severity import measure_severity, trajectories_of
+from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
+from counterfoil.evaluation.statistics import NearChance
+from counterfoil.evaluation.subject import labelled_subject
+from counterfoil.models.classifiers import load_classifier
+from counterfoil.recipe import RecipeClass
+from counterfoil.report.results import ResultRows
+from counterfoil.report.severity import Severity
+
+LEVELS = (0.25, 0.5, 0.75, 1.0)
+NAMES = ("base", "fog_25", "fog_50", "fog_75", "fog", "blue")
+
+
+def subject_of(present: NDArray[np.bool_], labels: NDArray[np.int64], indices: NDArray[np.int64]) -> Subject:
+    """Trajectories (n,) whose images at the base, at four levels of fog, and blue, are there (n, 6)."""
+    groups, scenes = np.nonzero(present.T)
+    classes = tuple(RecipeClass(f"{one:02d}", f"class {one}", one, one, ()) for one in range(int(labels.max()) + 1))
+    keys = tuple(f"{NAMES[group]}-{scene}" for group, scene in zip(groups, scenes, strict=True))
+    images = LabelledImages("made", "0" * 64, keys, labels[scenes], groups, NAMES, lambda wanted: iter(()))
+    subject = labelled_subject("made", images, classes, "base")
+    planned = tuple(range(len(classes)))
+    shown = [Group(name, None, "", name, planned, len(labels), paired=True) for name in NAMES]
+    shown[1:5] = [
+        replace(one, group="fog", of="fog", level=level, top=level == 1)
+        for one, level in zip(shown[1:5], LEVELS, strict=True)
+    ]
+    return replace(subject, groups=tuple(shown), indices=indices[scenes])
+
+
+def answered_of(
+    subject: Subject, correct: NDArray[np.bool_], near: NearChance | None = None, min_images: int = 1
+) -> AllAnswers:
+    """correct: (images, models)."""
+    models = correct.shape[1]
+    answers = ModelAnswers(np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct)
+    scored: Any = tuple(
+        SimpleNamespace(classifier=SimpleNamespace(name=f"m{one}", sha256=None)) for one in range(models)
+    )
+    near = near or NearChance(np.zeros(models, dtype=bool))
+    return AllAnswers(subject, scored, answers, near, min_images, 0, Asking({}, load_classifier, "cpu", 1), {})
+
+
+def fading(
+    n: int, models: Sequence[float], lost: float = 0.1, classes: int = 3, seed: int = 0
+) -> tuple[AllAnswers, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Models that fail, each on average at its level; with which images there are (n, 6), and right (n, 6, models)."""
+    rng = np.random.default_rng(seed)
+    labels, indices = np.arange(n) % classes, np.arange(n) // classes
+    present = rng.random((n, 6)) >= [0.05, lost, lost, lost, 2 * lost, 0.05]
+    fails = rng.normal(0, 0.25, (n, 1)) + rng.normal(0, 0.15, (n, len(models))) + models
+    at = np.array([0.0, *LEVELS, 0.4])
+    right = (fails[:, None, :] > at[:, None]) ^ (rng.random((n, 6, len(models))) < 0.03)
+    groups, scenes = np.nonzero(present.T)
+    return answered_of(subject_of(present, labels, indices), right[scenes, groups]), present, right
+
+
+def measured(answered: AllAnswers) -> tuple[Severity, ResultRows]:
+    [found], rows = measure_severity(answered)
+    return found, ResultRows(rows)
+
+
+def test_curves_are_averages_over_classes_with_intervals_around_them() -> None:
+    answered, present, right = fading(300, [0.4, 0.7, 0.9])
+    found, rows = measured(answered)
+    labels = np.arange(300) % 3
+    assert found.shift == "fog" and found.ats == ("0", "0.25", "0.5", "0.75", "1") and found.axis == "level"
+    assert found.trajectories == present[:, 0].sum() and found.complete == present[:, :5].all(axis=1).sum()
+    assert [one.lost for one in found.levels] == [(present[:, 0] & ~present[:, k]).sum() for k in range(1, 5)]
+    for model in range(3):
+        accuracy = [
+            np.mean([right[present[:, k] & (labels == label), k, model].mean() for label in range(3)]) for k in range(5)
+        ]
+        for k, at in enumerate(found.ats):
+            one = rows.one("severity_accuracy", model=f"m{model}", group="fog", at=at)
+            assert one is not None and one.value == pytest.approx(accuracy[k]) and one.n == present[:, k].sum()
+            assert one.low is not None and one.high is not None and one.low < one.value < one.high
+            if k:
+                drop = rows.estimate("severity_drop", model=f"m{model}", group="fog", at=at)
+                assert drop and drop.value == pytest.approx(accuracy[0] - accuracy[k])
+    ten = [rows.one("severity_ten_points", model=f"m{model}", group="fog") for model in range(3)]
+    assert [one.value for one in ten if one] == sorted(one.value or 2 for one in ten if one)
+
+
+def test_failure_points_are_counts_where_nothing_is_lost_and_lie_between_bounds_where_something_is() -> None:
+    answered, present, right = fading(300, [0.5], lost=0.0)
+    _, rows = measured(answered)
+    own = right[present[:, :5].all(axis=1), :5, 0]
+    own = own[own[:, 0], 1:]
+    for k, at in enumerate(("0.25", "0.5", "0.75", "1")):
+        one = rows.one("severity_failed", model="m0", group="fog", at=at)
+        complete = rows.one("severity_failed_complete", model="m0", group="fog", at=at)
+        assert complete and complete.value == pytest.approx((~own[:, : k + 1]).any(axis=1).mean(), abs=1e-6)
+        assert one and one.n and one.n >= len(own)
+    again = rows.one("severity_recovered", model="m0", group="fog")
+    assert again and 0 < (again.value or 0) < 0.2
+    answered, present, right = fading(300, [0.5], lost=0.2)
+    _, rows = measured(answered)
+    for at in ("0.25", "0.5", "0.75", "1"):
+        hold, first, lasting, fail = (
+            rows.value(f"severity_failed{ending}", model="m0", group="fog", at=at)
+            for ending in ("_if_lost_hold", "", "_lasting", "_if_lost_fail")
+        )
+        assert hold is not None and first is not None and fail is not None and lasting is not None
+        assert hold <= first <= fail and lasting <= first + 1e-6
+    medians = [rows.value(f"severity_median{one}", model="m0", group="fog") for one in ("_if_lost_fail", "")]
+    assert medians[0] is not None and medians[1] is not None and medians[0] < medians[1]
+
+
+def test_what_is_not_reached_has_no_value_and_says_so() -> None:
+    answered, _, _ = fading(120, [3.0, 0.3])
+    _, rows = measured(answered)
+    for measure in ("severity_ten_points", "severity_median"):
+        never = rows.one(measure, model="m0", group="fog")
+        assert never and never.value is None and never.high is None and never.note == "not reached"
+        reached = rows.one(measure, model="m1", group="fog")
+        assert reached and reached.value and reached.low and reached.low <= reached.value and not reached.note
+
+
+def test_models_are_compared_at_every_level_and_those_near_chance_are_not() -> None:
+    answered, _, _ = fading(400, [0.4, 0.42, 0.9, 0.3])
+    near = NearChance(np.array([False, False, False, True]), {"02": 0.3})
+    answered = replace(answered, near_chance=near, made={})
+    found, rows = measured(answered)
+    assert found.classes == 2
+    pairs = {(one.model, one.against) for one in rows.where("severity_difference")}
+    assert len(pairs) == 3 and not any("m3" in pair for pair in pairs)
+    tests = rows.where("severity_failure_difference")
+    assert len(tests) == 3 and all(one.p is not None and one.q is not None and one.q >= one.p for one in tests)
+    by_pair = {frozenset((one.model, one.against)): one for one in tests}
+    apart, alike = by_pair[frozenset(("m0", "m2"))], by_pair[frozenset(("m0", "m1"))]
+    assert apart.q is not None and apart.q < 0.01 and alike.q is not None and alike.q > 0.05
+    best = rows.one("severity_rank", model="m2", group="fog", at="1")
+    assert best and (best.value, best.low, best.high) == (1, 1, 1)
+    assert rows.one("severity_accuracy", model="m3", group="fog", at="1") is not None
+
+
+def test_a_class_with_few_images_at_a_level_has_failure_points_and_no_curve() -> None:
+    answered, present, _ = fading(120, [0.5])
+    subject = answered.subject
+    lost = (subject.shifts == 4) & (subject.labels == 2)
+    answers = replace(answered.answers, readable=~lost)
+    found, rows = measured(replace(answered, answers=answers, min_images=5))
+    assert found.left_out == ("class 2",) and found.classes == 2
+    one = rows.one("severity_failed", model="m0", group="fog", at="1")
+    curve = rows.one("severity_accuracy", model="m0", group="fog", at="0")
+    assert one and curve and (one.n or 0) > (curve.n or 0) * 0.9
+    assert found.trajectories == present[:, 0].sum()
+
+
+def test_no_other_measure_knows_of_the_levels_between() -> None:
+    answered, _, _ = fading(60, [0.5, 0.8])
+    assert [answered.group(place).name for place in answered.places] == ["base", "fog", "blue"]
+    assert [answered.group(place).name for place in answered.shifts] == ["fog", "blue"]
+    scenes = trajectories_of(answered, [1, 2, 3, 4])
+    subject = answered.subject
+    for scene, side in zip(*np.nonzero(scenes.present), strict=True):
+        assert subject.labels[scenes.rows[scene, side]] == scenes.labels[scene]
+        assert subject.shifts[scenes.rows[scene, side]] == side
+
+
+def test_draws_are_those_of_a_seed() -> None:
+    answered, _, _ = fading(60, [0.5, 0.8])
+    assert measure_severity(answered) == measure_severity(replace(answered, made={}))
