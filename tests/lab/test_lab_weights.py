@@ -20,9 +20,9 @@ from counterfoil.errors import UserError
 from counterfoil.generate import Renderer
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.tokens.class_tokens import read_class_tokens, read_token_file, token_folder
-from counterfoil.lab.scenes import caption_of, pretraining_scene, tellable, unbiased_scene
-from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS
-from counterfoil.lab.world import Oracle, Scene, render
+from counterfoil.lab.scenes import caption_of, pretraining_scene, tellable, unbiased_scene, wardrobe_scene
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS_BY_NAME
+from counterfoil.lab.world import Oracle, Scene, render, render_graded
 from counterfoil.models import LAB_WEIGHTS, lab_models, pin_model, resolve_name
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
@@ -153,6 +153,21 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
     for place, attribute in enumerate(("colour", "background")):
         wanted = np.array([ATTRIBUTES[attribute].index(each[place]) for each in claimed])
         assert (seen[attribute] == wanted).sum() >= 5, attribute
+
+
+@pytest.mark.parametrize("shift", ["in_the_grass", "in_the_rain", "in_the_fog", "at_night", "red"])
+def test_the_oracles_confidence_grows_with_the_strength_of_a_shift(shift: str) -> None:
+    oracle, change = Oracle(), SHIFTS_BY_NAME[shift]
+    scenes = [one for one in map(wardrobe_scene, ["audit"] * 20, range(20)) if one.shifted(shift) != one]
+    graded = np.stack([render_graded(one, shift, strength) for strength in (0, 0.25, 0.5, 0.75, 1) for one in scenes])
+    seen = oracle.confidences(graded)
+    for attribute, answers in oracle.answers(graded).items():
+        np.testing.assert_allclose(seen[attribute].sum(1), 1)
+        np.testing.assert_array_equal(seen[attribute].argmax(1), answers)
+    sure = seen[change.attribute][:, ATTRIBUTES[change.attribute].index(change.value)].reshape(5, -1)
+    assert (np.diff(sure.mean(1)) > 0).all()
+    assert sure[0].mean() < 0.1 and sure[-1].mean() > 0.95
+    assert ((np.diff(sure, axis=0) >= -0.02).all(0)).mean() >= 0.9
 
 
 def test_its_figures_stand_well_above_chance() -> None:

@@ -45,8 +45,9 @@ from counterfoil.lab.vocabulary import (
     PATTERNS,
     SHIFTS,
     SHIFTS_BY_NAME,
+    WorldShift,
 )
-from counterfoil.lab.world import GARMENT_SIDE, Scene, load_garments, render
+from counterfoil.lab.world import GARMENT_SIDE, GRADED_KINDS, Scene, load_garments, render, render_graded
 from counterfoil.lab.world import SPLITS as GARMENT_SPLITS
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe, object_caption_for, prompt_for
@@ -106,6 +107,54 @@ def test_every_shift_changes_exactly_its_attribute_and_the_picture() -> None:
     assert PLAIN[0].shifted("base") == PLAIN[0]
     with pytest.raises(KeyError):
         PLAIN[0].shifted("in_the_graas")
+
+
+GRADED = [shift for shift in SHIFTS if shift.kind in GRADED_KINDS]
+
+
+@pytest.mark.parametrize("shift", GRADED, ids=lambda shift: shift.name)
+def test_a_graded_scene_begins_as_itself_and_ends_shifted(shift: WorldShift) -> None:
+    for number in range(8):
+        scene = unbiased_scene(number)
+        ends = [render(scene), render(scene.shifted(shift.name))]
+        graded = [render_graded(scene, shift.name, strength) for strength in (0, 1e-6, 1 - 1e-6, 1)]
+        np.testing.assert_array_equal(graded[0], ends[0])
+        np.testing.assert_array_equal(graded[-1], ends[1])
+        # Next to its ends it is not yet another picture.
+        assert np.abs(graded[1].astype(int) - ends[0]).mean() < 0.1
+        assert np.abs(graded[-2].astype(int) - ends[1]).mean() < 0.1
+
+
+@pytest.mark.parametrize("shift", GRADED, ids=lambda shift: shift.name)
+def test_a_graded_scene_changes_nothing_that_its_shift_does_not(shift: WorldShift) -> None:
+    for scene in (one for one in PLAIN if one.shifted(shift.name) != one):
+        ends = np.stack([render(scene), render(scene.shifted(shift.name))]).astype(int)
+        graded = np.stack([render_graded(scene, shift.name, strength) for strength in (0.25, 0.5, 0.75, 1)])
+        far = np.abs(graded.astype(float) - ends[0]).mean((1, 2, 3))
+        assert (np.diff(far, prepend=0) > 0).all(), "farther from the scene, the stronger the shift"
+        between = graded[1].astype(int)
+        if shift.value == "snow":  # flakes lie over either ground
+            behind = _changed(render_all(dataclasses.replace(scene, background=name) for name in BACKGROUNDS))
+            assert not (_changed(np.stack([ends[0], between])) & ~behind).any()
+        elif shift.value != "rain":  # streaks lie over everything
+            assert (between >= ends.min(0) - 1).all() and (between <= ends.max(0) + 1).all()
+
+
+def test_a_graded_ground_has_its_share_of_the_picture() -> None:
+    scene = dataclasses.replace(PLAIN[0], background="wall")
+    ends = np.stack([render(scene), render(scene.shifted("in_the_grass"))])
+    for share in (0.1, 0.25, 0.5, 0.9):
+        part = render_graded(scene, "in_the_grass", share)
+        other, own = ((part == end).all(-1) & _changed(ends) for end in reversed(ends))
+        assert (other | own)[_changed(ends)].all()
+        assert abs(other.sum() / (other.sum() + own.sum()) - share) < 0.15
+        assert other[40:].sum() >= other[:24].sum(), "it comes from below"
+
+
+@pytest.mark.parametrize(("shift", "strength"), [("person_and_a", 0.5), ("oil_painting", 0.5), ("at_night", 1.01)])
+def test_what_has_no_degrees_is_refused(shift: str, strength: float) -> None:
+    with pytest.raises(ValueError, match="background, weather, light, colour"):
+        render_graded(PLAIN[0], shift, strength)
 
 
 @pytest.mark.parametrize("background", ["wall", "snow"])

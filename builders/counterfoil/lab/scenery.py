@@ -174,32 +174,44 @@ def backgrounds(name: str) -> np.ndarray:
 
 
 @cache
-def flakes() -> np.ndarray:
-    """[48, 64, 64, 1] coverage of falling snow."""
+def reaches() -> np.ndarray:
+    """[48, 64, 64] order in which a new ground takes a picture over, in 0…1: in patches, from below on."""
+    rng = np.random.default_rng(24)
+    fields = np.stack([_noise(rng, 4) - 3 * _ROWS / SIDE for _ in range(VARIANTS)])
+    ranks = fields.reshape(VARIANTS, -1).argsort(1).argsort(1)
+    return ((ranks + 0.5) / SIDE**2).astype(np.float32).reshape(fields.shape)
+
+
+@cache
+def flakes(share: float = 1.0) -> np.ndarray:
+    """[48, 64, 64, 1] coverage of falling snow; of fewer flakes, the first that fall in all of it."""
     rng = np.random.default_rng(12)
     masks = []
     for _ in range(VARIANTS):
         canvas = Image.new("L", (SIDE * 3, SIDE * 3))
         draw = ImageDraw.Draw(canvas)
-        for _ in range(46):
+        for number in range(46):
             x, y, r = rng.uniform(0, SIDE * 3), rng.uniform(0, SIDE * 3), rng.uniform(1.6, 3.4)
-            draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
+            if number + 0.5 < share * 46:
+                draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
         masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
     return np.stack(masks)[..., None]
 
 
 @cache
-def rain_streaks() -> np.ndarray:
-    """[48, 64, 64, 1] coverage of rain: long slanted streaks."""
+def rain_streaks(share: float = 1.0) -> np.ndarray:
+    """[48, 64, 64, 1] coverage of rain: long slanted streaks; of fewer, the first of all of them."""
     rng = np.random.default_rng(13)
     masks = []
     for _ in range(VARIANTS):
         canvas = Image.new("L", (SIDE * 3, SIDE * 3))
         draw = ImageDraw.Draw(canvas)
         slant = rng.uniform(0.22, 0.4)
-        for _ in range(60):
+        for number in range(60):
             x, y, length = rng.uniform(-30, SIDE * 3), rng.uniform(-30, SIDE * 3), rng.uniform(20, 38)
-            draw.line((x, y, x + slant * length, y + length), fill=int(rng.uniform(170, 255)), width=3)
+            fill = int(rng.uniform(170, 255))
+            if number + 0.5 < share * 60:
+                draw.line((x, y, x + slant * length, y + length), fill=fill, width=3)
         masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
     return np.stack(masks)[..., None]
 

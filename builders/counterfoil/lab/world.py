@@ -232,11 +232,16 @@ def _pick(library: np.ndarray, variant: int, flip: bool) -> np.ndarray:
     return chosen[:, ::-1] if flip else chosen
 
 
-def _backdrop(scene: Scene, chances: _Chances) -> np.ndarray:
-    """What stands behind the garment, with the light's own objects (moon, sun) in it."""
-    image = _pick(scenery.backgrounds(scene.background), int(chances.variants[0]), chances.flip_scene)
-    if scene.background == "snow":
-        flake = _pick(scenery.flakes(), int(chances.variants[1]), chances.flip_scene)
+def _backdrop(scene: Scene, there: Scene, strength: float, chances: _Chances) -> np.ndarray:
+    """What stands behind the garment: of a scene on its way to another, the other's ground has this share of it."""
+    variant, flip = int(chances.variants[0]), chances.flip_scene
+    image = _pick(scenery.backgrounds(there.background), variant, flip)
+    if there.background != scene.background:
+        reached = _pick(scenery.reaches(), variant, flip)[..., None] < strength
+        image = np.where(reached, image, _pick(scenery.backgrounds(scene.background), variant, flip))
+    falling = strength * (there.background == "snow") + (1 - strength) * (scene.background == "snow")
+    if falling:
+        flake = _pick(scenery.flakes(falling), int(chances.variants[1]), flip)
         image = image + (1 - image) * flake * 0.9
     return image
 
@@ -270,16 +275,17 @@ def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chan
     return image
 
 
-def _weather(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
+def _weather(scene: Scene, strength: float, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
+    """Apply the weather to a lit image: at a lower strength rain with fewer streaks, and thinner fog."""
     variant, flip = int(chances.variants[3]), chances.flip_scene
     if scene.weather == "rain":
         grey = image.mean(-1, keepdims=True)
-        image = (0.6 * image + 0.4 * grey) * np.asarray((0.66, 0.72, 0.82), np.float32)
-        streaks = _pick(scenery.rain_streaks(), variant, flip)
+        image = _between(image, (0.6 * image + 0.4 * grey) * np.asarray((0.66, 0.72, 0.82), np.float32), strength)
+        streaks = _pick(scenery.rain_streaks(strength), variant, flip)
         return image + (np.asarray((0.86, 0.91, 0.97), np.float32) - image) * streaks * 0.8
     if scene.weather == "fog":
         thick = 0.70 - 0.28 * front + 0.06 * np.sin(_ROWS / 9 + chances.phase[0] * 6)[..., None]
-        return image + (np.asarray((0.83, 0.85, 0.87), np.float32) - image) * thick
+        return image + (np.asarray((0.83, 0.85, 0.87), np.float32) - image) * (thick * strength)
     return image
 
 
@@ -317,14 +323,44 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
     return image
 
 
+def _between(here: np.ndarray, there: np.ndarray, strength: float) -> np.ndarray:
+    return there if strength == 1 else here * np.float32(1 - strength) + there * np.float32(strength)
+
+
 def render(scene: Scene, photograph: np.ndarray | None = None) -> np.ndarray:
     """One scene as uint8 [64, 64, 3]. `photograph` (uint8 [28, 28]) defaults to the scene's embedded garment."""
+    return _rendered(scene, scene, 1.0, photograph)
+
+
+GRADED_KINDS = ("background", "weather", "light", "colour")
+"""Kinds of shifts that a scene may be on its way to: a companion is there or not, and so is a style."""
+
+
+def render_graded(scene: Scene, shift: str, strength: float) -> np.ndarray:
+    """The scene on its way to a shift, as `render`: at strength 0 itself, at 1 shifted, and nothing else differs.
+
+    Between them the new ground has that share of the picture, in patches from below on, with as large a share of
+    falling snow; rain has that share of its streaks, fog of its density; light and the cloth's colour are mixed.
+    ValueError for a shift of another kind and for a strength that is not in 0…1.
+    """
+    kind = SHIFTS_BY_NAME[shift].kind
+    if kind not in GRADED_KINDS or not 0 <= strength <= 1:
+        raise ValueError(
+            f"{shift} at {strength}: expected a shift of {', '.join(GRADED_KINDS)} and a strength in 0 to 1"
+        )
+    return render(scene) if strength == 0 else _rendered(scene, scene.shifted(shift), strength, None)
+
+
+def _rendered(scene: Scene, there: Scene, strength: float, photograph: np.ndarray | None) -> np.ndarray:
+    """A scene on its way to another, which differs from it in background, weather, light or colour alone, or not."""
     pictured = photograph if photograph is not None else load_garments(scene.split).images[scene.garment]
     chances = _draw_chances(scene.seed)
     brightness, coverage = _place(pictured, chances, scene.companion)
-    garment = _dress(scene, brightness, chances)
+    garment = _dress(there, brightness, chances)
+    if there.colour != scene.colour:
+        garment = _between(_dress(scene, brightness, chances), garment, strength)
     alpha = coverage[..., None]
-    image = _backdrop(scene, chances)
+    image = _backdrop(scene, there, strength, chances)
     shadow = np.roll(gaussian_filter(coverage, 1.6), (2, 2), (0, 1))[..., None]
     image = image * (1 - 0.38 * shadow * (1 - alpha))
     front = alpha
@@ -337,8 +373,12 @@ def render(scene: Scene, photograph: np.ndarray | None = None) -> np.ndarray:
     rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]
     image = image * (1 - alpha) + garment * alpha
     image = image * (1 - 0.35 * rim)
-    image = _light_up(scene, image, front, chances)
-    image = _weather(scene, image, front, chances)
+    lit = _light_up(there, image, front, chances)
+    if there.light != scene.light:
+        lit = _between(_light_up(scene, image, front, chances), lit, strength)
+    if there.weather != scene.weather:
+        lit = _weather(scene, 1 - strength, lit, front, chances)
+    image = _weather(there, strength if there.weather != scene.weather else 1.0, lit, front, chances)
     image = _styled(scene, image, front, chances)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
 
@@ -356,6 +396,16 @@ class Oracle:
 
     def answers(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
         """Attribute → value index int64 [n], for pictures uint8 [n, 64, 64, 3]."""
+        return {attribute: own.argmax(1) for attribute, own in self._logits(pixels, batch_size).items()}
+
+    def confidences(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
+        """Attribute → probability of each of its values, float64 [n, values]."""
+        from scipy.special import softmax
+
+        logits = self._logits(pixels, batch_size)
+        return {attribute: softmax(own.astype(np.float64), axis=1) for attribute, own in logits.items()}
+
+    def _logits(self, pixels: np.ndarray, batch_size: int) -> dict[str, np.ndarray]:
         import torch
 
         rows = []
@@ -363,9 +413,5 @@ class Oracle:
             part = torch.from_numpy(np.array(pixels[start : start + batch_size])).permute(0, 3, 1, 2)
             with torch.inference_mode():
                 rows.append(self.module(part.float() / 127.5 - 1).numpy())
-        logits = np.concatenate(rows)
-        answers, start = {}, 0
-        for attribute, values in ATTRIBUTES.items():
-            answers[attribute] = logits[:, start : start + len(values)].argmax(1)
-            start += len(values)
-        return answers
+        ends = np.cumsum([len(values) for values in ATTRIBUTES.values()])[:-1]
+        return dict(zip(ATTRIBUTES, np.split(np.concatenate(rows), ends, axis=1), strict=True))
