@@ -1,0 +1,216 @@
+"""What graded pictures keep, and how near the curves of models on them come to the truth, on three axes.
+
+An axis says how strong a level is: as it is asked for (*raw*), by the share of the gain in CLIP's shift score or in the
+oracle's probability that it has (*CLIP*, *oracle*). A level is compared with the true strength of equal share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from counterfoil.evaluation import evaluate
+from counterfoil.report.severity import ACCURACY, COMPLETE, DROP, FAILED, MEDIAN, TEN_POINTS, at
+from counterfoil.stats import Estimate
+from counterfoil.trajectory_stats import failed_curve, failure_runs, rising_reaches
+from proof_files import CLASSIFIERS
+from severity_proof.seen import LEVELS, SHIFTS, Seen
+
+AXES = ("raw", "CLIP", "oracle")
+# A fall of the oracle's probability that is none: what is surely there, or surely not, moves by less.
+STILL = 0.02
+BEYOND = 2.0  # where ranks are compared, a level that is not reached
+Floats = NDArray[np.float64]
+
+
+def monotone(seen: Seen, still: float = STILL) -> Floats:
+    """(shift,) of whole trajectories, the share along which the oracle's probability of the shift never falls."""
+    whole = seen.present.all(axis=1)
+    highest = np.maximum.accumulate(seen.sure, axis=1)
+    rises = np.asarray((seen.sure[:, 1:] >= highest[:, :-1] - still).all(axis=1))
+    return np.array([rises[shift][whole[shift]].mean() for shift in range(len(SHIFTS))])
+
+
+def kept(seen: Seen, what: NDArray[np.int8], side: int) -> Floats:
+    """(shift,) the share of pairs with the base in which the oracle reads the same; NaN of a colour that is shifted."""
+    pairs = seen.present[:, 0] & seen.present[:, side]
+    same = what[:, 0] == what[:, side]
+    found = np.array([same[shift][pairs[shift]].mean() for shift in range(len(SHIFTS))])
+    if what is seen.colour:
+        found[SHIFTS.index("red")] = math.nan
+    return found
+
+
+def gains(seen: Seen, axis: str) -> Floats:
+    """(shift, side) how much of its gain an axis has by each side: 0 at the base, 1 at the top, rising."""
+    if axis == "raw":
+        return np.tile([0.0, *seen.strengths], (len(SHIFTS), 1))
+    values = np.where(seen.present, seen.shift_score if axis == "CLIP" else seen.sure, np.nan)
+    mean = np.nanmean(values, axis=(2, 3))
+    share = (mean - mean[:, :1]) / (mean[:, -1:] - mean[:, :1])
+    return np.maximum.accumulate(share.clip(0, 1), axis=1)
+
+
+def strengths_of(drawn: Seen, truth: Seen, axis: str) -> Floats:
+    """(shift, 1 + levels) the true strength that each level stands for, 0 at the base."""
+    asked, right = gains(drawn, axis), gains(truth, axis)
+    steps = np.array([0.0, *truth.strengths])
+    # Where a gain stands still the weakest strength that has it is meant.
+    return np.stack([_inverse(right[shift], steps, asked[shift]) for shift in range(len(SHIFTS))])
+
+
+def _inverse(curve: Floats, steps: Floats, asked: Floats) -> Floats:
+    rising = np.concatenate([[True], np.diff(curve) > 1e-9])
+    return np.interp(asked, curve[rising], steps[rising])
+
+
+def told_by(directory: Path, out: Path) -> dict[str, Any]:
+    """What `evaluate` says of a dataset, by shift and model: value, low and high of the drop at each level and of the
+    level of ten points, median failure points, shares that have failed by each level; and the classes of the curves."""
+    rows = evaluate(directory, out=out, reference=False, workers=1, device="cpu").results.rows
+    models = [f"lab:{name}" for name in CLASSIFIERS]
+    drops, ten, median, failed, classes = [], {"": [], COMPLETE: []}, [], [], []
+    for shift in SHIFTS:
+        key = [{"model": model, "group": shift} for model in models]
+        ats = [at(level) for level in LEVELS]
+        drops.append([[_three(rows.one(DROP, at=one, **own)) for one in ats] for own in key])
+        for ending, found in ten.items():
+            found.append([_three(rows.one(TEN_POINTS + ending, **own)) for own in key])
+        median.append([_three(rows.one(MEDIAN, **own))[0] for own in key])
+        failed.append([[rows.value(FAILED, at=one, **own) or 0.0 for one in ats] for own in key])
+        classes.append(sorted({int(one.class_id) for one in rows.where(ACCURACY, group=shift) if one.class_id}))
+    return {"drops": drops, "ten": ten, "median": median, "failed": failed, "classes": classes}
+
+
+def _three(row: Any) -> list[float]:
+    """Value and ends of a row; a level that is not reached is far away."""
+    assert row is not None
+    return [1e9 if one is None else one for one in (row.value, row.low, row.high)]
+
+
+def true_drops(truth: Seen, shift: int, classes: Sequence[int]) -> Floats:
+    """(1 + strengths, model) base accuracy less accuracy, averaged over classes."""
+    accuracy = truth.right[shift][:, list(classes)].mean(axis=2).mean(axis=1)
+    return accuracy[:1] - accuracy
+
+
+def ten_points(drops: Floats, steps: Floats, weights: Floats | None = None) -> list[float]:
+    """By model the first strength where the drop, made to rise, is ten points; far away where it is not reached."""
+    each = np.ones(len(steps)) if weights is None else weights
+    found = [
+        rising_reaches([Estimate(value, None, None) for value in own], steps, each, 0.1).value for own in drops[1:].T
+    ]
+    return [one if math.isfinite(one) else 1e9 for one in found]
+
+
+def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list[float], list[list[float]]]:
+    """By model the median failure point, and the share that has failed by each of the levels."""
+    sides = [0, *(1 + truth.strengths.tolist().index(level) for level in LEVELS)]
+    right = truth.right[shift][sides][:, list(classes)].reshape(len(sides), -1, len(CLASSIFIERS))
+    first, last = failure_runs(np.ones((right.shape[1], len(LEVELS)), bool), right[1:].transpose(1, 0, 2))
+    medians, failed = [], []
+    for model in range(len(CLASSIFIERS)):
+        own = right[0, :, model]
+        curve = failed_curve(first[own, model], last[own, model], len(LEVELS), np.random.default_rng(0))
+        median = rising_reaches(curve, np.array(LEVELS), np.ones(len(LEVELS)), 0.5).value
+        medians.append(median if math.isfinite(median) else 1e9)
+        failed.append([one.value for one in curve])
+    return medians, failed
+
+
+def lasted(failed: Sequence[float]) -> float:
+    """The mean level of failure, up to the top, of shares that have failed by each level."""
+    ends, shares = np.array([0.0, *LEVELS]), np.array([0.0, *failed])
+    return float((np.diff(ends) * (1 - (shares[1:] + shares[:-1]) / 2)).sum())
+
+
+def against_truth(told: Mapping[str, Any], drawn: Seen, truth: Seen) -> dict[str, Any]:
+    """By axis: `curve`, `ten` (errors), `reached` (agreement), `covered`, `ten covered`; and rank correlations."""
+    found: dict[str, Any] = {}
+    steps = np.array([0.0, *truth.strengths])
+    for axis in AXES:
+        strengths = strengths_of(drawn, truth, axis)
+        errors, signed, covered, tens, reached, ten_covered, complete = ([] for _ in range(7))
+        for shift in range(len(SHIFTS)):
+            right = true_drops(truth, shift, told["classes"][shift])
+            levels = ten_points(right, steps[1:])
+            for model in range(len(CLASSIFIERS)):
+                value, low, high = np.array(told["drops"][shift][model]).T
+                true = np.interp(strengths[shift, 1:], steps, right[:, model])
+                errors.append(np.abs(value - true))
+                signed.append(value - true)
+                covered.append((low <= true) & (true <= high))
+                here = [_on(one, strengths[shift]) for one in told["ten"][""][shift][model]]
+                without = _on(told["ten"][COMPLETE][shift][model][0], strengths[shift])
+                level = levels[model]
+                reached.append((here[0] <= 1) == (level <= 1))
+                ten_covered.append(here[1] <= level <= here[2] or (here[2] > 1 and here[1] <= min(level, 1)))
+                if here[0] <= 1 and level <= 1:
+                    tens.append(abs(here[0] - level))
+                if without <= 1 and level <= 1:
+                    complete.append(abs(without - level))
+        found[axis] = {
+            "curve": float(np.mean(errors)), "signed": float(np.mean(signed)), "covered": float(np.mean(covered)),
+            "ten": float(np.mean(tens)), "ten complete": float(np.mean(complete)), "both reach": len(tens),
+            "reached": float(np.mean(reached)), "ten covered": float(np.mean(ten_covered)),
+        }  # fmt: skip
+    return found
+
+
+def _on(level: float, strengths: Floats) -> float:
+    """A level as a true strength; one that is not reached stays far away."""
+    return level if level > 1 else float(np.interp(level, [0.0, *LEVELS], strengths))
+
+
+def ranked(told: Mapping[str, Any], truth: Seen) -> dict[str, dict[str, float | None]]:
+    """By shift the rank correlation over models of median failure points, of mean ones, and of drops at the top.
+
+    None where fewer than three models truly have a median.
+    """
+    found: dict[str, dict[str, float | None]] = {}
+    for shift, name in enumerate(SHIFTS):
+        medians, failed = true_failures(truth, shift, told["classes"][shift])
+        drops = true_drops(truth, shift, told["classes"][shift])[-1]
+        pairs = {
+            "median": (told["median"][shift], medians) if sum(one <= 1 for one in medians) >= 3 else None,
+            "mean": ([lasted(own) for own in told["failed"][shift]], [lasted(own) for own in failed]),
+            "drop": ([own[-1][0] for own in told["drops"][shift]], drops),
+        }
+        found[name] = {
+            what: None if both is None else _spearman(*(np.minimum(one, BEYOND) for one in both))
+            for what, both in pairs.items()
+        }
+    return found
+
+
+def _spearman(one: Floats, other: Floats) -> float | None:
+    """None where all of a side are alike."""
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return None
+    result: Any = spearmanr(one, other)
+    return float(result.statistic)
+
+
+def survivors(seen: Seen, rejected: float) -> dict[str, float]:
+    """Mean drop over shifts, levels and models, of all pictures, of those that a screen lets pass, and of whole
+    trajectories alone; and how many there are of each. The screen rejects this share of the base's by CLIP's score."""
+    base = seen.object_score[0, 0]
+    passes = seen.present & (seen.object_score >= np.nanquantile(base, rejected, axis=1)[None, None, :, None])
+    every, whole = seen.present, passes & passes.all(axis=1, keepdims=True)
+    return {
+        name: value
+        for what, there in (("all", every), ("screened", passes), ("complete", whole))
+        for name, value in ((what, _drop(seen, there)), (f"{what} share", float(there.sum() / every.sum())))
+    }
+
+
+def _drop(seen: Seen, there: NDArray[np.bool_]) -> float:
+    count = there.sum(axis=3)[..., None]
+    accuracy = (seen.right & there[..., None]).sum(axis=3) / np.where(count == 0, np.nan, count)
+    return float(np.nanmean(accuracy[:, :1] - accuracy[:, 1:]))

@@ -1,0 +1,185 @@
+"""Graded pictures, drawn and true, and what the oracle, CLIP and the classifiers say of each.
+
+A *unit* is one scene: its base and its picture at each level of every shift. Drawn scenes are of the builds of one way;
+true ones are rows of the audit split, whose garments no model of the lab has seen.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from counterfoil.lab.scenes import wardrobe_scene
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
+from counterfoil.lab.world import render_graded
+from counterfoil.models.clip import load_clip
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.severity import level_name
+from counterfoil.store import read_rows
+from interface_proof.looks import Viewer, guesses
+from proof_files import CLASSIFIERS, saved
+
+SHIFTS = ("in_the_grass", "in_the_snow", "in_the_rain", "in_the_fog", "at_night", "red")
+LEVELS = (0.25, 0.5, 0.75, 1.0)
+STRENGTHS = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
+"""Of true scenes. Levels are among them."""
+
+WAYS: dict[str, tuple[str, ...]] = {
+    "prompt": ("samples={candidates: %d, seed: %d, noise: paired}",),
+    "prompt, attention": ("samples={candidates: %d, seed: %d, noise: paired, pairs: attention}",),
+    "steps": ("samples={candidates: %d, seed: %d, noise: paired}",),
+    "mix": (
+        "samples={candidates: %d, seed: %d}", "generator.kind=edit", "generator.split=audit",
+        "screen.keep=[{same_image: {}}, thresholds]",
+    ),
+}  # fmt: skip
+_BY = {"prompt, attention": "prompt"}
+# Pictures of a cell that is made at once.
+_PART = 20
+
+
+def recipe_of(way: str, units: int, seed: int, guidance: float) -> Recipe:
+    """`wardrobe-star` with these shifts by degrees."""
+    first, *others = WAYS[way]
+    levels = ", ".join(f"{level:g}" for level in LEVELS)
+    changes = [
+        first % (units, seed), *others,
+        f"generator.guidance={guidance}", "generator.batch_size=20", "screen.keep_rejected=true",
+        "output.rows_per_shard=100", "evaluate.min_images_per_class=3",
+        *(f"prompts.shifts.{name}=null" for name in load_recipe("wardrobe-star").prompts.shifts if name not in SHIFTS),
+        *(f"prompts.shifts.{name}.severity={{by: {_BY.get(way, way)}, levels: [{levels}]}}" for name in SHIFTS),
+    ]  # fmt: skip
+    return load_recipe("wardrobe-star", changes)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Arrays over (shift, side, class, unit), sides being the base and each strength; `said` also over models.
+
+    present, kept: whether there is a picture, and whether the screen accepted it. sure: the oracle's probability of the
+    shift. seen, colour: what it reads. object_score, shift_score: CLIP's. said: the classifiers' labels.
+    """
+
+    strengths: NDArray[np.float64]
+    present: NDArray[np.bool_]
+    kept: NDArray[np.bool_]
+    sure: NDArray[np.float32]
+    seen: NDArray[np.int8]
+    colour: NDArray[np.int8]
+    object_score: NDArray[np.float32]
+    shift_score: NDArray[np.float32]
+    said: NDArray[np.int8]
+
+    def save(self, path: Path) -> None:
+        saved(path, lambda to: np.savez_compressed(to, **self.__dict__))
+
+    @classmethod
+    def read(cls, path: Path) -> Seen:
+        with np.load(path) as arrays:
+            return cls(**{field.name: arrays[field.name] for field in fields(cls)})
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """(shift, side, class, unit, model)."""
+        return self.said == np.arange(len(CLASSES))[None, None, :, None, None]
+
+
+# A picture's unit, whether it was kept, and its pixels.
+Pictures = Callable[[int, int, int], Sequence[tuple[int, bool, NDArray[np.uint8]]]]
+
+
+class Looking:
+    """The oracle, the screening CLIP and the classifiers, loaded once."""
+
+    def __init__(self) -> None:
+        self.recipe = load_recipe("wardrobe-star")
+        self.viewer = Viewer([f"lab:{name}" for name in CLASSIFIERS])
+        self.clip = load_clip("lab:clip")
+
+    @cached_property
+    def captions(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Embedded captions of the shifts (shift, width) and of the classes (class, width)."""
+        shifts = [self.recipe.prompts.shifts[name].caption or "" for name in SHIFTS]
+        return self.clip.embed_texts(shifts), self.clip.embed_texts([f"a photo of a {name}" for name in CLASSES])
+
+    def look(self, strengths: Sequence[float], units: int, pictures: Pictures) -> Seen:
+        """`pictures(shift, side, label)` gives what there is of a cell; bases (side 0) are those of the first shift."""
+        shape = (len(SHIFTS), 1 + len(strengths), len(CLASSES), units)
+        score = np.full(shape, np.nan, np.float32)
+        found = Seen(
+            strengths=np.asarray(strengths),
+            present=np.zeros(shape, bool),
+            kept=np.zeros(shape, bool),
+            sure=score,
+            seen=np.full(shape, -1, np.int8),
+            colour=np.full(shape, -1, np.int8),
+            object_score=score.copy(),
+            shift_score=score.copy(),
+            said=np.full((*shape, len(CLASSIFIERS)), -1, np.int8),
+        )
+        for shift in range(len(SHIFTS)):
+            for side in range(1 + len(strengths)):
+                for label in range(len(CLASSES)):
+                    if side or not shift:  # the base is one picture for all shifts
+                        self._look(found, (shift, side, label), pictures(shift, side, label))
+            print(f"  looked at {SHIFTS[shift]}", flush=True)
+        return found
+
+    def _look(
+        self, found: Seen, cell: tuple[int, int, int], pictures: Sequence[tuple[int, bool, NDArray[np.uint8]]]
+    ) -> None:
+        if not pictures:
+            return
+        own, side, label = cell
+        units = np.array([unit for unit, _, _ in pictures])
+        pixels = np.stack([image for _, _, image in pictures])
+        sure = self.viewer.oracle.confidences(pixels)
+        vectors = self.clip.embed_images([Image.fromarray(one) for one in pixels], _PART)
+        of_shifts, of_classes = self.captions
+        said = [guesses(classifier, pixels) for classifier in self.viewer.classifiers]
+        for shift in [own] if side else range(len(SHIFTS)):
+            change = SHIFTS_BY_NAME[SHIFTS[shift]]
+            at = shift, side, label, units
+            found.present[at], found.kept[at] = True, [kept for _, kept, _ in pictures]
+            found.sure[at] = sure[change.attribute][:, ATTRIBUTES[change.attribute].index(change.value)]
+            found.seen[at], found.colour[at] = (sure[one].argmax(1) for one in ("class", "colour"))
+            found.object_score[at], found.shift_score[at] = vectors @ of_classes[label], vectors @ of_shifts[shift]
+            found.said[at] = np.stack(said, axis=1)
+
+
+def true_pictures(units: int, first: int = 0) -> Pictures:
+    """Scenes of the audit split under each strength of a shift."""
+    strengths = (0.0, *STRENGTHS)
+
+    def pictures(shift: int, side: int, label: int) -> Sequence[tuple[int, bool, NDArray[np.uint8]]]:
+        scenes = (wardrobe_scene("audit", (first + unit) * len(CLASSES) + label) for unit in range(units))
+        return [(unit, True, render_graded(one, SHIFTS[shift], strengths[side])) for unit, one in enumerate(scenes)]
+
+    return pictures
+
+
+def drawn_pictures(directory: Path) -> Pictures:
+    """Those of a dataset that keeps its rejected ones."""
+    places = {"base": (0, 0)}
+    for shift, name in enumerate(SHIFTS):
+        places |= {level_name(name, level): (shift, side) for side, level in enumerate(LEVELS, 1)}
+    cells: dict[tuple[int, int, int], list[tuple[int, bool, bytes]]] = {}
+    for what in ("data", "rejected"):
+        for row in read_rows(directory, columns=["image", "label", "shift", "index"], what=what):
+            cell = cells.setdefault((*places[row["shift"]], row["label"]), [])
+            cell.append((row["index"], what == "data", row["image"]["bytes"]))
+
+    def pictures(shift: int, side: int, label: int) -> Sequence[tuple[int, bool, NDArray[np.uint8]]]:
+        cell = cells.get((shift, side, label), [])
+        return [
+            (unit, kept, np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))) for unit, kept, content in cell
+        ]
+
+    return pictures
