@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import diffusers
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import miniature_pipelines as miniature
 import modern_pipelines as modern
@@ -21,8 +25,10 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
 from counterfoil.models.diffusion import native_size, pipeline_family
 from counterfoil.models.generators import FAMILIES, Family, family_of
+from counterfoil.models.loras import load_loras, pin_lora
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe
+from support.loras import part_of, saved_lora
 
 MakeRecipe = Callable[..., Recipe]
 
@@ -325,3 +331,108 @@ def test_the_side_of_a_pipeline_is_its_own_where_a_recipe_has_none(make: Any, si
     pipeline = loaded(make)
     assert native_size(pipeline) == side
     assert pipeline_family(pipeline.folder)[0].multiple in (8, 16, 32)
+
+
+# Layers of each kind that a family has, attention and others.
+LORA_TARGETS = {
+    "SD 1": ("to_q", "conv1", "time_emb_proj"),
+    "XL": ("to_q", "ff.net.2", "proj_in", "conv_in"),
+    "SD 3": ("to_q", "ff.net.2", "pos_embed.proj"),
+    "FLUX.1": ("to_q", "x_embedder", "proj_out"),
+    "Qwen-Image": ("to_q", "img_in"),
+    "Z-Image": ("to_q", "feed_forward.w2"),
+    "Sana": ("to_q", "conv_inverted"),
+}
+SNOWY = ("in_the_snow_25", "in_the_snow")
+LEVELLED = ("prompts.shifts.in_the_snow.severity={by: lora, lora: snow, levels: [0.25, 1]}",)
+
+
+@contextlib.contextmanager
+def _with_loras(pipeline: Any, recipe: Recipe) -> Iterator[Renderer]:
+    loras = recipe.generator.lora
+    pins = {name: pin_lora(name, lora).document() for name, lora in loras.items()}
+    try:
+        yield Renderer(pipeline, recipe, loras=load_loras(pipeline, loras, pins))
+    finally:
+        pipeline.unload_lora_weights()
+
+
+@contextlib.contextmanager
+def _merged(model: Any, file: Path, scale: float) -> Iterator[None]:
+    """The model whose own weights are changed by the product of the matrices: an independent reading of the file."""
+    tensors, before = load_file(file), {}
+    layers = {key.split(".", 1)[1].removesuffix(".lora_A.weight") for key in tensors if key.endswith("lora_A.weight")}
+    part = next(iter(tensors)).split(".", 1)[0]
+    for layer in layers:
+        down, up = (tensors[f"{part}.{layer}.lora_{side}.weight"] for side in "AB")
+        weight = model.get_submodule(layer).weight
+        before[layer] = weight.data
+        weight.data = before[layer] + scale * (up.flatten(1) @ down.flatten(1)).reshape(weight.shape)
+    try:
+        yield
+    finally:
+        for layer, data in before.items():
+            model.get_submodule(layer).weight.data = data
+
+
+@pytest.mark.parametrize("name", LORA_TARGETS)
+def test_lora_weights_are_added_at_their_scales_and_at_none_change_no_bit(
+    name: str, loaded: Any, make_recipe: MakeRecipe, unrounded: None, tmp_path: Path
+) -> None:
+    case = CASES[name]
+    pipeline = loaded(case.make)
+    plain = _recipe(make_recipe, case, 3.0)
+    samples = _samples(plain)[:4]
+    without: list[Any] = Renderer(pipeline, plain).render(samples)
+    files = {"snow": saved_lora(pipeline, tmp_path / "snow", LORA_TARGETS[name], rank=3, alpha=6)}
+    files["fog"] = saved_lora(pipeline, tmp_path / "fog", LORA_TARGETS[name][:1], rank=2, alpha=2)
+    model = getattr(pipeline, part_of(pipeline))
+
+    def recipe(snow: float, fog: float, *changes: str) -> Recipe:
+        named = [f"{n}: {{path: {files[n]}, scale: {s}}}" for n, s in (("snow", snow), ("fog", fog))]
+        return _recipe(make_recipe, case, 3.0, f"generator.lora={{{', '.join(named)}}}", *changes)
+
+    # alpha / rank of the first is 2, of the other 1.
+    with _with_loras(pipeline, recipe(0.05, -0.1)) as renderer:
+        drawn: list[Any] = renderer.render(samples)
+    with _merged(model, files["snow"], 0.1), _merged(model, files["fog"], -0.1):
+        expected: list[Any] = Renderer(pipeline, plain).render(samples)
+    assert max(float(np.abs(one - other).max()) for one, other in zip(drawn, without, strict=True)) > 1e-3
+    for one, other in zip(drawn, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+    with _with_loras(pipeline, recipe(0, 0)) as renderer:
+        _same(renderer.render(samples), without)
+    _same(Renderer(pipeline, plain).render(samples), without)
+
+
+@pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1"])
+def test_samples_of_several_scales_share_no_call_and_change_no_bit_of_each_other(
+    name: str, loaded: Any, make_recipe: MakeRecipe, unrounded: None, tmp_path: Path
+) -> None:
+    case = CASES[name]
+    pipeline = loaded(case.make)
+    file = saved_lora(pipeline, tmp_path, LORA_TARGETS[name])
+    lora = f"generator.lora={{snow: {{path: {file}, scale: 0.2}}, fog: {{path: {file}, scale: 0.1}}}}"
+    recipe = _recipe(make_recipe, case, 3.0, lora, *LEVELLED)
+    plan = make_plan(recipe)
+    every = [sample for shard in plan.shards for sample in shard.samples(plan)]
+    samples = [next(sample for sample in every if sample.shift == shift) for shift in ("base", *SNOWY)]
+    assert [sample.between and sample.between.scale for sample in samples] == [None, 0.25, None]
+    scales: list[dict[str, float]] = []
+
+    def scaled(module: Any, *_: Any) -> None:
+        layers = [one for one in module.modules() if hasattr(one, "lora_A")]
+        found = {tuple((own, one.scaling[own]) for own in one.active_adapters) for one in layers}
+        assert len(found) == 1, "one scale for every layer"
+        scales.append(dict(found.pop()))
+
+    with _with_loras(pipeline, recipe) as renderer:
+        hook = getattr(pipeline, part_of(pipeline)).register_forward_pre_hook(scaled)
+        together: list[Any] = renderer.render(samples)
+        hook.remove()
+        for sample, image in zip(samples, together, strict=True):
+            _same(renderer.render([sample]), [image])
+    steps = len(scales) // 3
+    fog = {"own0": 0.1}
+    assert scales == [fog] * steps + [fog | {"own1": 0.05}] * steps + [fog | {"own1": 0.2}] * steps
+    assert not any(np.array_equal(one, other) for one, other in pairwise(together))

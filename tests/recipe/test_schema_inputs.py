@@ -308,6 +308,44 @@ def test_an_adapter_is_of_the_plan_and_a_folder_enters_by_its_name() -> None:
     assert "adapter: ./ip" in here.portable_yaml
 
 
+LORA = "generator.lora.snow={path: /a/snow.safetensors, scale: 0.5}"
+
+
+def test_the_scale_of_lora_weights_is_of_the_plan_and_a_folder_enters_by_its_name() -> None:
+    plain, here = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [LORA])
+    same = load_recipe("wardrobe-mini", [LORA, "generator.lora.snow.path=/b/snow.safetensors"])
+    assert here.plan_hash == same.plan_hash == load_recipe("wardrobe-mini", [LORA, LORA]).plan_hash
+    for change in ("scale=0.6", "revision=main", "path=/a/other.safetensors"):
+        assert load_recipe("wardrobe-mini", [LORA, f"generator.lora.snow.{change}"]).plan_hash != here.plan_hash
+    dropped = load_recipe("wardrobe-mini", [LORA, "generator.lora.snow=null"])
+    assert dropped.plan_hash == plain.plan_hash != here.plan_hash
+    assert dropped.portable_yaml == plain.portable_yaml and "path: ./snow.safetensors" in here.portable_yaml
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["generator.lora.snow.scale=.inf"], r"lora\.snow\.scale"),
+        (["generator.lora.snow.scale=21"], r"lora\.snow\.scale"),
+        (["generator.lora.snow.path=/"], "expected a folder that has a name"),
+        (["generator.lora.fog={scale: 1}"], r"lora\.fog\.path.*missing"),
+        (['generator.lora={"a b": {path: user/name}}'], "expected a slug"),
+        (["generator.lora={" + ", ".join(f"n{n}: {{path: user/name}}" for n in range(17)) + "}"], "at most 16"),
+        (["prompts.shifts.red.severity={by: lora, levels: [1]}"], r"severity\.lora .*: found null, expected one of"),
+        (["prompts.shifts.red.severity={by: prompt, lora: snow, levels: [1]}"], "found snow, expected .* else null"),
+        (["prompts.shifts.red.severity={by: lora, lora: snwo, levels: [1]}"], "has no 'snwo'; did you mean 'snow'"),
+        (
+            ["prompts.shifts.red.severity={by: lora, lora: snow, levels: [1]}", "samples.pairs=attention"],
+            "with one scale",
+        ),
+        (["generator={kind: corrupt, model: null}"], "found lora"),
+    ],
+)
+def test_lora_weights_that_a_recipe_names_in_vain_are_refused(changes: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_recipe("wardrobe-mini", [LORA, *changes])
+
+
 @pytest.mark.parametrize("key", ["", " ", "{class}", "{class_id", "a\nb", "{class_id}" * 30])
 def test_a_key_that_no_class_fills_is_refused(key: str) -> None:
     with pytest.raises(UserError, match=r"embedding\.key"):

@@ -411,6 +411,7 @@ def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore, allow
         judges=inputs.judges,
         writer=store.writer,
         embeddings=inputs.embeddings,
+        loras=inputs.loras,
         pool=SourcePin.of(inputs.document.get("pool")),
         rows=inputs.rows,
         allow_mixed=allow_mixed,

@@ -42,6 +42,7 @@ from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.config_files import read_config
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import INDEX, configurations, pipeline_family
+from counterfoil.models.loras import pin_lora
 from counterfoil.models.names import Pin
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan import RowTable
@@ -96,6 +97,11 @@ class Inputs:
         # Rows of a pool need no generator, and rows that are corrupted no screen.
         models = self.document["models"]
         return {name: (models.get(name) or {}).get("revision") for name in ("generator", "screen", "adapter")}
+
+    @property
+    def loras(self) -> Pins:
+        """The pins of LoRA weights by their names."""
+        return self.document.get("loras") or {}
 
     @property
     def judges(self) -> Pins:
@@ -163,6 +169,8 @@ def pins_of(
         "source": source.document(),
         "tokens": None if tokens is None else tokens.hashes(),
     }
+    if recipe.generator.lora:
+        pins["loras"] = {name: pin_lora(name, lora).document() for name, lora in recipe.generator.lora.items()}
     if embeddings is not None:
         pins["embeddings"] = embeddings.hashes()
     if recipe.judges:

@@ -26,6 +26,7 @@ from counterfoil.documents import differences
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
 from counterfoil.generate.pictures import decoded, psnr
+from counterfoil.models.loras import wrong_loras
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
@@ -102,6 +103,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         if recipe.generator.adapter is not None:
             own = pins.get("adapter") or {"revision": None, "sha256": None}
             problems += wrong_model("generator.adapter", recipe.generator.adapter, own)
+        problems += wrong_loras(recipe.generator.lora, lock.inputs.get("loras") or {})
     if recipe.generator.takes_rows:
         problems += wrong_pool(recipe, lock.inputs.get("pool"))
     if recipe.screen.model is not None and recipe.screen.weights is None:  # else the name is one of open_clip's own

@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -36,6 +36,7 @@ from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of
 from counterfoil.models.diffusion import load_pipeline
+from counterfoil.models.loras import load_loras
 from counterfoil.plan import Plan, RowTable, Shard, make_plan
 from counterfoil.store import Receipt, ShardWriter
 from counterfoil.store.atomic import remove_durably, write_atomically
@@ -163,9 +164,9 @@ class Job:
     """All that a worker needs, as plain data that pickles (an `engines.Work`).
 
     `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
-    `embeddings` are those that samples are drawn from. `judges` pin the classifiers that are asked, `pool` what
-    rows are taken from, or edited, and `rows` is the file that says which. `writer` has the stack
-    that the directory was rendered by so far; another one is refused unless `allow_mixed`. `mark` proves that a
+    `embeddings` are those that samples are drawn from. `loras` pin weights that are added, `judges` the classifiers
+    that are asked, `pool` what rows are taken from, or edited, and `rows` is the file that says which. `writer` has the
+    stack that the directory was rendered by so far; another one is refused unless `allow_mixed`. `mark` proves that a
     worker's directory is the one that is meant.
     """
 
@@ -178,6 +179,7 @@ class Job:
     judges: Pins
     writer: ShardWriter
     embeddings: ImageEmbeddings | None = None
+    loras: Pins = field(default_factory=dict)
     pool: SourcePin | None = None
     rows: bytes | None = None
     allow_mixed: bool = False
@@ -280,7 +282,7 @@ class Job:
         adapter = None
         if self.embeddings is not None and generator.adapter is not None:
             adapter = load_adapter(pipeline, generator.adapter, self.commits["adapter"] or generator.adapter_revision)
-        return Renderer(pipeline, recipe, self.embeddings, adapter)
+        return Renderer(pipeline, recipe, self.embeddings, adapter, load_loras(pipeline, generator.lora, self.loras))
 
     def _maker(self, plan: Plan) -> ShardMaker:
         screen = plan.recipe.screen

@@ -161,6 +161,7 @@ def _pins_as_a_build(lock: Lock) -> bool:
         parts += ("retrieval",) if kind == "retrieve" else ()
         parts += ("adapter",) if "adapter" in lock.inputs["models"] else ()
         pins = [lock.inputs["models"][part] for part in parts]
+        pins += [lock.inputs["loras"][name] for name in lock.plan["generator"].get("lora", ())]
         commits, contents = ([pin[key] for pin in pins] for key in ("revision", "sha256"))
         whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
         whole &= all(isinstance(content, str | None) for content in contents)

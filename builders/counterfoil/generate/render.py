@@ -34,6 +34,7 @@ from counterfoil.models.diffusion import native_size
 from counterfoil.models.generators import Family, family_of
 from counterfoil.models.generators.family import bytes_of, company, encode_prompt, interpolated, joined
 from counterfoil.models.loading_errors import computing
+from counterfoil.models.loras import Loras
 from counterfoil.models.pipeline_settings import pipeline_problems
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Renderer:
     The noise of a sample comes from a CPU generator of its own seed, and short batches are padded to
     the recipe's batch size, so an image depends on its batch's size and on nothing else around it.
     `embeddings` are those that some samples are drawn from; `adapter` is by which the pipeline takes them, if by one.
+    `loras` are the weights that are added to it.
     """
 
     def __init__(
@@ -60,10 +62,13 @@ class Renderer:
         recipe: Recipe,
         embeddings: ImageEmbeddings | None = None,
         adapter: Adapter | None = None,
+        loras: Loras | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.embeddings = embeddings
         self.adapter = adapter
+        self.loras = loras
+        self._lora_of = {shift.name: shift.lora for shift in recipe.all_shifts() if shift.lora is not None}
         self.generator = recipe.generator
         self.held = recipe.samples.held
         self.family = self._family(recipe)
@@ -170,7 +175,7 @@ class Renderer:
         drawn_from = self._vector(sample) is not None
         if self.family.prompts != "encoded":
             return drawn_from
-        return drawn_from, company(self.family, self.conditioning(sample))
+        return drawn_from, company(self.family, self.conditioning(sample)), *self._lora_scales(sample).values()
 
     def _drawn(self, samples: Sequence[Sample]) -> DrawnAhead:
         """Samples of one company."""
@@ -230,7 +235,8 @@ class Renderer:
         if held is not None:
             guidance = called_back(guidance, held, ("latents",))
         noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
-        with self.computing("render"), torch.inference_mode():
+        used = contextlib.nullcontext() if self.loras is None else self.loras.used(self._lora_scales(samples[0]))
+        with self.computing("render"), torch.inference_mode(), used:
             pixels = self.pipeline(
                 **dict(family.sets) | dict(family.sized(self.side)) | generator.options,
                 **arguments,
@@ -250,6 +256,15 @@ class Renderer:
         """The prompts of a call's samples that come in only after some steps."""
         begin = [1 - one.between.scale if one.between and one.between.by == "steps" else 0.0 for one in samples]
         return LaterPrompts(joined([self.encode(one.prompt or "") for one in samples]), begin) if any(begin) else None
+
+    def _lora_scales(self, sample: Sample) -> dict[str, float]:
+        """The scales of the LoRA weights that levels are of: a share for a level of this one, none for any other image.
+
+        Samples of other scales share no call.
+        """
+        level = 1 if sample.between is None else sample.between.scale
+        scales = {name: level * self.generator.lora[name].scale for name in self._lora_of.values()}
+        return {name: scale if name == self._lora_of.get(sample.shift) else 0.0 for name, scale in scales.items()}
 
     def _vector(self, sample: Sample) -> np.ndarray | None:
         return None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)

@@ -163,26 +163,32 @@ def _in_repository(name: str) -> tuple[str, str | None]:
 
 
 def _file(name: str, revision: str | None) -> Path:
+    return named_file("adapter", name, revision, ADAPTER_FILE)
+
+
+def named_file(what: str, name: str, revision: str | None, usual: str) -> Path:
+    """The one safetensors file that a name means: of a folder, or of the Hub, where it is fetched alone.
+
+    `usual` is its name where none is given; `what` is what messages call it. Raises as `load_adapter`.
+    """
     folder = local_folder(name)
     if folder is not None:
-        return _only_file(name, folder)
+        return _only_file(f"{what} '{name}'", folder, usual)
     repository, inside = _in_repository(name)
     repository = repository.removeprefix(HUB)
-    refuse_shadowed(repository, "adapter")
-    inside = inside or ADAPTER_FILE
+    refuse_shadowed(repository, what)
+    inside = inside or usual
     if not inside.endswith(_SAFE):
-        raise UserError(f"adapter '{name}': {inside} is not a safetensors file, and only safetensors files are read")
+        raise UserError(f"{what} '{name}': {inside} is not a safetensors file, and only safetensors files are read")
     from huggingface_hub import hf_hub_download
 
     return Path(while_loading(name, lambda: hf_hub_download(repository, inside, revision=revision)))
 
 
-def _only_file(name: str, folder: Path) -> Path:
-    """The adapter in a folder: the file of that name, or the only safetensors file."""
+def _only_file(what: str, folder: Path, usual: str) -> Path:
+    """The safetensors file of that name in a folder, or the only one."""
     files = sorted(file for file in folder.glob(f"*{_SAFE}") if file.is_file())
-    named = [file for file in files if file.name == ADAPTER_FILE] or files
+    named = [file for file in files if file.name == usual] or files
     if len(named) != 1:
-        raise UserError(
-            f"adapter '{name}': {folder} has {len(files)} safetensors files, expected {ADAPTER_FILE}, or only one"
-        )
+        raise UserError(f"{what}: {folder} has {len(files)} safetensors files, expected {usual}, or only one")
     return named[0]

@@ -208,9 +208,9 @@ def stack_of(
 
 
 def libraries_of(generator: Generator) -> tuple[str, ...]:
-    """The packages that bytes depend on with this generator alone: what quantises weights, what corrupts rows."""
+    """The packages that bytes depend on with this generator alone: to quantise weights, add others or corrupt rows."""
     quantiser = () if generator.quantize is None else (_QUANTISERS[generator.quantize][0],)
-    return (*quantiser, *(("scipy",) if generator.kind == "corrupt" else ()))
+    return (*quantiser, *(("peft",) if generator.lora else ()), *(("scipy",) if generator.kind == "corrupt" else ()))
 
 
 def _version_of_extra(package: str) -> str:
@@ -361,8 +361,9 @@ def compiler_of(device: str) -> str:
 
 def absent_library(package: str, needing: str = "the recipe") -> str:
     """What to tell where one of these packages is not installed; `needing` is what needs it."""
-    extras = [f": pip install 'counterfoil[{extra}]'" for name, extra in _QUANTISERS.values() if name == package]
-    return f"generator.quantize: {needing} needs {package}, which is not installed{''.join(extras[:1])}"
+    key, extras = ("lora", {"peft": "lora"}) if package == "peft" else ("quantize", dict(_QUANTISERS.values()))
+    extra = f": pip install 'counterfoil[{extras[package]}]'" if package in extras else ""
+    return f"generator.{key}: {needing} needs {package}, which is not installed{extra}"
 
 
 def quantize_problem(quantize: str | None, device: str | None = None) -> str | None:

@@ -371,6 +371,8 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
     index = read_config(folder / INDEX, model)
     problems = [*_part_problems(index), *(f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED))]
     for part in [name for name, value in index.items() if isinstance(value, list) and name.isidentifier()]:
+        if (folder / part / "adapter_config.json").exists():  # with peft, transformers loads the model that it names
+            problems.append(f"{part}/adapter_config.json is not followed; name LoRA weights as generator.lora")
         if not problems:
             found = folder_problems(folder / part, _NOT_FOLLOWED)
             problems += [f"{part}/{problem}" for problem in found]

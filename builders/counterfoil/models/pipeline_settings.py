@@ -13,11 +13,12 @@ import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import shown
-from counterfoil.models.devices import quantize_problem
+from counterfoil.models.devices import absent_library, quantize_problem
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
 from counterfoil.recipe.names import did_you_mean
@@ -40,8 +41,12 @@ def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
     generator = recipe.generator
     if (problem := quantize_problem(generator.quantize, device)) is not None:
         yield problem
+    if generator.lora and find_spec("peft") is None:
+        yield absent_library("peft")
     if generator.offload == "sequential" and generator.adapter is not None:
         yield "generator.offload: sequential keeps layers that an adapter would change; expected model or none"
+    if generator.lora and (generator.quantize or generator.compile or generator.offload == "sequential"):
+        yield "generator.lora: found with quantize, compile or offload sequential; expected layers as they are"
 
 
 def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[str, Any] | None = None) -> Iterator[str]:
@@ -72,6 +77,8 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     if recipe.samples.pairs == "attention" and family.pairs is None:
         yield f"samples.pairs: {its}, whose images cannot attend to a base beside them; expected noise"
     yield from _level_problems(recipe, family, called, its)
+    if generator.lora and family.lora is None:
+        yield f"generator.lora: {its}, which no LoRA weights are added to here; expected none"
     if generator.guidance_interval is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
     elif generator.guidance_interval is not None:
@@ -120,6 +127,7 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
         generator.negative_prompt,
         generator.guidance_interval,
         generator.options or None,
+        generator.lora or None,
         recipe.samples.pairs if recipe.samples.pairs != "noise" else None,
         next((shift.level for shift in recipe.all_shifts() if shift.level is not None), None),
     )

@@ -476,6 +476,14 @@ def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
             continue
         if by is not None and by not in ways:
             yield (*place, "by"), f"found '{by}', expected {' or '.join(ways)} with generator.kind {kind}"
+        lora, named = own.get("lora"), _mapping(parts.generator.get("lora"))
+        if (by == "lora") != (lora is not None):
+            yield (*place, "lora"), f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null"
+        elif isinstance(lora, str):
+            if lora not in named:
+                yield (*place, "lora"), f"generator.lora has no '{lora[:80]}'{did_you_mean(lora, named)}"
+            if parts.samples.get("pairs") == "attention":
+                yield place, f"{_PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
         if parts.samples.get("noise", "paired") != "paired":
             yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
         if spec.get("threshold") is not None:

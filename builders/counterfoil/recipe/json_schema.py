@@ -65,6 +65,7 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
     _text(properties["ShiftSpec"]["group"]).update({"pattern": group_name, "maxLength": LONGEST_NAME})
     properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name, "maxLength": LONGEST_NAME}
+    properties["Generator"]["lora"]["propertyNames"] = {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
     for section in ("BaseSpec", "ShiftSpec"):
         _text(properties[section]["prompt"])["pattern"] = r"\{class\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"

@@ -167,10 +167,11 @@ _LONGEST_SHOWN = 300
 KEEP_JUDGES = ("keep.*.models.*", "keep.*.*.models.*")
 # Where a name stands that may be a folder's.
 _NAMES = (
-    "source.dataset", "tokens.path", "generator.model", "generator.adapter", "generator.dataset", "generator.captioner",
-    "generator.clip.model", "screen.model", "screen.judge", "evaluate.models.*", "mine.target", "mine.on.*",
-    "mine.others.*", "mine.settings.captions", "mine.settings.captioner", "mine.settings.contexts",
-    "mine.settings.seeds.*", "mine.settings.pooled.*", "mine.settings.chat.model", "mine.settings.chat.base_url",
+    "source.dataset", "tokens.path", "generator.model", "generator.adapter", "generator.lora.*.path",
+    "generator.dataset", "generator.captioner", "generator.clip.model", "screen.model", "screen.judge",
+    "evaluate.models.*", "mine.target", "mine.on.*", "mine.others.*", "mine.settings.captions",
+    "mine.settings.captioner", "mine.settings.contexts", "mine.settings.seeds.*", "mine.settings.pooled.*",
+    "mine.settings.chat.model", "mine.settings.chat.base_url",
     *(f"{section}.{judges}" for section in ("screen", "prompts.shifts.*") for judges in KEEP_JUDGES),
 )  # fmt: skip
 # Where it is always a path, also one that does not begin like one.

@@ -175,7 +175,7 @@ class Shift:
     where rows are corrupted: then a shift has a `corruption` and its `severity`, 1 to 5, or 0 for `match`.
     Of a shift with levels there is one for each, whose `of` is the recipe's name for all of them: `level` as the recipe
     lists it, a share of the way, or of CLIP's gain where `realised`; `scale` the share of the way, None until `build`
-    has found it; `by` which way. `top` is the highest of them, and any shift without levels.
+    has found it; `by` which way, with which `lora`. `top` is the highest of them, and any shift without levels.
     """
 
     name: str
@@ -198,6 +198,7 @@ class Shift:
     level: float | None = None
     scale: float | None = None
     by: By | None = None
+    lora: str | None = None
     realised: bool = False
     top: bool = True
 
@@ -238,6 +239,7 @@ def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
             level=level,
             scale=scale,
             by=spec.severity.by or way,
+            lora=spec.severity.lora,
             realised=levels.raw is None,
             top=level == levels.asked[-1],
         )

@@ -269,6 +269,11 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         for name in ("model", "adapter", "dataset", "captioner")
         if generator.get(name)
     }
+    if recipe.generator.lora:
+        generator["lora"] = {
+            name: lora.model_dump(mode="json", exclude_none=True) | {"path": without_folders(lora.path)}
+            for name, lora in recipe.generator.lora.items()
+        }
     if recipe.generator.rows is not None:
         generator["rows"] = sha256_json(recipe.generator.rows)
     if recipe.generator.kind == "retrieve":  # also where it is the screen's: by it the images are chosen
@@ -385,7 +390,8 @@ def _level(shift: Shift) -> dict[str, Any]:
     """How much of its shift it is. The share of the way that reaches a share of CLIP's gain is an input."""
     if shift.level is None:
         return {}
-    return {"level": {"of": shift.of, "by": shift.by, "at": shift.level, "realised": shift.realised}}
+    lora = {} if shift.lora is None else {"lora": shift.lora}
+    return {"level": {"of": shift.of, "by": shift.by, "at": shift.level, "realised": shift.realised} | lora}
 
 
 def _own_keep(recipe: Recipe, shift: str) -> dict[str, Any]:
@@ -400,7 +406,7 @@ def _own_samples(recipe: Recipe, shift: str) -> dict[str, Any]:
 
 
 # Keys that came later, and whose default is a value: a dataset's recipe without them keeps its bytes.
-_UNSAID = {"generator": ("options", "offload", "compile"), "samples": ("pairs", "held")}
+_UNSAID = {"generator": ("lora", "options", "offload", "compile"), "samples": ("pairs", "held")}
 
 
 def _portable_values(recipe: Recipe) -> dict[str, Any]:

@@ -348,7 +348,7 @@ _POOL = ("dataset", "config", "split", "image_column", "license_column")
 # What each kind reads that not all do.
 _OF_KIND: Mapping[str, tuple[str, ...]] = {
     "diffusers": (
-        "model", "adapter", "adapter_revision", "scheduler", "steps", "guidance", "guidance_interval", "size",
+        "model", "adapter", "adapter_revision", "lora", "scheduler", "steps", "guidance", "guidance_interval", "size",
         "negative_prompt", "options", "offload", "quantize", "compile",
     ),
     "rows": (*_POOL, "label_column", "labels", "rows"),
@@ -383,6 +383,31 @@ class RetrievalClip(Section):
         return value
 
 
+# Sliders are published for scales up to 5; beyond, pictures are noise.
+_LARGEST_SCALE = 20.0
+_MOST_LORAS = 16
+
+
+class Lora(Section):
+    """LoRA weights that are added to layers of the generator."""
+
+    path: str = Field(
+        min_length=1,
+        description="A safetensors file, a folder with one, a Hub id, or a Hub id with the file in it"
+        " (`user/name/weights/snow.safetensors`).",
+    )
+    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
+    scale: float = Field(
+        default=1.0, ge=-_LARGEST_SCALE, le=_LARGEST_SCALE, description="What the weights are multiplied by."
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _has_a_name(cls, value: str) -> str:
+        refuse(nameless_problem(value))
+        return value
+
+
 class Generator(Section):
     """What renders the samples, or where they come from."""
 
@@ -405,6 +430,10 @@ class Generator(Section):
     )
     adapter_revision: str | None = Field(
         default=None, description="Branch, tag or commit of the adapter on the Hub; the lock pins it."
+    )
+    lora: dict[str, Lora] = Field(
+        default_factory=dict,
+        description="LoRA weights by name, used together, each at its scale. They need `counterfoil[lora]`.",
     )
     scheduler: str | None = Field(
         default=None,
@@ -621,6 +650,13 @@ class Generator(Section):
                 " expected offload model or none"
             )
         return self
+
+    @field_validator("lora")
+    @classmethod
+    def _lora_names(cls, value: dict[str, Lora]) -> dict[str, Lora]:
+        refuse(f"found {len(value)}, expected at most {_MOST_LORAS}" if len(value) > _MOST_LORAS else None)
+        refuse(next((problem for problem in map(class_id_problem, value) if problem is not None), None))
+        return value
 
     @model_validator(mode="after")
     def _no_enlarging(self) -> Generator:

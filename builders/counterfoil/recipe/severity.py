@@ -105,6 +105,10 @@ class SeveritySpec(Section):
         " that are edited. `corruption`: the severities 1 to 5 of a corruption, as fifths. null: `prompt`, or what the"
         " generator's kind has.",
     )
+    lora: str | None = Field(
+        default=None,
+        description="by: lora: which of generator.lora. It is used at level × its scale, and in no other shift.",
+    )
     levels: SeverityLevels | None = Field(
         default=None, description="Levels above 0 up to 1, rising; or `realised:` with shares of CLIP's gain."
     )
@@ -126,7 +130,8 @@ class SeveritySpec(Section):
             return self.fixed
         assert self.levels is not None
         by = {} if self.by is None else {"by": self.by}
-        return by | {"levels": self.levels.model_dump(mode="json")}
+        lora = {} if self.lora is None else {"lora": self.lora}
+        return by | lora | {"levels": self.levels.model_dump(mode="json")}
 
 
 def level_name(shift: str, level: float) -> str:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from counterfoil.errors import UserError, some_of
 from counterfoil.models.diffusion import index_here
-from counterfoil.models.names import HUB, LAB, lab_tokens, local_folder, resolve_name
+from counterfoil.models.names import HUB, LAB, LOCAL, lab_tokens, local_folder, resolve_name
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
 from counterfoil.recipe import Recipe
@@ -100,6 +100,9 @@ def _models(recipe: Recipe) -> Iterator[Lack]:
         yield from _model("generator.model", generator.model, known.gigabytes if known is not None else None)
         if generator.adapter is not None:
             yield from _model("generator.adapter", generator.adapter, None)
+        for name, lora in generator.lora.items():
+            if not (is_local(lora.path) and named_path(lora.path.removeprefix(LOCAL)).is_file()):
+                yield from _model(f"generator.lora.{name}.path", lora.path, None)
     if generator.captioner is not None:
         yield from _model("generator.captioner", generator.captioner, None)
     if generator.clip is not None:

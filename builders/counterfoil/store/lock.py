@@ -21,7 +21,7 @@ from counterfoil.store.layout import LOCK
 VERSION = 1
 HASHES = ("plan", "screen", "inputs")
 # The inputs that a build pins, and what of a pin is text where it is known.
-_INPUTS = ("models", "source", "tokens", "embeddings", "judges", "pool", "retrieved", "edited", "thresholds")
+_INPUTS = ("models", "source", "tokens", "embeddings", "judges", "loras", "pool", "retrieved", "edited", "thresholds")
 _TEXTS = ("name", "dataset", "revision", "license", "content")
 
 
@@ -88,6 +88,7 @@ def _wrong_form(lock: Lock) -> str | None:
         if not isinstance(lock.inputs.get(name), Mapping | None):
             return f"'inputs.{name}' is no mapping"
     pins = {f"models.{name}": pin for name, pin in (lock.inputs.get("models") or {}).items()}
+    pins |= {f"loras.{name}": pin for name, pin in (lock.inputs.get("loras") or {}).items()}
     pins |= {name: lock.inputs.get(name) or {} for name in ("source", "pool")}
     for name, pin in pins.items():
         if not isinstance(pin, Mapping) or not all(isinstance(pin.get(key), str | None) for key in _TEXTS):

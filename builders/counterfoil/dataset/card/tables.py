@@ -197,6 +197,9 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     if recipe.generator.adapter is not None:
         adapter = without_folders(recipe.generator.adapter)
         rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))
+    for name, lora in recipe.generator.lora.items():
+        shown = f"{without_folders(lora.path)} ({name}, scale {lora.scale:g})"
+        rows.append(_input_row("LoRA", shown, (inputs.get("loras") or {}).get(name) or {}))
     if captioner := (inputs.get("edited") or {}).get("captioner"):
         rows.append(_input_row("captioner", captioner.get("name") or "", captioner))
     if recipe.screen.model is not None:

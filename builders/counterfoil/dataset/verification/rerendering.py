@@ -18,6 +18,7 @@ from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.pictures import decoded, psnr
 from counterfoil.models import local_folder
+from counterfoil.models.loras import wrong_loras
 from counterfoil.progress import report
 from counterfoil.recipe import load_own_recipe
 from counterfoil.store.layout import LOCK, RECIPE, What
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from counterfoil.generate.tokens.class_tokens import ClassTokens
     from counterfoil.plan import Plan, Sample
     from counterfoil.recipe import Recipe
+    from counterfoil.recipe.schema_inputs import Lora
     from counterfoil.store import Receipt
 
 
@@ -43,14 +45,15 @@ _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "see
 class PinnedGenerator:
     """The generator as it can be loaded here: proved to be the one that the lock pins.
 
-    model: None where rows are corrupted, which no model does. edits: where rows are edited or corrupted, the recipe
-    that says where they lie here, and their pin, proved likewise.
+    model: None where rows are corrupted, which no model does. loras: LoRA weights and their pins, by
+    name. edits: where rows are edited or corrupted, the recipe that says where they lie here, and their pin, likewise.
     """
 
     model: str | None
     revision: str | None
     adapter: str | None = None
     adapter_revision: str | None = None
+    loras: tuple[Mapping[str, Lora], Mapping[str, Any]] = ({}, {})
     edits: tuple[Recipe, SourcePin] | None = None
 
 
@@ -70,9 +73,10 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
     else. UserError, with both hashes, for one that is not what the lock pins.
     """
     adapted = there.recipe is not None and there.recipe.generator.adapter is not None
+    loras = () if there.recipe is None else tuple(f"generator.lora.{name}.path" for name in there.recipe.generator.lora)
     edits = there.recipe is not None and there.recipe.generator.alters_rows
     drawn = there.recipe is None or there.recipe.generator.draws
-    allowed = (*((_MODEL,) if drawn else ()), *((_ADAPTER,) if adapted else ()), *((_SOURCE,) if edits else ()))
+    allowed = (*((_MODEL,) if drawn else ()), *((_ADAPTER,) if adapted else ()), *loras, *((_SOURCE,) if edits else ()))
     others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
         raise UserError(
@@ -98,12 +102,15 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
         if problems := list(wrong_pool(recipe, pool)):
             raise UserError(problems, f"Name the one that {LOCK} pins: --set {_SOURCE}=PATH")
         return PinnedGenerator(*model, edits=(recipe, loadable_pool(recipe, pool)))
+    pins = there.lock.inputs.get("loras") or {}
+    if problems := list(wrong_loras(generator.lora, pins)):
+        raise UserError(problems)
     if there.recipe.generator.adapter is None or generator.adapter is None:
-        return PinnedGenerator(*model)
+        return PinnedGenerator(*model, loras=(generator.lora, pins))
     own = there.lock.inputs["models"].get("adapter") or {"revision": None, "sha256": None}
     if problems := list(wrong_model(_ADAPTER, generator.adapter, own)):
         raise UserError(problems, f"Name the one that {LOCK} pins: --set {_ADAPTER}=local-dir:PATH")
-    return PinnedGenerator(*model, generator.adapter, _revision(generator.adapter, own))
+    return PinnedGenerator(*model, generator.adapter, _revision(generator.adapter, own), (generator.lora, pins))
 
 
 def _revision(name: str, pin: Mapping[str, Any]) -> str | None:
@@ -170,6 +177,7 @@ class Rerenderer:
         from counterfoil.generate.rows import corrupted_rows, edit_renderer
         from counterfoil.models.adapters import load_adapter
         from counterfoil.models.diffusion import load_pipeline
+        from counterfoil.models.loras import load_loras
 
         edits, table, generator = self.generator.edits, self.plan.table, self.recipe.generator
         if self.generator.model is None:
@@ -191,7 +199,7 @@ class Rerenderer:
             adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
         if edits is not None and table is not None:
             return edit_renderer(pipeline, *edits, table)
-        return Renderer(pipeline, self.recipe, self.embeddings, adapter)
+        return Renderer(pipeline, self.recipe, self.embeddings, adapter, load_loras(pipeline, *self.generator.loras))
 
     def _sample(self, row: Mapping[str, Any], group: str) -> Sample:
         from counterfoil.plan import Sample

@@ -64,6 +64,8 @@ class Family:
     sample; None where they do not. conditioned: what a call takes for them. width: the embedding's width by the UNet's
     configuration, where the model takes it.
 
+    LoRA. lora: the part whose layers LoRA weights are added to; None where there is none.
+
     Pairs. pairs: how an image can see the keys and values of the base that is drawn beside it
     (`generate/steps.py`); None where it cannot.
 
@@ -97,6 +99,7 @@ class Family:
     takes: Literal["adapter", "every"] | None = None
     conditioned: Conditioned | None = None
     width: Callable[[Mapping[str, Any]], Any] | None = None
+    lora: Literal["unet", "transformer"] | None = None
     pairs: Literal["unet", "joint", "flux"] | None = None
     edits: Literal["inversion", "pipeline"] | None = None
     needs_image: bool = False

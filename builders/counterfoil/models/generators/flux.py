@@ -19,6 +19,7 @@ FLUX = Family(
     usual_guidance=3.5,
     levels=True,
     takes_tokens=True,  # into its CLIP; T5 reads a placeholder's letters
+    lora="transformer",
     pairs="flux",
 )
 

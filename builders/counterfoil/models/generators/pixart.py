@@ -20,4 +20,4 @@ PIXART = Family(
     sets={"use_resolution_binning": False, "negative_prompt": None},
 )
 
-SANA = replace(PIXART, name="Sana", pipelines=("SanaPipeline",), multiple=32)
+SANA = replace(PIXART, name="Sana", pipelines=("SanaPipeline",), multiple=32, lora="transformer")

@@ -41,6 +41,7 @@ QWEN_IMAGE = Family(
     multiple=16,
     usual_steps=50,
     usual_guidance=4.0,
+    lora="transformer",
 )
 
 

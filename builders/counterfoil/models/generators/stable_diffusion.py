@@ -29,6 +29,7 @@ STABLE_DIFFUSION = Family(
     learns_tokens=True,
     takes="adapter",
     conditioned=by_adapter,
+    lora="unet",
     pairs="unet",
     edits="inversion",
 )
@@ -50,6 +51,7 @@ STABLE_DIFFUSION_3 = Family(
     usual_steps=28,
     usual_guidance=7.0,
     levels=True,
+    lora="transformer",
     pairs="joint",
 )
 

@@ -23,4 +23,5 @@ Z_IMAGE = Family(
     multiple=16,
     usual_steps=50,
     usual_guidance=5.0,
+    lora="transformer",
 )

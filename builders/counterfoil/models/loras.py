@@ -1,0 +1,273 @@
+"""LoRA weights (Hu et al. 2021): for some layers of a generator two small matrices, whose product is added, scaled.
+
+Several may be used together, each at a scale of its own. A file may come from anybody: it is safetensors, its head is
+judged before anything of it or of the generator loads, and every tensor of it is used, or it is refused. What diffusers
+reads otherwise than it stands in the file (fused layers that it cuts, keys that it leaves out) is refused too. A layer
+is changed by the recipe's scale times alpha ÷ rank, as the file says these. At scale 0 weights are left out of the
+call, so that its images are those without them, bit for bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from counterfoil.errors import UserError, some_of
+from counterfoil.models.adapters import named_file, pin_adapter
+from counterfoil.models.config_files import Foreign, declared, expected
+from counterfoil.models.diffusion import quiet_diffusers
+from counterfoil.models.generators import family_of
+from counterfoil.models.loading_errors import loading
+from counterfoil.models.names import LOCAL, Pin
+from counterfoil.recipe.names import is_local, without_folders
+from counterfoil.regular_files import named_path, open_regular
+
+if TYPE_CHECKING:
+    import torch
+
+    from counterfoil.recipe.schema_inputs import Lora
+
+LORA_FILE = "pytorch_lora_weights.safetensors"  # as diffusers saves it
+# The largest of the Hub, of rank 128 for FLUX.1, take 1.3 GB and have 3,000 tensors.
+_MOST_BYTES = 1 << 32
+_MOST_HEAD = 1 << 23
+_MOST_TENSORS = 20_000
+_MOST_RANK = 1024
+# Parts of names and nothing else: peft makes patterns of them, by which it looks for layers.
+_KEY = re.compile(r"(?=.{1,300}\Z)\w+(?:\.\w+)*", re.ASCII)
+_DOWN = re.compile(r"(?P<layer>.+)(?:\.lora_A|\.lora_down|[._]lora\.down)\.weight")
+_UP = re.compile(r"(?P<layer>.+)(?:\.lora_B|\.lora_up|[._]lora\.up)\.weight")
+_ALPHA = ".alpha"
+_TYPES = ("F32", "F16", "BF16")
+# Where diffusers keeps the settings of the training in a file.
+_SETTINGS = "lora_adapter_metadata"
+
+
+def pin_lora(name: str, lora: Lora) -> Pin:
+    """What the path of a recipe's LoRA `name` stands for: the file's content and, on the Hub, its commit.
+
+    UserError for a name that does not exist and for a file whose head is not of LoRA weights; RunFailure where it
+    cannot be fetched or read.
+    """
+    local = Pin(without_folders(lora.path), None, None, None)
+    found = local if is_local(lora.path) else pin_adapter(lora.path, lora.revision)
+    file = lora_file(lora.path, found.revision)
+    _settings_of(name, file)
+    return replace(found, sha256=_sha256(file))
+
+
+def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Files that are not here or have other content than was pinned. What is of the Hub is fetched as pinned."""
+    for name, lora in loras.items():
+        key, pinned = f"generator.lora.{name}.path", pins.get(name, {}).get("sha256")
+        try:
+            found = _sha256(lora_file(lora.path, None)) if is_local(lora.path) else pinned
+        except UserError as error:
+            found = "; ".join(error.problems)
+        if found is None or found != pinned:
+            yield f"{key}: found {found}, expected sha256 {pinned}; --set {key}=/PATH says where the file is"
+
+
+def lora_file(path: str, revision: str | None) -> Path:
+    """The file that a recipe's path means. Raises as `pin_lora`."""
+    if is_local(path) and named_path(path.removeprefix(LOCAL)).is_file():
+        return named_path(path.removeprefix(LOCAL))
+    return named_file("LoRA", path, revision, LORA_FILE)
+
+
+@dataclass(slots=True)
+class Loras:
+    """The LoRA weights of a model, which is used with each at its scale.
+
+    constant: the recipe's scales by name, in which order they are added. inside: what peft calls them.
+    """
+
+    model: Any
+    constant: Mapping[str, float]
+    inside: Mapping[str, str]
+    _now: dict[str, float] | None = field(default=None, init=False)
+
+    @contextlib.contextmanager
+    def used(self, scales: Mapping[str, float] | None = None) -> Iterator[None]:
+        """Inside, these weights have these scales, and all others those of the recipe. KeyError for unknown names.
+
+        Nothing is done where the scales are as they were; so they are left as they are afterwards.
+        """
+        named = sorted({**self.constant, **(scales or {})}.items())
+        wanted = {self.inside[name]: float(scale) for name, scale in named if scale != 0}
+        if wanted != self._now:
+            self._now = None
+            if wanted:
+                # Plain numbers: scales by block would leave layers outside of attention at 1 (diffusers 0.42).
+                self.model.set_adapters(list(wanted), list(wanted.values()))
+                self.model.enable_lora()
+            else:
+                self.model.disable_lora()
+            self._now = wanted
+        yield
+
+
+def load_loras(pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Loras | None:
+    """The LoRA weights of a recipe for a loaded pipeline, in its number type and on its device; None where it has none.
+
+    `pins` are those of `pin_lora`, by name. UserError for a file that is not the pinned one, or not for this pipeline;
+    RunFailure where it cannot be read.
+    """
+    from torch import nn
+
+    family = family_of(type(pipeline).__name__)
+    if not loras or family is None or family.lora is None:  # of a family without, the recipe is refused
+        return None
+    part = family.lora
+    model = getattr(pipeline, part)
+    layers = {name: one for name, one in model.named_modules() if isinstance(one, nn.Linear | nn.Conv2d)}
+    inside = {name: f"own{place}" for place, name in enumerate(sorted(loras))}
+    for name, own in inside.items():
+        file = lora_file(loras[name].path, pins[name]["revision"] or loras[name].revision)
+        if (found := _sha256(file)) != pins[name]["sha256"]:
+            raise UserError(f"LoRA '{name}': {file.name} has the sha256 {found}, expected {pins[name]['sha256']}")
+        _add(pipeline, part, name, own, file, layers)
+    model.eval().requires_grad_(False)
+    found = Loras(model, {name: loras[name].scale for name in inside}, inside)
+    with found.used():
+        return found
+
+
+def _sha256(file: Path) -> str:
+    with open_regular(file) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _settings_of(name: str, file: Path) -> dict[str, Any]:
+    """What a file says of its training, from its head, which is judged; no tensor is read. Raises as `pin_lora`."""
+    from safetensors import safe_open
+
+    with open_regular(file) as stream:
+        size, head = os.fstat(stream.fileno()).st_size, int.from_bytes(stream.read(8), "little")
+    if size > _MOST_BYTES or head > min(_MOST_HEAD, size):
+        raise UserError(
+            f"LoRA '{name}': {file.name} has {size:,} bytes and a head of {head:,}, expected a safetensors file of at"
+            f" most {_MOST_BYTES:,} with a head of at most {_MOST_HEAD:,}"
+        )
+    with loading(name), safe_open(file, framework="pt") as found:
+        keys = list(found.keys())
+        if not 0 < len(keys) <= _MOST_TENSORS:
+            raise UserError(f"LoRA '{name}': found {len(keys):,} tensors, expected 1 to {_MOST_TENSORS:,}")
+        slices = {key: found.get_slice(key) for key in keys}
+        text = (found.metadata() or {}).get(_SETTINGS, "{}")
+    _refuse(
+        name,
+        [key for key, one in slices.items() if not _is_known(key, tuple(one.get_shape()), one.get_dtype())],
+        f"expected matrices down and up of rank 1 to {_MOST_RANK:,}, and alphas, in {', '.join(_TYPES)}; found",
+        "DoRA, LoKr, LoHa, biases and whole layers are not used.",
+    )
+    try:
+        settings = json.loads(text)
+    except (ValueError, RecursionError):
+        settings = None
+    if not isinstance(settings, dict):
+        raise UserError(f"LoRA '{name}': its {_SETTINGS} cannot be read, so its alpha is unknown")
+    return settings
+
+
+def _is_known(key: str, shape: tuple[int, ...], number_type: str) -> bool:
+    if not _KEY.fullmatch(key) or number_type not in _TYPES:
+        return False
+    if key.endswith(_ALPHA):
+        return math.prod(shape) == 1
+    sides = [place for place, side in enumerate((_DOWN, _UP)) if side.fullmatch(key)]
+    return len(shape) in (2, 4) and any(1 <= shape[place] <= _MOST_RANK for place in sides)
+
+
+def _refuse(name: str, keys: Sequence[str], why: str, hint: str | None = None) -> None:
+    """UserError where there are keys of which this is to be said."""
+    if keys:
+        raise UserError(f"LoRA '{name}': {why}: {some_of([key[:120] for key in keys], 3)}", hint)
+
+
+class TrainingDocument(Foreign):
+    """What the settings of a training say of alpha."""
+
+    lora_alpha: float | None = None
+    alpha_pattern: Annotated[dict[str, float], expected("none: one alpha for all")] = Field({}, max_length=0)
+    use_rslora: Annotated[Literal[False], expected("false")] = False
+
+
+def _by_layer(
+    name: str, tensors: Mapping[str, torch.Tensor], pipeline: Any, part: str, layers: Mapping[str, Any]
+) -> dict[str, dict[str, str]]:
+    """Layer → side, A or B → the key of the tensor for it, as diffusers reads this form of file."""
+    from diffusers.utils import convert_unet_state_dict_to_peft
+
+    more = {"unet_config": pipeline.unet.config} if part == "unet" else {}
+    with loading(name), quiet_diffusers():
+        read = pipeline.lora_state_dict(dict(tensors), **more)
+        read = convert_unet_state_dict_to_peft(read[0] if isinstance(read, tuple) else read)
+    key_of = {id(tensor): key for key, tensor in tensors.items()}
+    taken = {key_of.get(id(tensor)) for tensor in read.values()}
+    _refuse(
+        name,
+        [key for key in tensors if key not in taken],
+        "diffusers does not read these tensors as they are",
+        "Load the file with diffusers and save it with save_lora_weights, which writes weights as they are used.",
+    )
+    found: dict[str, dict[str, str]] = {}
+    unused = []
+    for key, tensor in read.items():
+        place = re.fullmatch(rf"{part}\.(.+)\.lora_([AB])\.weight", key)
+        if place is not None and place[1] in layers and id(tensor) in key_of:
+            found.setdefault(place[1], {})[place[2]] = key_of[id(tensor)]
+        else:
+            unused.append(key_of.get(id(tensor), key))
+    _refuse(name, unused, f"the generator's {part} has no layer for", "Weights of text encoders are not used.")
+    _refuse(name, [key for own in found.values() if len(own) < 2 for key in own.values()], "there is no other half of")
+    return found
+
+
+def _add(pipeline: Any, part: str, name: str, inside: str, file: Path, layers: Mapping[str, Any]) -> None:
+    """Add the weights of a file to the model, which calls them `inside`, in its number type."""
+    import torch
+    from safetensors.torch import load_file
+
+    model = getattr(pipeline, part)
+    said = {key.removeprefix(f"{part}."): value for key, value in _settings_of(name, file).items()}
+    training, problems = declared(TrainingDocument, said, f"LoRA '{name}': {_SETTINGS}.")
+    if training is None:
+        raise UserError(problems)
+    with loading(name):
+        tensors: dict[str, torch.Tensor] = load_file(file)
+    alphas = {key.removesuffix(_ALPHA): float(tensors.pop(key)) for key in list(tensors) if key.endswith(_ALPHA)}
+    state: dict[str, torch.Tensor] = {}
+    alpha_of: dict[str, float] = {}
+    for layer, sides in _by_layer(name, tensors, pipeline, part, layers).items():
+        down, up = (tensors[sides[side]] for side in "AB")
+        out, *inputs = own = tuple(layers[layer].weight.shape)
+        rank = down.shape[0]
+        fits = down.shape == (rank, *inputs) and up.shape == (out, rank, *(1 for _ in inputs[1:]))
+        if not fits or getattr(layers[layer], "groups", 1) != 1:
+            _refuse(name, [*sides.values()], f"{tuple(down.shape)} and {tuple(up.shape)} do not fit a layer of {own}")
+        stem = _DOWN.fullmatch(sides["A"])
+        of_all = rank if training.lora_alpha is None else training.lora_alpha
+        alpha_of[layer] = alphas.pop(stem["layer"] if stem else "", of_all)
+        if not 0 < alpha_of[layer] < math.inf:
+            _refuse(name, [sides["A"]], f"found the alpha {alpha_of[layer]:g}, expected a finite number above 0")
+        for side, key in sides.items():
+            state[f"{layer}.lora_{side}.weight"] = tensors[key].to(model.dtype)
+    _refuse(name, list(alphas), "there are no matrices for the alphas of")
+    infinite = [key for key, tensor in state.items() if not bool(torch.isfinite(tensor).all())]
+    _refuse(name, infinite, f"found numbers that are not finite in {model.dtype}")
+    with loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
+        model.load_lora_adapter(state, prefix=None, adapter_name=inside, low_cpu_mem_usage=True)
+    for layer, alpha in alpha_of.items():
+        model.get_submodule(layer).lora_alpha[inside] = alpha  # diffusers guesses it by the rank that most layers have

@@ -1,0 +1,130 @@
+"""Builds with LoRA weights: their content is an input, their scale is of the plan, and at scale 0 nothing changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from counterfoil.building import BuildProgress, regenerate_dataset
+from counterfoil.building.inputs import check_generator
+from counterfoil.dataset.verification import verify
+from counterfoil.errors import UserError
+from counterfoil.models.diffusion import load_pipeline
+from counterfoil.recipe import load_recipe
+from counterfoil.starting.lacking import lacking
+from driven import given_up
+from miniature_pipelines import kandinsky
+from support.loras import saved_lora
+from tiny_builds import images, published, tiny
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lora")
+    return saved_lora(load_pipeline("lab:sd", dtype="float32"), folder, ("to_q", "to_v", "conv1"))
+
+
+def changes(file: Path, scale: float = 0.05) -> tuple[str, ...]:
+    return (f"generator.lora={{slider: {{path: {file}, scale: {scale}}}}}", "output.rows_per_shard=8")
+
+
+LEVELS = "prompts.shifts.in_the_snow.severity={by: lora, lora: slider, levels: [0.5, 1]}"
+
+
+@pytest.fixture(scope="module")
+def built(file: Path) -> Iterator[Path]:
+    """A build that was interrupted after its first shard and went on: constant weights beside those of a shift."""
+    out = file.parent / "out"
+    both = (f"generator.lora={{slider: {{path: {file}, scale: 0.1}}, always: {{path: {file.parent}, scale: 0.02}}}}",
+            LEVELS, "output.rows_per_shard=8")  # fmt: skip
+    with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 1):
+        tiny(out, *both)
+    assert not (out / "manifest.json").exists()
+    tiny(out, *both)
+    yield out
+
+
+def test_the_whole_of_a_dataset_is_made_and_rendered_again(built: Path, file: Path) -> None:
+    where = [f"generator.lora.slider.path={file}", f"generator.lora.always.path={file.parent}"]
+    found = verify(built, rerender=40, device="cpu", overrides=where)
+    assert found.problems == ()
+    assert {row.outcome for row in found.rerendered} == {"identical bytes"} and len(found.rerendered) == 30
+    again = regenerate_dataset.regenerate(built, built.with_name("again"), overrides=where, device="cpu", workers=1)
+    assert again.comparison is not None and again.comparison.identical
+    assert published(built) == published(built.with_name("again"))
+
+
+def test_levels_are_of_the_shift_alone_and_the_constant_weights_of_every_image(
+    built: Path, file: Path, tmp_path: Path
+) -> None:
+    found = images(built)
+    tiny(tmp_path / "constant", *changes(file, 0.02))
+    constant = images(tmp_path / "constant")
+    ours = {key for key in found if not key.startswith("in_the_snow")}
+    assert len(ours) == 18 and {key: found[key] for key in ours} == {key: constant[key] for key in ours}
+    snowy = [found[f"in_the_snow{level}_05_000001"] for level in ("", "_50")]
+    assert len({*snowy, constant["in_the_snow_05_000001"]}) == 3
+
+
+def test_at_scale_0_images_are_those_without(file: Path, tmp_path: Path) -> None:
+    tiny(tmp_path / "none", *changes(file, 0.0))
+    tiny(tmp_path / "plain", "output.rows_per_shard=8")
+    assert images(tmp_path / "none") == images(tmp_path / "plain")
+    locks = [json.loads((tmp_path / name / "lock.json").read_text()) for name in ("none", "plain")]
+    assert "peft" in locks[0]["stack"]["versions"] and "peft" not in locks[1]["stack"]["versions"]
+    assert "loras" not in locks[1]["inputs"] and "lora" not in locks[1]["plan"]["generator"]
+
+
+def test_a_dataset_names_its_weights_and_no_folder_of_this_machine(built: Path, file: Path) -> None:
+    assert not [name for name, content in published(built).items() if str(file.parent).encode() in content]
+    card = (built / "README.md").read_text()
+    assert "pytorch_lora_weights.safetensors (slider, scale 0.1)" in card and "(always, scale 0.02)" in card
+
+
+def test_weights_that_the_lock_does_not_pin_are_refused(built: Path, file: Path, tmp_path: Path) -> None:
+    other = tmp_path / file.name
+    save_file({key: tensor + 1 for key, tensor in load_file(file).items()}, other)
+    key = "generator.lora.slider.path"
+    both = [f"{key}={other}", f"generator.lora.always.path={file.parent}"]
+    with pytest.raises(UserError, match=rf"{key}: found [0-9a-f]{{64}}, expected sha256"):
+        verify(built, rerender=1, device="cpu", overrides=both)
+    with pytest.raises(UserError, match=rf"{key}: found [0-9a-f]{{64}}, expected sha256"):
+        regenerate_dataset.regenerate(built, tmp_path / "again", overrides=both, device="cpu", workers=1)
+    with pytest.raises(UserError, match=rf"--set {key}=/PATH"):
+        verify(built, rerender=1, device="cpu")
+    with pytest.raises(UserError, match=r"only generator\.model or generator\.lora\.slider\.path"):
+        verify(built, rerender=1, device="cpu", overrides=["generator.lora.slider.scale=2"])
+    copy = Path(shutil.copytree(built, tmp_path / "copy"))
+    with pytest.raises(UserError, match=r"loras\.slider\.sha256"):
+        tiny(copy, LEVELS, f"generator.lora={{slider: {{path: {other}, scale: 0.1}}, always: {{path: {file.parent},"
+             " scale: 0.02}}", "output.rows_per_shard=8")  # fmt: skip
+
+
+def problems(*settings: str) -> str:
+    with pytest.raises(UserError) as refused:
+        check_generator(load_recipe("wardrobe-mini", ["tokens=null", *settings]))
+    return "\n".join(refused.value.problems)
+
+
+def test_what_lora_weights_do_not_go_with_is_refused(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    kandinsky().save_pretrained(tmp_path)
+    lora = f"generator.lora.snow.path={file}"
+    assert "no LoRA weights are added to" in problems(lora, f"generator.model=local-dir:{tmp_path}")
+    for setting in ("compile=true", "offload=sequential", "quantize=torchao-int8"):
+        assert "generator.lora: found with quantize" in problems(lora, f"generator.{setting}")
+    monkeypatch.setattr("counterfoil.models.pipeline_settings.find_spec", lambda name: None)
+    assert "pip install 'counterfoil[lora]'" in problems(lora)
+    found = {lack.key: lack for lack in lacking(load_recipe("wardrobe-mini", [lora, "generator.lora.fog.path=./fog"]))}
+    assert "counterfoil[lora]" in found["generator.lora"].text and "no folder" in found["generator.lora.fog.path"].text
+    assert "generator.lora.snow.path" not in found
+    of_hub = lacking(load_recipe("wardrobe-mini", ["generator.lora.fog.path=user/fog/weights/fog.safetensors"]))
+    assert any("user/fog/weights/fog.safetensors is not on this machine yet" in lack.text for lack in of_hub)
