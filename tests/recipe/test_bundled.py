@@ -39,6 +39,8 @@ EDITED = {"wardrobe-edited": "wardrobe-mini", "wardrobe-lance": "wardrobe-edited
 PAIRS = "wardrobe-pairs"
 # Known changes of real images.
 CORRUPTED = "wardrobe-corrupt"
+# Layers whose shifts come by degrees.
+GRADED = {"wardrobe-severity": "wardrobe-mini", "imagenet-severity": "imagenet-star"}
 
 # Vendrow 2023, Table 1, row by row: shift name, prompt with its lost spaces, CLIP threshold.
 TABLE_1 = """
@@ -78,7 +80,8 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 
 
 def test_these_recipes_are_bundled() -> None:
-    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *DRAWN, *MINED, *RETRIEVED, *EDITED, PAIRS, CORRUPTED])
+    layers = [*DRAWN, *MINED, *RETRIEVED, *EDITED, *GRADED]
+    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *layers, PAIRS, CORRUPTED])
 
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
@@ -95,7 +98,29 @@ def test_the_one_of_pairs_is_the_small_one_but_for_what_pairs_share() -> None:
     assert pairs.all_shifts() == mini.all_shifts()
 
 
-@pytest.mark.parametrize("name", [PAIRS, *RETRIEVED, *EDITED, *NAMES, *LARGE, *DRAWN])
+@pytest.mark.parametrize(("name", "levels"), [("wardrobe-severity", 4), ("imagenet-severity", 5)])
+def test_graded_ones_have_even_levels_of_every_shift_up_to_the_whole(name: str, levels: int) -> None:
+    recipe = load_recipe(name)
+    base, *shifts = recipe.all_shifts()
+    names = list(dict.fromkeys(shift.of for shift in shifts))
+    even = [round(step / levels, 2) for step in range(1, levels + 1)]
+    assert [(shift.of, shift.level) for shift in shifts] == [(own, level) for own in names for level in even]
+    assert {shift.by for shift in shifts} == {"prompt"} and not any(shift.realised for shift in shifts)
+    assert base == load_recipe(GRADED[name], [f"samples.candidates={recipe.samples.candidates}"]).all_shifts()[0]
+
+
+def test_graded_shifts_of_the_lab_are_its_own_and_those_of_cns_bench_are_said_behind_the_base() -> None:
+    worlds = {shift.name: (shift.prompt, shift.caption) for shift in load_recipe("wardrobe-star").all_shifts()}
+    drawn = load_recipe("wardrobe-severity").all_shifts()[1:]
+    assert len(drawn) == 6 * 4 and all(worlds[shift.of] == (shift.prompt, shift.caption) for shift in drawn)
+    plan = make_plan(load_recipe("imagenet-severity"))
+    base, *shifts = plan.recipe.all_shifts()
+    assert Counter(shift.kind for shift in shifts if shift.top) == {"style": 8, "weather": 6}
+    assert all(f"{base.prompt}, in {(shift.caption or '')[11:]}" == shift.prompt for shift in shifts)
+    assert plan.n_samples == 50 * 1000 * (1 + 14 * 5)
+
+
+@pytest.mark.parametrize("name", [PAIRS, *RETRIEVED, *EDITED, *GRADED, *NAMES, *LARGE, *DRAWN])
 def test_a_bundled_recipe_names_its_schema_and_itself(name: str) -> None:
     text = bundled_recipes()[name].read_text(encoding="utf-8")
     assert text.splitlines()[0] == "# yaml-language-server: $schema=./recipe.schema.json"

@@ -26,6 +26,10 @@ PINNED = {
         "a5c8978cec28709102d28b027c72e21d9c375e157643f4236cbff232ccfab699",
         "f78f3639498b5a3efb0592dd70a2a1e47bf3855ffa9a6abbf44c016d0f65bbec",
     ),
+    "imagenet-severity": (
+        "47f02a1ce18a167d0ff5ce04af0b70f416b148e696ce4de2f32a6a7627fd1d2d",
+        "bef247747c8a38d5bdea67bfdf4792659a09a3b4dde9069ea7f5617493e94fca",
+    ),
     "pets-star": (
         "a4d28441d0d37f769854f107b690619d7cc75864332f77cf070494404768a99a",
         "4169c526d120826183414386e07a90195e53e8d7e13ad10bee8647c274aa260a",
@@ -65,6 +69,10 @@ PINNED = {
     "wardrobe-retrieved": (
         "6e54b198b2efe856193bee4a1fa583e3bd9faa230013e1b4451a697e261e61ec",
         "71f1f4b5b2de4b4b47150b81f6cd43050fb4fee53331c75ad0c1f53d543ab480",
+    ),
+    "wardrobe-severity": (
+        "56e57e251d1d2c35a2d3ae0fdce623d08b358e880eb6517c39a3d4486298588b",
+        "5241445f91257acd46ba94e9bdf9d4729ee621c38ab3b0ffff85ab7720080b2e",
     ),
     "wardrobe-star": (
         "101dd7a5d7c1891f2db87fbc97e20276b7a624513695dcbe947f97c7f17effef",
