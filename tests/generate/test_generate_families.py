@@ -436,3 +436,74 @@ def test_samples_of_several_scales_share_no_call_and_change_no_bit_of_each_other
     fog = {"own0": 0.1}
     assert scales == [fog] * steps + [fog | {"own1": 0.05}] * steps + [fog | {"own1": 0.2}] * steps
     assert not any(np.array_equal(one, other) for one, other in pairwise(together))
+
+
+def _levels(by: str) -> str:
+    return f"prompts.shifts.at_night.severity={{by: {by}, levels: [.5, 1]}}"
+
+
+def _scene(recipe: Recipe) -> dict[str, Sample]:
+    """The samples of one class and index, by shift."""
+    plan = make_plan(recipe)
+    every = [sample for shard in plan.shards for sample in shard.samples(plan)]
+    return {sample.shift: sample for sample in every if sample.pair == every[0].pair}
+
+
+@pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1", "FLUX.1 led"])
+def test_a_level_lies_between_two_encoded_prompts(
+    name: str, loaded: Any, make_recipe: MakeRecipe, unrounded: None
+) -> None:
+    case = CASES[name]
+    pipeline = loaded(case.make)
+    recipe = _recipe(make_recipe, case, 3.0, _levels("prompt"), "generator.batch_size=2")
+    renderer, scene = Renderer(pipeline, recipe), _scene(recipe)
+    base, half, whole = scene["base"], scene["at_night_50"], scene["at_night"]
+    assert half.between is not None and whole.between is None
+    ends = [replace(half, between=replace(half.between, scale=scale)) for scale in (0.0, 1.0)]
+    drawn: list[Any] = [renderer.render([sample])[0] for sample in (base, *ends, whole, half)]
+    _same(drawn[1:3], [drawn[0], drawn[3]])
+    _same(renderer.render([half, whole]), [drawn[4], drawn[3]])
+    # Beside a call of the pipeline with embeddings that are mixed here.
+    one, other = renderer.encode(base.prompt or ""), renderer.encode(whole.prompt or "")
+    mixed = {key: (value + other[key]) / 2 for key, value in one.items()}
+    plain = pipeline(
+        **{key: value.repeat(2, *[1] * (value.dim() - 1)) for key, value in mixed.items()}, num_inference_steps=2,
+        generator=[torch.Generator("cpu").manual_seed(half.seed) for _ in range(2)], height=32, width=32,
+        output_type="np", **{case.scale: 3.0}, **case.options,
+    ).images[0]  # fmt: skip
+    np.testing.assert_allclose(drawn[4], plain, atol=1e-4)
+    assert not np.array_equal(drawn[4], drawn[0]) and not np.array_equal(drawn[4], drawn[3])
+
+
+@pytest.mark.parametrize(("name", "by"), [("Qwen-Image", "prompt"), ("Z-Image", "prompt"), ("SD 3", "steps")])
+def test_a_family_without_a_way_to_levels_is_refused(name: str, by: str, loaded: Any, make_recipe: MakeRecipe) -> None:
+    recipe = _recipe(make_recipe, CASES[name], 3.0, _levels(by))
+    with pytest.raises(UserError, match=f"prompts.shifts.at_night.severity: .*{CASES[name].family}"):
+        Renderer(loaded(CASES[name].make), recipe)
+
+
+@pytest.mark.parametrize("name", ["SD 2", "XL"])
+@pytest.mark.parametrize("interval", ["null", "[0, 0.5]"])
+def test_later_prompts_come_in_for_their_share_of_the_steps(
+    name: str, interval: str, loaded: Any, make_recipe: MakeRecipe
+) -> None:
+    pipeline = loaded(CASES[name].make)
+    changes = [_levels("steps").replace("[.5, 1]", "[.25, .5, 1]"), "generator.steps=4"]
+    changes += ["generator.batch_size=3", f"generator.guidance_interval={interval}"]
+    recipe = _recipe(make_recipe, CASES[name], 3.0, *changes)
+    renderer, scene = Renderer(pipeline, recipe), _scene(recipe)
+    samples = [scene[shift] for shift in ("at_night_25", "at_night_50", "at_night")]
+    seen: list[torch.Tensor] = []
+
+    def look(module: Any, positions: Any, arguments: Any) -> None:
+        seen.append(arguments["encoder_hidden_states"][-3:].clone())
+
+    hook = pipeline.unet.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        renderer.render(samples)
+    finally:
+        hook.remove()
+    base, night = (renderer.encode(scene[shift].prompt or "")["prompt_embeds"][0] for shift in ("base", "at_night"))
+    steps = [[torch.equal(row, night) for row in step] for step in seen]
+    assert steps == [[False, False, True], [False, False, True], [False, True, True], [True, True, True]]
+    assert all(torch.equal(row, base) for row, its in zip(seen[0], steps[0], strict=True) if not its)

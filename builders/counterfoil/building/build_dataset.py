@@ -183,6 +183,7 @@ def build(
     try_folder(out)
     recipe, on, made_by = _ready(recipe, out, device, workers, engine)
     inputs = resolve_inputs(recipe, out, on, made_by)
+    recipe = inputs.settled(recipe)
     if doubts := screen_doubts(recipe, inputs.thresholds):
         tell(doubts)
     return make_dataset(recipe, inputs, out, device=on, engine=made_by, allow_mixed=allow_mixed)
@@ -218,6 +219,7 @@ def _build_part(
     refuse_held_part(out, part)
     begun = read_lock(out) is not None
     inputs = resolve_inputs(recipe, out, on, made_by, learn=False)
+    recipe = inputs.settled(recipe)
     if doubts := screen_doubts(recipe, inputs.thresholds):
         tell(doubts)
     try:
@@ -228,7 +230,7 @@ def _build_part(
             raise
     # Another part began the directory since: another CPU may give a percentile another last digit, and its stands.
     inputs = resolve_inputs(recipe, out, on, made_by, learn=False)
-    return _make_part(recipe, inputs, out, part, on, made_by, allow_mixed)
+    return _make_part(inputs.settled(recipe), inputs, out, part, on, made_by, allow_mixed)
 
 
 def _words(recipe: Recipe | str | Path, overrides: Sequence[str]) -> str:

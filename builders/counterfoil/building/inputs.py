@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from counterfoil.building.chosen_rows import (
     shared_with_source,
 )
 from counterfoil.building.judges import Pins, pin_judges, validation_answers
+from counterfoil.building.realised_levels import realised_scales, with_scales
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
@@ -51,7 +53,7 @@ from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import without_folders
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS, user_cache
-from counterfoil.store.lock import Lock, read_lock
+from counterfoil.store.lock import LEVELS, Lock, read_lock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,6 +92,10 @@ class Inputs:
         if self.rows is None or not recipe.generator.alters_rows:
             return None
         return RowTable.read(self.rows, ROWS, "edited")
+
+    def settled(self, recipe: Recipe) -> Recipe:
+        """The recipe with what was measured for it before its first image: how far its realised levels go."""
+        return with_scales(recipe, self.document.get(LEVELS))
 
     @property
     def commits(self) -> dict[str, str | None]:
@@ -141,6 +147,8 @@ def resolve_inputs(
     source = open_source(recipe.source, None if lock is None else lock.inputs.get("source")).pin
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
+    if any(shift.realised for shift in recipe.all_shifts()):
+        pins[LEVELS] = _levels_of(recipe, begun, device, pins, tokens)
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
     entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
@@ -151,6 +159,16 @@ def resolve_inputs(
     notes = _with_judge_errors(pins, recipe, begun, source, device)
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens, rows, embeddings, (*row_notes, *notes))
+
+
+def _levels_of(
+    recipe: Recipe, begun: Lock | None, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
+) -> Mapping[str, Any]:
+    """The share of the way for each realised level: as a directory has it that was begun alike, or measured now."""
+    if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # of another form
+            return with_scales(recipe, begun.inputs[LEVELS]).scales
+    return called_on(device, realised_scales, recipe, device, pins, tokens)
 
 
 def pins_of(
@@ -261,7 +279,8 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
 
 def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
     """Whether a directory has the same screen and pins, so that what it measured before stands."""
-    there = {name: value for name, value in lock.inputs.items() if name not in ("thresholds", "retrieved", "edited")}
+    measured = ("thresholds", "retrieved", "edited", LEVELS)
+    there = {name: value for name, value in lock.inputs.items() if name not in measured}
     if isinstance(there.get("judges"), Mapping):
         there["judges"] = without_validation(there["judges"])
     return lock.hashes.get("screen") == recipe.screen_hash and there == dict(pins)

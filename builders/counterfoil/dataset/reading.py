@@ -40,7 +40,7 @@ from counterfoil.store.layout import (
     THRESHOLDS,
     TOKENS,
 )
-from counterfoil.store.lock import HASHES, Lock, read_lock
+from counterfoil.store.lock import HASHES, LEVELS, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.manifest import read_manifest
 from counterfoil.store.receipts import receipt_faults, repair_hint, standing_shards
@@ -213,6 +213,7 @@ def _other_hashes(recipe: Recipe, lock: Lock) -> Iterator[str]:
     ):
         if lock.hashes[name] != here:
             yield from differences(getattr(lock, name), document) or [f"its {name} hash"]
+    yield from differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
 
 
 def _thresholds(

@@ -10,6 +10,7 @@ from counterfoil.plan.estimate import (
     rendered_budget,
 )
 from counterfoil.plan.layout import (
+    Between,
     Cell,
     Plan,
     PlanPart,
@@ -24,6 +25,7 @@ from counterfoil.plan.layout import (
 )
 
 __all__ = [
+    "Between",
     "Cell",
     "Cost",
     "JudgedQuota",

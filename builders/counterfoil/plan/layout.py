@@ -387,8 +387,11 @@ class Plan:
         own, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
         if own is None or cls is None or own.by in (None, "corruption") or own.scale in (None, 1):
             return None
-        prompt = self._prompt(self.shift(BASE), cls) if base_prompt is None else base_prompt
-        return Between(own.by, own.scale, prompt or "")
+        return Between(own.by, own.scale, base_prompt or self.base_prompt_of(class_id))
+
+    def base_prompt_of(self, class_id: str) -> str:
+        """The base's prompt for a class of the plan."""
+        return self._prompt(self.shift(BASE), self._classes_by_id[class_id]) or ""
 
     def _prompt(self, shift: Shift, cls: RecipeClass, edited: PoolRow | None = None) -> str | None:
         placeholder = None if self.placeholders is None else self.placeholders[cls.id]

@@ -488,6 +488,11 @@ def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
             yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
         if spec.get("threshold") is not None:
             yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
+        if isinstance(own.get("levels"), Mapping) and own["levels"].get("realised") is not None:
+            if kind != "diffusers":
+                yield (*place, "levels"), f"generator.kind {kind} takes no `realised:`, expected a list of levels"
+            elif spec.get("caption") is None:
+                yield (*path, "caption"), "missing, expected the caption whose score `realised:` is measured by"
         if kind == "corrupt":
             if any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
                 fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))

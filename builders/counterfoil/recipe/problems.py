@@ -207,6 +207,8 @@ def _bounds(place: FieldInfo) -> str:
             return f" of at least {low.ge}"
         case Gt(), None:
             return f" above {low.gt}"
+        case Gt(), Le():
+            return f" above {low.gt} to {high.le}"
     return ""
 
 
@@ -233,12 +235,10 @@ def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
         plain = _without_none(_annotation(place))
         if isinstance(plain, type) and issubclass(plain, BaseModel):
             place = plain.model_fields.get(str(part))
-        elif get_origin(plain) is dict:
-            place = get_args(plain)[1]
+        elif get_origin(plain) in (dict, tuple):
+            place = get_args(plain)[get_origin(plain) is dict]
             if get_origin(place) is typing.Annotated:  # bounds of an item stand as those of a field do
                 place = FieldInfo.from_annotation(place)
-        elif get_origin(plain) is tuple:
-            place = get_args(plain)[0]
         else:
             return None
         if place is None:

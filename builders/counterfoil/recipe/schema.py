@@ -111,6 +111,15 @@ class Recipe(Section):
         return RetrievalClip(model=self.screen.clip, weights=self.screen.weights) if own is None else own
 
     @property
+    def scales(self) -> dict[str, list[float]]:
+        """Shift → the share of the way for each of its realised levels; an empty list where they are not known yet."""
+        found: dict[str, list[float]] = {}
+        for shift in self.all_shifts():
+            if shift.realised:
+                found.setdefault(shift.of, []).extend([] if shift.scale is None else [shift.scale])
+        return found
+
+    @property
     def names_every_label(self) -> bool:
         """Whether the source label of every class is given; if not, `resolve_classes` asks the input dataset."""
         return names_every_label(None if self.source.classes is None else [dict(each) for each in self.source.classes])

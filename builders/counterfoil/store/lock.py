@@ -19,9 +19,13 @@ from counterfoil.store.inside import read_own_json
 from counterfoil.store.layout import LOCK
 
 VERSION = 1
+# The input that says how far the realised levels of shifts go.
+LEVELS = "levels"
 HASHES = ("plan", "screen", "inputs")
 # The inputs that a build pins, and what of a pin is text where it is known.
-_INPUTS = ("models", "source", "tokens", "embeddings", "judges", "loras", "pool", "retrieved", "edited", "thresholds")
+_INPUTS = (
+    "models", "source", "tokens", "embeddings", "judges", "loras", "pool", "retrieved", "edited", "thresholds", LEVELS
+)  # fmt: skip
 _TEXTS = ("name", "dataset", "revision", "license", "content")
 
 

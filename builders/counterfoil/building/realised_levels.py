@@ -1,0 +1,185 @@
+"""Which share of the way reaches a share of what CLIP sees: measured on images of their own, before a build begins.
+
+A level's number says how far a prompt is from the base's, and most of a shift may happen within a tenth of that. With
+`levels: {realised: …}` the axis is CLIP's: the mean shift score of the screen's model, from the base (0) to the whole
+shift (1). Images of a few scenes are drawn at points all along the way; none of them is in the dataset, for their seed
+is one of this purpose alone. What comes out are numbers of the recipe, which the lock pins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import RunFailure
+from counterfoil.generate import Renderer
+from counterfoil.generate.screen import Scorer
+from counterfoil.models.clip import load_clip
+from counterfoil.models.devices import computing_on
+from counterfoil.models.diffusion import load_pipeline
+from counterfoil.plan import Between, make_plan
+from counterfoil.progress import report
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.severity import SeverityLevels
+
+if TYPE_CHECKING:
+    from counterfoil.generate.tokens.class_tokens import ClassTokens
+    from counterfoil.plan import Plan, Sample
+
+# Points of the way, and scenes at each: with the lab's models the scales of two such searches differ by .02 to .05.
+POINTS = tuple(step / 8 for step in range(9))
+SCENES = 32
+# Standard errors by which the score has to rise in all, and by which it may fall nowhere.
+_CLEAR = 2.0
+
+
+def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> list[float]:
+    """The shares of the way at which the mean score has gained these shares of what it gains in all.
+
+    scores: (scenes, points) of images at `POINTS`. Between two points the curve is a line. ValueError, in words, for a
+    score that does not gain, or that clearly falls on the way.
+    """
+    from scipy.optimize import isotonic_regression
+
+    def error(differences: NDArray[np.float64]) -> float:
+        return float(differences.std(ddof=1) / np.sqrt(len(differences)))
+
+    gained = scores[:, -1] - scores[:, 0]
+    if not gained.mean() > _CLEAR * error(gained):
+        raise ValueError(
+            f"the mean shift score goes from {scores[:, 0].mean():.3f} at the base to {scores[:, -1].mean():.3f}, which"
+            f" is no clear gain over {len(scores)} scenes"
+        )
+    for point in range(1, len(POINTS)):
+        best = int(scores[:, :point].mean(axis=0).argmax())
+        lost = scores[:, best] - scores[:, point]
+        if lost.mean() > max(_CLEAR * error(lost), 0.05 * gained.mean()):
+            raise ValueError(
+                f"the mean shift score falls on the way, from {scores[:, best].mean():.3f} at {POINTS[best]:g} to"
+                f" {scores[:, point].mean():.3f} at {POINTS[point]:g}"
+            )
+    curve = isotonic_regression(scores.mean(axis=0)).x
+    steps = (curve - curve[0]) / (curve[-1] - curve[0])
+    # Where the curve is flat, its first point.
+    at = [int(np.searchsorted(steps, share)) for share in shares]
+    before = [max(0, place - 1) for place in at]
+    parts = [
+        0.0 if place == last else (share - steps[last]) / (steps[place] - steps[last])
+        for share, place, last in zip(shares, at, before, strict=True)
+    ]
+    found = [
+        round(POINTS[last] + float(part) * (POINTS[place] - POINTS[last]), 3)
+        for part, place, last in zip(parts, at, before, strict=True)
+    ]
+    if any(later <= earlier for earlier, later in pairwise([0.0, *found])):
+        raise ValueError(f"the shares {', '.join(f'{share:g}' for share in shares)} are reached at one place")
+    return found
+
+
+def realised_scales(
+    recipe: Recipe, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
+) -> dict[str, list[float]]:
+    """Shift → the share of the way for each of its realised levels; what the recipe says itself is taken from it.
+
+    RunFailure, collected, for shifts whose score does not rise along the way.
+    """
+    asked = {shift.of: shift for shift in recipe.all_shifts() if shift.realised}
+    known = {name: levels_of(recipe, name).scales for name in asked}
+    found = {name: list(scales) for name, scales in known.items() if scales is not None}
+    left = [name for name in asked if name not in found]
+    if not left:
+        return found
+    problems: list[str] = []
+    for name, scores in _measured(recipe, left, device, pins, tokens).items():
+        try:
+            found[name] = scales_reaching(scores, levels_of(recipe, name).asked)
+        except ValueError as error:
+            problems.append(f"prompts.shifts.{name}.severity: {error}")
+    if problems:
+        hint = "List levels of the way instead (levels: [.25, .5, 1]), or change the shift's prompt or caption."
+        raise RunFailure(problems, hint)
+    return {name: found[name] for name in asked}
+
+
+def levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
+    """The levels of a shift that has some."""
+    severity = recipe.prompts.shifts[shift].severity
+    assert severity is not None and severity.levels is not None
+    return severity.levels
+
+
+def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) -> Recipe:
+    """The recipe with the share of the way of each realised level. ValueError for scales of another form."""
+    shifts = dict(recipe.prompts.shifts)
+    for name, own in (scales or {}).items():
+        levels = SeverityLevels(realised=levels_of(recipe, name).realised, scales=tuple(own))
+        severity = shifts[name].severity
+        assert severity is not None
+        shifts[name] = shifts[name].model_copy(update={"severity": severity.model_copy(update={"levels": levels})})
+    prompts = recipe.prompts.model_copy(update={"shifts": shifts})
+    return recipe.model_copy(update={"prompts": prompts}) if scales else recipe
+
+
+def _measured(
+    recipe: Recipe, shifts: Sequence[str], device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
+) -> dict[str, NDArray[np.float64]]:
+    """Shift → (scenes, points) shift scores of images that are drawn for this alone."""
+    from PIL import Image
+
+    seed = int.from_bytes(hashlib.sha256(f"{recipe.samples.seed}\nlevels".encode()).digest()[:6], "big")
+    own = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"seed": seed})})
+    plan = make_plan(own, tokens.placeholders if tokens else None)
+    models, generator = pins["models"], recipe.generator
+    with computing_on(device):
+        pipeline = load_pipeline(
+            generator.model,
+            revision=models["generator"].get("revision") or generator.revision,
+            scheduler=generator.scheduler,
+            dtype=generator.dtype,
+            device=device,
+            tokens=tokens.by_placeholder() if tokens else None,
+            quantize=generator.quantize,
+            offload=generator.offload,
+        )
+        renderer = Renderer(pipeline, own)
+        clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=models["screen"].get("revision"))
+        scorer = Scorer.for_plan(clip, plan)
+        found = {}
+        for number, name in enumerate(shifts):
+            scenes = _scenes(plan, name)
+            samples = [_at(plan, scene, point) for scene in scenes for point in POINTS]
+            scores: list[float] = []
+            for start in range(0, len(samples), generator.batch_size):
+                batch = samples[start : start + generator.batch_size]
+                images = [None if pixels is None else Image.fromarray(pixels) for pixels in renderer.render(batch)]
+                drawn = [(image, one) for image, one in zip(images, batch, strict=True) if image is not None]
+                seen = iter(scorer.score([image for image, _ in drawn], [one for _, one in drawn])[1])
+                scores += [np.nan if image is None else next(seen)[1] or np.nan for image in images]
+                report("looking for levels", number * len(samples) + len(scores), len(shifts) * len(samples))
+            table = np.array(scores).reshape(len(scenes), len(POINTS))
+            found[name] = table[np.isfinite(table).all(axis=1)]
+    return found
+
+
+def _scenes(plan: Plan, shift: str) -> list[Sample]:
+    """Samples of a shift, dealt over its classes."""
+    level = next(one for one in plan.recipe.all_shifts() if one.of == shift)
+    cells = [cell for cell in plan.cells() if cell.shift == level.name]
+    each = -(-SCENES // len(cells))
+    chosen = [replace(cell, candidates=each) for cell in cells]
+    rounds = zip(*(plan.samples(cell) for cell in chosen), strict=True)
+    return [sample for some in rounds for sample in some][:SCENES]
+
+
+def _at(plan: Plan, scene: Sample, point: float) -> Sample:
+    """A scene at a point of the way; its own shift's level does not matter."""
+    shift = plan.shift(scene.shift)
+    base = plan.base_prompt_of(scene.class_id)
+    assert shift.by is not None
+    return replace(scene, between=None if point == 1 else Between(shift.by, point, base))

@@ -1,0 +1,125 @@
+"""Shifts with levels: datasets whose other images are those without, and then datasets like any."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from counterfoil.building import BuildProgress
+from counterfoil.building.realised_levels import POINTS, scales_reaching
+from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.dataset.verification import verify
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.generate.pictures import decoded
+from counterfoil.recipe import load_recipe
+from counterfoil.reviewing.recut_dataset import recut
+from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.rows import TableForm
+from driven import given_up
+from shared_datasets import Once
+from tiny_builds import images, published, tiny
+
+LEVELS = ("prompts.shifts.in_the_snow.severity={levels: [.25, .6, 1]}",)
+REALISED = "prompts.shifts.in_the_snow.severity={levels: {realised: [.5, 1]}}"
+
+
+@pytest.fixture(scope="module")
+def levelled(once_a_run: Once) -> Path:
+    return once_a_run("levelled", lambda out: tiny(out, *LEVELS))
+
+
+def severities(directory: Path) -> dict[str, float | None]:
+    """Key → severity of every accepted image."""
+    form = TableForm.of(load_recipe(directory))
+    return {
+        row["key"]: row["severity"]
+        for receipt in read_receipts(directory)
+        for row in read_shard(directory, receipt, ["key", "severity"], "data", form)
+    }
+
+
+def test_every_other_image_is_the_one_without_levels(levelled: Path, undisturbed: Path) -> None:
+    plain, found = images(undisturbed), images(levelled)
+    assert plain.items() <= found.items(), "the base, the whole shift and other shifts, byte for byte"
+    found = {key[: -len("_00_000000")]: value for key, value in severities(levelled).items()}
+    assert found == {
+        "base": 0, "in_the_snow_25": 0.25, "in_the_snow_60": np.float32(0.6), "in_the_snow": 1, "red": None,
+        "pencil_sketch": None,
+    }  # fmt: skip
+    assert "severity" in (levelled / "croissant.json").read_text(encoding="utf-8")
+
+
+def test_a_milder_level_is_nearer_to_the_base(levelled: Path) -> None:
+    found = {key: decoded(content).astype(float) for key, content in images(levelled).items()}
+    for pair in ("00_000000", "05_000001", "08_000000"):
+        steps = [np.abs(found[f"{shift}_{pair}"] - found[f"base_{pair}"]).mean()
+                 for shift in ("in_the_snow_25", "in_the_snow_60", "in_the_snow")]  # fmt: skip
+        assert 0 < steps[0] < steps[1] < steps[2]
+
+
+def test_it_resumes_verifies_rerenders_and_is_rebuilt(levelled: Path, tmp_path: Path) -> None:
+    with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 3):
+        tiny(tmp_path / "dataset", *LEVELS)
+    tiny(tmp_path / "dataset", *LEVELS)
+    assert published(tmp_path / "dataset") == published(levelled)
+    checked = verify(levelled, rerender=40)
+    assert checked.whole and {row.outcome for row in checked.rerendered} == {"identical bytes"}
+    regenerate(levelled, tmp_path / "again")
+    assert published(tmp_path / "again") == published(levelled)
+
+
+def test_a_cut_keeps_the_levels(levelled: Path, half_threshold: float, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.yaml"
+    cut.write_text(f"screen: {{object_threshold: {half_threshold!r}}}")
+    recut(levelled, cut, tmp_path / "cut")
+    before, kept = severities(levelled), severities(tmp_path / "cut")
+    assert kept.items() < before.items() and set(kept.values()) == set(before.values())
+    assert verify(tmp_path / "cut").whole
+
+
+def test_scales_are_found_on_images_of_their_own_and_pinned(tmp_path: Path) -> None:
+    tiny(tmp_path / "dataset", REALISED, "generator.steps=2")
+    scales = json.loads((tmp_path / "dataset/lock.json").read_text())["inputs"]["levels"]["in_the_snow"]
+    assert 0 < scales[0] < scales[1] == 1
+    own = load_recipe(tmp_path / "dataset")
+    assert own.scales == {"in_the_snow": scales}
+    before = published(tmp_path / "dataset")
+    regenerate(tmp_path / "dataset", tmp_path / "again")
+    assert published(tmp_path / "again") == before
+    recipe = tmp_path / "dataset/recipe.yaml"
+    recipe.write_text(recipe.read_text().replace(f"- {scales[0]}", "- 0.999"))
+    with pytest.raises((UserError, RunFailure), match="levels"):
+        evaluate(tmp_path / "dataset", ["lab:lcnet_035"], device="cpu")
+
+
+def _rising(gain: float, bend: float, noise: float) -> np.ndarray:
+    """Scores of many scenes whose mean rises by `gain` as a power of the way."""
+    rng = np.random.default_rng(0)
+    return (
+        rng.normal(0.2, 0.05, (400, 1)) + gain * np.asarray(POINTS) ** bend + rng.normal(0, noise, (400, len(POINTS)))
+    )
+
+
+@pytest.mark.parametrize("bend", [0.5, 1.0, 3.0])
+def test_a_scale_is_where_the_curve_reaches_the_share(bend: float) -> None:
+    shares = [0.25, 0.5, 0.75, 1.0]
+    found = scales_reaching(_rising(0.1, bend, 0.01), shares)
+    assert found == pytest.approx([share ** (1 / bend) for share in shares], abs=0.04)
+    assert found[-1] == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        (_rising(0.0, 1.0, 0.02), "no clear gain"),
+        (_rising(-0.1, 1.0, 0.01), "no clear gain"),
+        (_rising(0.1, 1.0, 0.01) - 0.1 * np.isin(POINTS, 0.75), "falls on the way"),
+    ],
+)
+def test_a_score_that_does_not_rise_is_refused(scores: np.ndarray, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        scales_reaching(scores, [0.5, 1.0])

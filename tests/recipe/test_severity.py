@@ -1,0 +1,127 @@
+"""Levels of a shift: what a recipe may say, and the shifts of the plan that come of it."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from counterfoil.plan import Between, make_plan
+from counterfoil.recipe import Recipe, load_recipe
+from support.recipes import mini, problems
+
+LEVELS = "prompts.shifts.at_night.severity={levels: [.05, .5, 1]}"
+
+
+def at_night(recipe: Recipe) -> list:
+    return [shift for shift in recipe.all_shifts() if shift.of == "at_night"]
+
+
+def test_each_level_is_a_shift_of_one_group_and_the_whole_one_keeps_its_name() -> None:
+    plain, levelled = at_night(mini()), at_night(mini(LEVELS))
+    assert [shift.name for shift in levelled] == ["at_night_05", "at_night_50", "at_night"]
+    assert {shift.group for shift in levelled} == {"at_night"}
+    assert [shift.top for shift in levelled] == [False, False, True]
+    assert [shift.scale for shift in levelled] == [0.05, 0.5, 1]
+    assert {shift.by for shift in levelled} == {"prompt"} and not any(shift.realised for shift in levelled)
+    assert {shift.threshold for shift in levelled} == {None} and plain[0].threshold is not None
+    assert {shift.caption for shift in levelled} == {plain[0].caption}, "scores are still measured"
+
+
+def test_levels_leave_every_other_sample_as_it_is() -> None:
+    plain, levelled = (
+        {sample.key: sample for cell in plan.cells() for sample in plan.samples(cell)}
+        for plan in (make_plan(mini()), make_plan(mini(LEVELS)))
+    )
+    assert plain.items() <= levelled.items()
+    base = levelled["base_08_000001"]
+    for suffix, between in (("_05", 0.05), ("_50", 0.5), ("", None)):
+        own = levelled[f"at_night{suffix}_08_000001"]
+        assert (own.seed, own.pair) == (base.seed, base.pair), "a trajectory is one scene"
+        assert own.between == (None if between is None else Between("prompt", between, base.prompt or ""))
+
+
+def test_a_recipe_without_levels_has_no_column_of_them() -> None:
+    assert "severity" not in mini().added_columns
+    recipe = mini(LEVELS, "prompts.shifts.red.severity={levels: {realised: [.5, 1], scales: [.25, 1]}}")
+    given = {shift.name: recipe.given(shift) for shift in recipe.all_shifts()}
+    assert given["base"] == {"severity": 0, "severity_realised": 0}
+    assert given["at_night_50"] == {"severity": 0.5, "severity_realised": None}
+    assert given["red_50"] == {"severity": 0.25, "severity_realised": 0.5}
+    assert given["pencil_sketch"] == {"severity": None, "severity_realised": None}
+
+
+def test_the_scales_that_a_build_finds_are_an_input_and_no_plan() -> None:
+    asked = "prompts.shifts.red.severity={levels: {realised: [.5, 1]}}"
+    found = "prompts.shifts.red.severity={levels: {realised: [.5, 1], scales: [.25, 1]}}"
+    assert (
+        mini(asked).plan_hash
+        == mini(found).plan_hash
+        != mini(found.replace("realised: [.5", "realised: [.6")).plan_hash
+    )
+    assert mini(asked).scales == {"red": []} and mini(found).scales == {"red": [0.25, 1.0]}
+    assert mini(LEVELS).plan_hash != mini(LEVELS.replace(".05", ".1")).plan_hash != mini().plan_hash
+
+
+@pytest.mark.parametrize("written", [LEVELS, LEVELS.replace("levels", "by: steps, levels")])
+def test_the_portable_recipe_says_the_same(written: str) -> None:
+    recipe = mini(written)
+    said = yaml.safe_load(recipe.portable_yaml)["prompts"]["shifts"]["at_night"]["severity"]
+    assert said == ({"by": "steps"} if "steps" in written else {}) | {"levels": [0.05, 0.5, 1.0]}
+    assert recipe.portable.all_shifts() == recipe.all_shifts()
+
+
+def test_a_corruption_has_its_five_severities_as_levels() -> None:
+    recipe = load_recipe("wardrobe-corrupt", ["prompts.shifts.fog={corruption: fog, severity: {levels: [.2, .6, 1]}}"])
+    fog = [shift for shift in recipe.all_shifts() if shift.of == "fog"]
+    assert [(shift.name, shift.severity, shift.by) for shift in fog] == [
+        ("fog_20", 1, "corruption"), ("fog_60", 3, "corruption"), ("fog", 5, "corruption")
+    ]  # fmt: skip
+    fixed = load_recipe("wardrobe-corrupt", ["prompts.shifts.fog={corruption: fog, severity: 3}"])
+    assert yaml.safe_load(fixed.portable_yaml)["prompts"]["shifts"]["fog"]["severity"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (["prompts.shifts.at_night.severity=3"], "only generator.kind corrupt takes a number"),
+        (["prompts.shifts.at_night.severity={levels: []}"], "expected at least one item"),
+        (["prompts.shifts.at_night.severity={levels: [.5, .25]}"], "expected rising levels"),
+        (["prompts.shifts.at_night.severity={levels: [.5, .5]}"], "expected rising levels"),
+        (["prompts.shifts.at_night.severity={levels: [0, .5]}"], "expected a number above 0 to 1"),
+        (["prompts.shifts.at_night.severity={levels: [.5, 1.5]}"], "expected a number above 0 to 1"),
+        (["prompts.shifts.at_night.severity={levels: [.125, 1]}"], "at most two decimals"),
+        (["prompts.shifts.at_night.severity={levels: {}}"], "expected a list of levels, or `realised:`"),
+        (["prompts.shifts.at_night.severity={levels: {realised: [.5, 1], scales: [.2]}}"], "found 1 scales"),
+        (["prompts.shifts.at_night.severity={by: corruption, levels: [.2]}"], "found 'corruption', expected prompt or"),
+        ([LEVELS, "samples.noise=independent"], "levels would show other scenes"),
+        ([LEVELS, "prompts.shifts.at_night.threshold=0.2"], "levels have no shift threshold"),
+        ([LEVELS, "prompts.shifts.at_night_50={prompt: 'a {class}'}"], "a level would be named 'at_night_50'"),
+        (
+            ["prompts.shifts.at_night.caption=null", LEVELS.replace("[.05, .5, 1]", "{realised: [.5, 1]}")],
+            "expected the caption whose score",
+        ),
+    ],
+)  # fmt: skip
+def test_levels_that_cannot_be_are_refused(changes: list[str], expected: str) -> None:
+    found = problems(load_recipe, "wardrobe-mini", changes)
+    assert any(expected in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("severity", "expected"),
+    [
+        ("{levels: [.3]}", "a corruption has five severities, expected some of 0.2, 0.4, 0.6, 0.8, 1"),
+        ("{levels: {realised: [.2]}}", "generator.kind corrupt takes no `realised:`"),
+        ("{by: prompt, levels: [.2]}", "found 'prompt', expected corruption"),
+        ("9", "expected a whole number from 1 to 5"),
+    ],
+)
+def test_levels_of_corruptions_that_cannot_be_are_refused(severity: str, expected: str) -> None:
+    change = f"prompts.shifts.fog={{corruption: fog, severity: {severity}}}"
+    found = problems(load_recipe, "wardrobe-corrupt", [change])
+    assert any(expected in line for line in found), found
+
+
+def test_rows_of_a_pool_have_no_levels() -> None:
+    found = problems(load_recipe, "wardrobe-retrieved", ["prompts.shifts.in_the_snow.severity={levels: [.5]}"])
+    assert any("has no levels; expected null" in line for line in found), found
