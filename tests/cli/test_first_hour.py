@@ -5,8 +5,6 @@ Mugs, stars and ladders, which the miniature generator cannot draw: what every s
 
 from __future__ import annotations
 
-import contextlib
-import re
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -151,18 +149,3 @@ def test_evaluate_finds_the_folder_that_the_dataset_pins_and_scores_its_validati
     assert f"own, validation: {IMAGES * len(SHAPES)} done" in text and "was not measured" not in text
     # This model knows nothing: there is no gap to give.
     assert "all classes are near chance on the base, so no gap can be measured" in text
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_commands_of_the_first_page_run_as_they_are_printed(page: str, tmp_path: Path) -> None:
-    """But for the name of a second model, and for the demo, which takes minutes."""
-    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
-    block = next(one for one in re.findall(r"```console\n(.*?)```", text, re.DOTALL) if "counterfoil init" in one)
-    draw_folder(tmp_path / "photos", per_class=IMAGES)
-    own_model(tmp_path / "my-model")
-    with contextlib.chdir(tmp_path):
-        for line in block.splitlines():
-            _, *words = shlex.split(line.removeprefix("$ ").replace(" transformers:./my-vit", ""))
-            said(*words, *(["--workers", "1"] if words[0] == "build" else []))
-    assert (tmp_path / "photos-corrupt" / "README.md").is_file()
-    assert (tmp_path / "photos-corrupt/.counterfoil/evaluation/report.html").is_file()

@@ -1,0 +1,328 @@
+"""The shell blocks of README and documentation: what can run here runs as it is printed, and the rest is a command.
+
+A page's lines run in its order, in a folder that holds what the page takes for granted. Only the bundled recipes are
+smaller than those that ship: two classes, few images, few steps. A line of a new block runs too, unless `NOT_HERE`
+says why it cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import torch
+import yaml
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+from typer.main import get_command
+
+import counterfoil
+from colour_kinds import NAMES, save_colour_transformer
+from counterfoil.cli.main import app, main
+from counterfoil.lab.scenes import wardrobe_scene
+from counterfoil.lab.world import render
+from counterfoil.recipe import layering
+from support.images import encoded
+
+ROOT = Path(__file__).parents[2]
+PAGES = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))}
+HOW_TO, EXPLANATION = "docs/how-to/", "docs/explanation/"
+
+# What a page's folder holds beforehand; `name=other` is a copy of what is called otherwise in `stock`.
+BEFORE = {
+    "README.md": "photos my-model my-vit",
+    "docs/index.md": "photos my-model",
+    f"{EXPLANATION}proofs.md": "scripts",
+    f"{HOW_TO}compare-models.md": "wardrobe-mini new-model=other-model mended/model=other-model",
+    f"{HOW_TO}continuous-integration.md": "photos my-model released=other-model",
+    f"{HOW_TO}corruptions.md": "photos photos-star=wardrobe-mini my-model",
+    f"{HOW_TO}draw-scenes.md": "photos photos-star=wardrobe-mini my-model",
+    f"{HOW_TO}evaluate.md": "photos weather wardrobe-mini my-model",
+    f"{HOW_TO}look-at-failures.md": "wardrobe-mini",
+    f"{HOW_TO}mine.md": "photos recipe.yaml my-model answers.csv",
+    f"{HOW_TO}own-generator.md": "photos drawn.yaml",
+    f"{HOW_TO}own-photos.md": "photos my-model",
+    f"{HOW_TO}publish.md": "wardrobe-mini",
+    f"{HOW_TO}real-images.md": "photos pool=photos retrieve.yaml",
+}
+# Files that hold a block of the page: the one in which these words stand.
+BLOCKS = {
+    f"{HOW_TO}continuous-integration.md": {"check_drops.py": "ALLOWED"},
+    f"{HOW_TO}corruptions.md": {"recipe.yaml": "name: photos-corrupt", "match.yaml": "name: photos-matched"},
+    f"{HOW_TO}draw-scenes.md": {"cut.yaml": "in_the_snow: {threshold"},
+    f"{HOW_TO}own-generator.md": {"my-flux.yaml": "name: my-flux"},
+}
+# Lines that hold these words do not run here, and why.
+NOT_HERE = {
+    "pip install": "installs packages",
+    "USER/": "needs a repository on the Hub",
+    "build drawn.yaml --out photos-star": "needs a GPU and the weights of Stable Diffusion 2",
+    "stable-diffusion-v1-5/": "needs a GPU and the weights of Stable Diffusion 1.5",
+    " RECIPE ": "stands for a recipe and machines of the reader's",
+    "evaluate DIR": "stands for a dataset and a GPU of the reader's",
+    "ray start": "starts a cluster",
+    "sbatch": "needs Slurm",
+}
+# Pages that take more than a few seconds.
+WHOLE = {f"{HOW_TO}edit-photos.md", f"{HOW_TO}mend.md", f"{HOW_TO}mine.md", f"{HOW_TO}real-images.md"}
+
+# Laid over the bundled recipes, and so over those that extend them.
+CLASSES = [{"id": "05", "name": "sandal", "source_label": 5}, {"id": "07", "name": "sneaker", "source_label": 7}]
+FEW: dict[str, Any] = {
+    "source": {"classes": CLASSES},
+    "samples": {"candidates": 4},
+    "evaluate": {"models": ["lab:resnet10t"], "min_images_per_class": 1},
+}
+SMALLER: dict[str, dict[str, Any]] = {
+    "wardrobe-mini": FEW
+    | {
+        # Nothing is learned: distances are those to 300 images, not to 1,600.
+        "source": {"classes": CLASSES, "train_split": "validation"},
+        "generator": {"steps": 2, "batch_size": 4, "size": 32},
+        "prompts": {"shifts": {"in_the_grass": None, "red": None, "pencil_sketch": None}},
+        "screen": {"object_threshold": -1, "shift_threshold": -1, "judge": None},
+    },
+    # What is mined has to fail as it does at full size, or nothing is confirmed and no recipe is written.
+    "wardrobe-star": FEW | {"generator": {"steps": 4, "batch_size": 4}, "mine": {"train_rows": 100}},
+    "wardrobe-contexts": {"samples": {"candidates": 4}, "mine": {"settings": {"at_most_images": 4}}},
+    "wardrobe-bugs": {
+        "screen": {"object_threshold": 0.2},
+        "mine": {
+            "fdr": 0.9,
+            "margin": 0,
+            "settings": {
+                "baseline": 12, "fewest_failures": 1, "clusters": 1, "captions": 2, "described": 2, "batch": 4,
+                "pairs": 8, "estimate_pairs": 8, "adversarial": 4,
+            },
+        },
+    },
+    "wardrobe-retrieved": {"generator": {"split": "validation", "size": None}},
+}  # fmt: skip
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """(language, text) of each fenced block."""
+    text = PAGES[page].read_text(encoding="utf-8")
+    return re.findall(r"^ *```([^\n]*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+
+
+def lines(page: str) -> list[str]:
+    """What a reader types of a page's shell blocks; in one of a session, all else is output."""
+    found: list[str] = []
+    for language, block in blocks(page):
+        typed = [line.strip() for line in re.sub(r"\\\n\s*", "", block).splitlines()]
+        if language == "console":
+            found += [line.removeprefix("$ ") for line in typed if line.startswith("$ ")]
+        elif language == "bash":
+            found += [line for line in typed if line and not line.startswith("#")]
+    return found
+
+
+def runs_here(line: str) -> bool:
+    return not any(words in line for words in NOT_HERE)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_shell_block_is_overlooked(page: str) -> None:
+    text = PAGES[page].read_text(encoding="utf-8")
+    assert {language for language, _ in blocks(page)} <= {"console", "bash", "python", "yaml", "json", "text"}
+    assert "~~~" not in text and len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(blocks(page))
+    sessions = "".join(block for language, block in blocks(page) if language == "console")
+    assert re.findall(r"^ *\$ .*", text, re.MULTILINE) == re.findall(r"^ *\$ .*", sessions, re.MULTILINE)
+
+
+def test_what_is_said_of_pages_and_lines_is_of_some() -> None:
+    every = [line for page in PAGES for line in lines(page)]
+    assert not [words for words in (*NOT_HERE, *BY_HAND) if not any(words in line for line in every)]
+    assert {*BEFORE, *BLOCKS, *WHOLE} <= {page for page in PAGES if any(map(runs_here, lines(page)))}
+
+
+@pytest.mark.parametrize("line", sorted({line for page in PAGES for line in lines(page) if not runs_here(line)}))
+def test_a_line_that_cannot_run_here_is_a_command(line: str) -> None:
+    """Its name, options and values are parsed by the command line."""
+    for written in re.findall(r"\bcounterfoil [^'>]*", line.replace("$((SLURM_ARRAY_TASK_ID + 1))", "1")):
+        _, name, *arguments = shlex.split(written, comments=True)
+        group = get_command(app)
+        assert isinstance(group, TyperGroup)
+        command = group.commands.get(name)
+        assert command is not None, f"no command {name!r}"
+        try:
+            command.make_context(name, arguments).close()
+        except TyperException as error:
+            raise AssertionError(f"{line}: {error}") from error
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What pages take for granted, by name (read only); as long, the bundled recipes are smaller."""
+    folder = tmp_path_factory.mktemp("printed")
+    bundled = layering.bundled_folder()
+    shutil.copytree(bundled, folder / "recipes")
+    for name, layer in SMALLER.items():
+        recipe = {"extends": str(bundled / f"{name}.yaml")} | layer
+        (folder / "recipes" / f"{name}.yaml").write_text(yaml.safe_dump(recipe))
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layering, "bundled_folder", lambda: folder / "recipes")
+        patch.setattr(os, "sched_getaffinity", lambda process: {0})  # one core: a build starts no process
+        _models(folder)
+        _photos(folder)
+        with contextlib.chdir(folder):
+            _recipes()
+            run("counterfoil build wardrobe-mini --out wardrobe-mini")
+            run("counterfoil evaluate source:validation --recipe recipe.yaml --write-keys keys.csv")
+            answer_elsewhere()
+        yield folder
+
+
+def _models(folder: Path) -> None:
+    weights = Path(counterfoil.__file__).parent / "lab/weights"
+    shutil.copytree(weights / "resnet10t", folder / "my-model")
+    shutil.copytree(weights / "resnet14t", folder / "other-model")
+    save_colour_transformer(folder / "my-vit", names=(*NAMES, *(one["name"] for one in CLASSES)))
+
+
+def _photos(folder: Path) -> None:
+    """Photographs in a folder for each split and class, and the same in one table with a column of the weather."""
+    table: dict[str, list[Any]] = {"image": [], "label": [], "weather": []}
+    for split in ("train", "validation"):
+        for number in range(16):
+            label = number % 2
+            image = encoded(render(wardrobe_scene(split, 10 * number + CLASSES[label]["source_label"])))
+            place = folder / "photos" / split / CLASSES[label]["name"] / f"{number:03d}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(image)
+            for name, value in zip(table, ({"bytes": image}, label, ("clear", "fog")[number // 2 % 2]), strict=True):
+                table[name].append(value)
+    names = datasets.ClassLabel(names=[one["name"] for one in CLASSES])
+    features = datasets.Features(image=datasets.Image(), label=names, weather=datasets.Value("string"))
+    (folder / "weather").mkdir()
+    datasets.Dataset.from_dict(table, features).to_parquet(str(folder / "weather" / "all.parquet"))
+
+
+def _recipes() -> None:
+    run("counterfoil init ./photos --device cpu")
+    source = {"dataset": "./photos", "classes": [one["name"] for one in CLASSES]}
+    learned = {"extends": "wardrobe-mini", "tokens": {"path": None, "learn": {"steps": 2}}}
+    found = {"extends": "wardrobe-retrieved", "generator": {"dataset": "./pool", "split": "train"}}
+    for name, layer in {"drawn": learned, "retrieve": found}.items():
+        few = {"name": name, "source": source, "samples": {"candidates": 2}}
+        Path(f"{name}.yaml").write_text(yaml.safe_dump(layer | few))
+
+
+def answer_elsewhere() -> None:
+    """answers.csv by another program, to keys.csv: every fifth answer is a sneaker."""
+    with Path("keys.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    said = [f"{row['key']},{row['class'] if at % 5 else 'sneaker'}\n" for at, row in enumerate(rows)]
+    Path("answers.csv").write_text("".join(["key,label\n", *said]))
+
+
+def select_everything() -> None:
+    """What two people download from the page of a review on which they select all that they see."""
+    page = next(Path("photos-cut").glob("**/review.html")).read_text()
+    data = json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+    grids = [{name: grid[name] for name in ("task", "label", "shown")} for grid in data["grids"]]
+    answers = {name: data[name] for name in ("form", "version", "content", "sheet")}
+    answers["grids"] = [grid | {"selected": grid["shown"]} for grid in grids]
+    for number, name in enumerate(("anna", "ben")):
+        Path(f"{name}.json").write_text(json.dumps(answers | {"token": f"{number:016x}", "rater": name}))
+
+
+def name_no_steps() -> None:
+    """drawn.yaml says how short learning is in this test, which a recipe of learned tokens does not."""
+    recipe = yaml.safe_load(Path("drawn.yaml").read_text())
+    Path("drawn.yaml").write_text(yaml.safe_dump(recipe | {"tokens": None}))
+
+
+# What happens after a line that holds these words.
+BY_HAND = {
+    "--write-keys keys.csv": answer_elsewhere,
+    "review photos-cut --open": select_everything,
+    "tokens drawn.yaml": name_no_steps,
+}
+
+
+def visited(address: str) -> bool:
+    """A browser: it looks at a page that is served, and Ctrl-C follows."""
+
+    def look() -> None:
+        try:
+            urllib.request.urlopen(address).close()
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    if address.startswith("http"):
+        threading.Thread(target=look).start()
+    return True
+
+
+def run(line: str) -> None:
+    """Run a line; its exit code is 0."""
+    words, into = shlex.split(line, comments=True), None
+    if ">" in words[-2:-1]:
+        *words, _, into = words
+    out, err = io.StringIO(), io.StringIO()
+    code: Any = 0
+    if words[0] == "python":
+        done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True)
+        code, _ = done.returncode, out.write(done.stdout + done.stderr)
+    else:
+        assert words[0] == "counterfoil", line
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            patch.setattr(sys, "argv", words)
+            try:
+                main()
+            except SystemExit as end:
+                code = end.code
+    assert not code, f"{line}\n{out.getvalue()}{err.getvalue()}"
+    if into is not None:
+        Path(into).write_text(out.getvalue())
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.whole] if page in WHOLE else [])
+        for page in PAGES
+        if any(map(runs_here, lines(page)))
+    ],
+)
+def test_the_commands_of_a_page_run_as_they_are_printed(
+    page: str, stock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BROWSER", "true")
+    monkeypatch.setattr(webbrowser, "open", visited)
+    for entry in BEFORE.get(page, "").split():
+        name, _, other = entry.partition("=")
+        place, found = tmp_path / name, (ROOT if name == "scripts" else stock) / (other or name)
+        place.parent.mkdir(exist_ok=True)
+        if found.is_dir():
+            shutil.copytree(found, place)
+        else:
+            shutil.copy(found, place)
+    for name, words in BLOCKS.get(page, {}).items():
+        (tmp_path / name).write_text(next(text for _, text in blocks(page) if words in text))
+    for line in filter(runs_here, lines(page)):
+        run(line)
+        for words, step in BY_HAND.items():
+            if words in line:
+                step()
