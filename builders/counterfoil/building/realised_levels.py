@@ -22,7 +22,8 @@ from counterfoil.generate import Renderer
 from counterfoil.generate.screen import Scorer
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on
-from counterfoil.models.diffusion import load_pipeline
+from counterfoil.models.diffusion import generator_pipeline
+from counterfoil.models.loras import load_loras
 from counterfoil.plan import Between, make_plan
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
@@ -137,17 +138,9 @@ def _measured(
     plan = make_plan(own, tokens.placeholders if tokens else None)
     models, generator = pins["models"], recipe.generator
     with computing_on(device):
-        pipeline = load_pipeline(
-            generator.model,
-            revision=models["generator"].get("revision") or generator.revision,
-            scheduler=generator.scheduler,
-            dtype=generator.dtype,
-            device=device,
-            tokens=tokens.by_placeholder() if tokens else None,
-            quantize=generator.quantize,
-            offload=generator.offload,
-        )
-        renderer = Renderer(pipeline, own)
+        vectors = tokens.by_placeholder() if tokens else None
+        pipeline = generator_pipeline(generator, device, models["generator"].get("revision"), vectors)
+        renderer = Renderer(pipeline, own, loras=load_loras(pipeline, generator.lora, pins.get("loras") or {}))
         clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=models["screen"].get("revision"))
         scorer = Scorer.for_plan(clip, plan)
         found = {}

@@ -35,7 +35,7 @@ from counterfoil.generate.screen import Scorer, Thresholds
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of
-from counterfoil.models.diffusion import load_pipeline
+from counterfoil.models.diffusion import generator_pipeline
 from counterfoil.models.loras import load_loras
 from counterfoil.plan import Plan, RowTable, Shard, make_plan
 from counterfoil.store import Receipt, ShardWriter
@@ -266,17 +266,7 @@ class Job:
             if plan.table is not None and plan.edits:
                 return corrupted_rows(recipe, self.pool, plan.table)
             return rows_of_pool(recipe, self.pool, plan.table)
-        pipeline = load_pipeline(
-            generator.model,
-            revision=self.commits["generator"] or generator.revision,
-            scheduler=generator.scheduler,
-            dtype=generator.dtype,
-            device=self.device,
-            tokens=self.tokens,
-            quantize=generator.quantize,
-            offload=generator.offload,
-            compiled=generator.compile,
-        )
+        pipeline = generator_pipeline(generator, self.device, self.commits["generator"], self.tokens)
         if self.pool is not None and plan.table is not None:
             return edit_renderer(pipeline, recipe, self.pool, plan.table)
         adapter = None

@@ -42,6 +42,8 @@ from counterfoil.recipe.schema_inputs import LARGEST_SIDE
 if TYPE_CHECKING:
     import torch
 
+    from counterfoil.recipe.schema_inputs import Generator
+
 
 def load_pipeline(
     name: str,
@@ -104,6 +106,30 @@ def load_pipeline(
     if compiled:
         compile_blocks(pipeline, name, device)
     return pipeline
+
+
+def generator_pipeline(
+    generator: Generator,
+    device: str,
+    revision: str | None,
+    tokens: Mapping[str, tuple[torch.Tensor, ...]] | None,
+    name: str | None = None,
+) -> Any:
+    """The pipeline of a recipe's generator at a pinned revision, by the recipe's settings; `name` is where it is now.
+
+    Raises as `load_pipeline`.
+    """
+    return load_pipeline(
+        name or generator.model,
+        revision=revision or generator.revision,
+        scheduler=generator.scheduler,
+        dtype=generator.dtype,
+        device=device,
+        tokens=tokens,
+        quantize=generator.quantize,
+        offload=generator.offload,
+        compiled=generator.compile,
+    )
 
 
 def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any]:

@@ -88,7 +88,8 @@ def test_curves_are_averages_over_classes_with_intervals_around_them() -> None:
         for k, at in enumerate(found.ats):
             one = rows.one("severity_accuracy", model=f"m{model}", group="fog", at=at)
             assert one is not None and one.value == pytest.approx(accuracy[k]) and one.n == present[:, k].sum()
-            assert one.low is not None and one.high is not None and one.low < one.value < one.high
+            assert one.low is not None and one.high is not None and one.value is not None
+            assert one.low < one.value < one.high
             if k:
                 drop = rows.estimate("severity_drop", model=f"m{model}", group="fog", at=at)
                 assert drop and drop.value == pytest.approx(accuracy[0] - accuracy[k])

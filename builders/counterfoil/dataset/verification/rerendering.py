@@ -176,24 +176,15 @@ class Rerenderer:
         from counterfoil.generate import Renderer
         from counterfoil.generate.rows import corrupted_rows, edit_renderer
         from counterfoil.models.adapters import load_adapter
-        from counterfoil.models.diffusion import load_pipeline
+        from counterfoil.models.diffusion import generator_pipeline
         from counterfoil.models.loras import load_loras
 
         edits, table, generator = self.generator.edits, self.plan.table, self.recipe.generator
         if self.generator.model is None:
             assert edits is not None and table is not None  # nothing else is made without a model
             return corrupted_rows(*edits, table)
-        pipeline = load_pipeline(
-            self.generator.model,
-            revision=self.generator.revision,
-            scheduler=generator.scheduler,
-            dtype=generator.dtype,
-            device=self.device,
-            tokens=None if self.tokens is None else self.tokens.by_placeholder(),
-            quantize=generator.quantize,
-            offload=generator.offload,
-            compiled=generator.compile,
-        )
+        tokens = None if self.tokens is None else self.tokens.by_placeholder()
+        pipeline = generator_pipeline(generator, self.device, self.generator.revision, tokens, self.generator.model)
         adapter = None
         if self.embeddings is not None and self.generator.adapter is not None:
             adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
