@@ -84,7 +84,10 @@ NOT_HERE = {
 WHOLE = {f"{HOW_TO}edit-photos.md", f"{HOW_TO}mend.md", f"{HOW_TO}mine.md", f"{HOW_TO}real-images.md"}
 
 # Laid over the bundled recipes, and so over those that extend them.
-CLASSES = [{"id": "05", "name": "sandal", "source_label": 5}, {"id": "07", "name": "sneaker", "source_label": 7}]
+CLASSES: list[dict[str, Any]] = [
+    {"id": "05", "name": "sandal", "source_label": 5},
+    {"id": "07", "name": "sneaker", "source_label": 7},
+]
 FEW: dict[str, Any] = {
     "source": {"classes": CLASSES},
     "samples": {"candidates": 4},
