@@ -81,6 +81,18 @@ def test_the_base_is_the_row_itself_and_a_shift_is_its_corruption(dataset: Path)
             assert np.abs(pixels(row).astype(int) - real).mean() > 1
 
 
+def test_levels_are_the_severities_of_one_row(dataset: Path, tmp_path: Path) -> None:
+    corrupted_build(tmp_path / "levels", "prompts.shifts.fog={corruption: fog, severity: {levels: [.2, 1]}}")
+    rows = {row["key"]: row for row in rows_of(tmp_path / "levels")}
+    for before in rows_of(dataset):
+        assert rows[before["key"]]["image"] == before["image"], "fog of severity 5 is level 1"
+        if before["shift"] == "fog":
+            mild, base = (rows[before["key"].replace("fog", name)] for name in ("fog_20", "base"))
+            assert (mild["severity"], mild["source_row"]) == (1, before["source_row"])
+            seed = sample_seed(0, before["class_id"], before["index"], None)
+            np.testing.assert_array_equal(pixels(mild), corrupt(pixels(base).astype(np.uint8), "fog", 1, seed))
+
+
 def test_the_library_that_corrupts_is_of_the_stack(dataset: Path) -> None:
     for receipt in read_receipts(dataset):
         assert receipt.stack["versions"]["scipy"] == metadata.version("scipy")

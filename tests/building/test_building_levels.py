@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import warm
 from counterfoil.building import BuildProgress
 from counterfoil.building.realised_levels import POINTS, scales_reaching
 from counterfoil.building.regenerate_dataset import regenerate
@@ -15,13 +16,15 @@ from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.generate.pictures import decoded
+from counterfoil.mining.audited import opened_parts
 from counterfoil.recipe import load_recipe
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from driven import given_up
+from loopback_hub import LoopbackHub, Reader, client_environment
 from shared_datasets import Once
-from tiny_builds import images, published, tiny
+from tiny_builds import command, images, published, tiny
 
 LEVELS = ("prompts.shifts.in_the_snow.severity={levels: [.25, .6, 1]}",)
 REALISED = "prompts.shifts.in_the_snow.severity={levels: {realised: [.5, 1]}}"
@@ -79,6 +82,18 @@ def test_a_cut_keeps_the_levels(levelled: Path, half_threshold: float, tmp_path:
     before, kept = severities(levelled), severities(tmp_path / "cut")
     assert kept.items() < before.items() and set(kept.values()) == set(before.values())
     assert verify(tmp_path / "cut").whole
+
+
+def test_it_is_published_and_mined_with_its_levels(levelled: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
+    words, environment = command("publish", str(levelled), "someone/levelled", "--yes")
+    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    with Reader(loopback, tmp_path / "reader") as reader:
+        splits = reader.rows("someone/levelled", columns=["key", "severity"])
+    assert {row["key"]: row["severity"] for rows in splits.values() for row in rows} == severities(levelled)
+    (images,) = opened_parts(load_recipe(levelled), [str(levelled)])
+    assert images.units is not None
+    scenes = {key[-len("00_000000") :] for key in images.keys}
+    assert len(set(images.units)) == len(scenes) == 6, "a scene is one unit at whatever level"
 
 
 def test_scales_are_found_on_images_of_their_own_and_pinned(tmp_path: Path) -> None:
