@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ def png_of(sample: Sample) -> bytes:
     with io.BytesIO() as file:
         Image.new("RGB", (SIZE, SIZE), painted(sample)).save(file, "PNG")
         return file.getvalue()
+
+
+def graded_png(sample: Sample) -> bytes:
+    """As `png_of`, with one more image of the next colour at each quarter of the way to `swap`."""
+    share = int(sample.shift.partition("_")[2] or 100) / 100
+    swapped = sample.shift.startswith("swap") and sample.index < SWAPPED * share
+    return png_of(replace(sample, shift="swap" if swapped else "base" if "swap" in sample.shift else sample.shift))
 
 
 def save_photographs(root: Path) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from colour_world import build_colours, save_colour_model, save_colour_models, save_photographs
+from colour_world import build_colours, graded_png, save_colour_model, save_colour_models, save_photographs
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 
@@ -32,6 +32,20 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluation(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     """All five models on the dataset."""
     return evaluate(dataset, list(models.values()), out=tmp_path_factory.mktemp("out"), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def graded_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of `swap` at each of four levels one more image is of the next colour; at .5 one image a class is rejected."""
+    levels = "prompts.shifts.swap.severity={levels: [0.25, 0.5, 0.75, 1]}"
+    folder = tmp_path_factory.mktemp("graded") / "dataset"
+    return build_colours(folder, levels, keep=lambda one: (one.shift, one.index) != ("swap_50", 9), image=graded_png)
+
+
+@pytest.fixture(scope="session")
+def graded(graded_dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    """All models on it."""
+    return evaluate(graded_dataset, list(models.values()), out=tmp_path_factory.mktemp("graded-out"), device="cpu")
 
 
 @pytest.fixture(scope="session")

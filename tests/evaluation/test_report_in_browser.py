@@ -222,9 +222,9 @@ def test_a_cell_leads_to_its_failures(report: Path, evaluation: Evaluation, open
 
 @pytest.mark.parametrize("dark", [pytest.param(False, marks=pytest.mark.whole), True])
 def test_every_text_can_be_read(
-    full_report: Path, report: Path, evaluation: Evaluation, open_page: Opened, dark: bool
+    full_report: Path, report: Path, evaluation: Evaluation, graded: Evaluation, open_page: Opened, dark: bool
 ) -> None:
-    for path in (full_report, report):
+    for path in (full_report, report, graded.files["report"]):
         page = open_page(path, dark=dark)
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         assert faint_texts(page) == []
@@ -235,8 +235,11 @@ def test_every_text_can_be_read(
 
 
 def test_a_narrow_page_does_not_scroll_sideways_and_its_figures_can_be_read(
-    full_report: Path, open_page: Opened
+    full_report: Path, graded: Evaluation, open_page: Opened
 ) -> None:
+    page = open_page(graded.files["report"], width=400)
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
     page = open_page(full_report, width=400)
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400

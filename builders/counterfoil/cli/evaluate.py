@@ -281,14 +281,20 @@ def _print_table(evaluation: Evaluation) -> None:
 
 
 def _print_sections(evaluation: Evaluation) -> None:
-    """The comparison, the mined shifts, transfer, distances and labels, each where it was measured."""
+    """Levels, the comparison, the mined shifts, transfer, distances and labels, each where it was measured."""
     from counterfoil.report.comparison import comparison_table, verdict
     from counterfoil.report.distances import about_bias, distances_table
     from counterfoil.report.findings import findings_table
     from counterfoil.report.labels import labels_text
+    from counterfoil.report.severity import TEN_POINTS, TEN_POINTS_CAPTION, levels_table, severity_words
     from counterfoil.report.transfer import MOST_JUDGES, kept_words, transfer_tables
 
     console, results = terminal(PIPED_WIDTH), evaluation.results
+    if results.severity:
+        table = levels_table(results, results.models[:MOST_MODELS], TEN_POINTS, TEN_POINTS_CAPTION)
+        print_table(console, table, MOST_ROWS, "measures.csv")
+        for sentence in severity_words(results):
+            say(sentence)
     if results.comparison is not None:
         print_table(console, comparison_table(results.comparison, results.rows), MOST_ROWS, "compare.csv")
         for sentence in verdict(results.comparison, results.rows):

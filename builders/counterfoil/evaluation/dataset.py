@@ -73,7 +73,7 @@ def read_judged(
         JudgedShift(place, rule)
         for place, shift in enumerate(every)
         for rule in shift.keep
-        if isinstance(rule, MisclassifiedRule)
+        if shift.top and isinstance(rule, MisclassifiedRule)
     )
     if not judged:
         return JudgedImages()

@@ -320,16 +320,20 @@ def _model_facts(scored: Scored, near_chance: bool) -> ModelFacts:
 
 def _write(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_id: str | None) -> Evaluation:
     from counterfoil.evaluation.failures import pick_examples, write_failures
+    from counterfoil.evaluation.film_strips import pick_strips
     from counterfoil.evaluation.report import report_html
     from counterfoil.evaluation.result_files import predictions_parquet, result_tables
 
     subject, results = answered.subject, evaluation.results
-    examples = pick_examples(answered, results)
+    examples, strips = pick_examples(answered, results), pick_strips(answered, results)
     failures = write_failures(results, answered, folder)
     texts = {
         **result_tables(results),
         "document": ("results.json", document_text(results)),
-        "report": ("report.html", report_html(results, examples, evaluation.unreadable)),
+        "report": (
+            "report.html",
+            report_html(results, examples, evaluation.unreadable, strips),
+        ),
     }
     entries: dict[str, bytes] = {}
     if dataset_id is not None and subject.base and len(subject.parts) == 1:

@@ -55,7 +55,9 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
         write_atomically(file, sheet)
         written.add(file.name)
         report("pictures of failures", len(written), total)
-    order = [shift.name for shift in results.by_impact] + ([results.base] if results.base is not None else [])
+    levels = {names[-1]: names for one in results.severity if (names := [level.group for level in one.levels])}
+    order = [name for shift in results.by_impact for name in levels.get(shift.name, [shift.name])]
+    order += [results.base] if results.base is not None else []
     models = [
         (model.name, answer_names(subject.classes, own), "near chance on the base" if model.near_chance else "")
         for model, own in zip(results.models, answered.maps, strict=True)

@@ -1,4 +1,4 @@
-"""The report's figures: impact of each shift, base against shifted accuracy, impact against slope, transfer.
+"""The report's figures: impact, base against shifted accuracy, impact against slope, curves over levels, transfer.
 
 matplotlib draws them in stand-in colours, which become the page's CSS variables, so that a figure follows the page's
 light or dark theme. Points and bars carry a sentence that the page shows when the pointer rests on them.
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, get_args
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.schema_prompts import Kind
 from counterfoil.report.reference import averaged
-from counterfoil.report.results import GroupFacts, Results
+from counterfoil.report.results import GroupFacts, ModelFacts, Results
+from counterfoil.report.severity import ACCURACY, Severity
 from counterfoil.report.transfer import JUDGE, ON_BASE, RELATION_WORDS, TRANSFER, Transfer, called
-from counterfoil.report.words import between, in_words, percent, points
+from counterfoil.report.words import between, in_words, listed, percent, points
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -345,6 +346,60 @@ def _points(estimate: Estimate) -> str:
     """An impact in points with its interval."""
     interval = between(estimate)
     return points(estimate.value) + (f" ({interval})" if interval else "")
+
+
+# Of lines in a panel, and the stand-in colour of each.
+LINES = ("weather", "style", "background", "co-occurrence", "light", "colour", "mined", "noise")
+
+
+def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
+    """Accuracy against the level: a panel a shift, a line a model, of at most as many as `LINES`; None without any."""
+    shown = [one for one in results.severity if one.classes][:MOST_PANELS]
+    if not shown or not models:
+        return None
+    columns = min(len(shown), _PANELS_A_ROW)
+    rows = math.ceil(len(shown) / columns)
+    figure, axes = new_panels(rows, columns)
+    tips: dict[str, list[str]] = {}
+    for place in range(rows * columns):
+        panel = axes[place // columns][place % columns]
+        if place >= len(shown):
+            panel.set_visible(False)
+            axes[place // columns - 1][place % columns].tick_params(labelbottom=True)
+            continue
+        tips |= _draw_levels(panel, f"levels{place}", results, shown[place], models[: len(LINES)])
+    axes[0][0].set_xlim(-0.04, 1.04)
+    axis = listed(list(dict.fromkeys(one.axis for one in shown)), last="or")
+    figure.supxlabel(f"{axis} (0: base, 1: the whole shift)", color=MUTED, fontsize=10)
+    figure.supylabel("accuracy (%)", color=MUTED, fontsize=10)
+    return as_svg(figure, "severity", "Accuracy of each model against the level of each shift", tips)
+
+
+def _draw_levels(
+    axes: Axes, gid: str, results: Results, severity: Severity, models: Sequence[ModelFacts]
+) -> dict[str, list[str]]:
+    tips = {}
+    levels = [float(at) for at in severity.ats]
+    for place, (model, kind) in enumerate(zip(models, LINES, strict=False)):
+        key = {"model": model.name, "group": severity.shift}
+        own = [results.rows.estimate(ACCURACY, at=at, **key) for at in severity.ats]
+        found = [one for one in own if one is not None]
+        if len(found) < len(levels):
+            continue
+        colour, values = KIND_COLOURS[kind], [100 * one.value for one in found]
+        for at, one in zip(levels, found, strict=True):
+            if one.low is not None and one.high is not None:
+                axes.plot([at, at], [100 * one.low, 100 * one.high], color=colour, linewidth=0.9, alpha=0.45, zorder=1)
+        axes.plot(levels, values, color=colour, linewidth=1.6, zorder=2)
+        axes.scatter(levels, values, s=14, color=colour, linewidths=0, zorder=3, gid=f"{gid}m{place}", clip_on=False)
+        tips[f"{gid}m{place}"] = [
+            f"{model.name}, {in_words(severity.shift)} at {at}: {percent(one.value)} ({between(one)})"
+            for at, one in zip(severity.ats, found, strict=True)
+        ]
+    axes.set_title(short(severity.shift, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+    axes.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
+    axes.grid(color=RULE, linewidth=0.6, zorder=0)
+    return tips
 
 
 MOST_MODELS = 60

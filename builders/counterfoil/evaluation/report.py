@@ -12,15 +12,19 @@ from counterfoil import __version__
 from counterfoil.evaluation.failures import ClassExamples, failures_link, image_link
 from counterfoil.evaluation.figures import (
     KINDS,
+    LINES,
     MOST_BARS,
     MOST_PANELS,
     impact_figure,
     kind_of_shift,
     line_figure,
+    severity_figure,
     slope_figure,
     transfer_figure,
 )
+from counterfoil.evaluation.film_strips import FilmStrips
 from counterfoil.evaluation.measures import MEASURES, Measure
+from counterfoil.evaluation.measures.severity import MOST_COMPARED
 from counterfoil.evaluation.statistics import FEWEST_MODELS_FOR_A_SLOPE, REPLICATES
 from counterfoil.report.comparison import comparison_table, verdict
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
@@ -37,6 +41,21 @@ from counterfoil.report.reference import (
     tie_sentences,
 )
 from counterfoil.report.results import ClassNumbers, GroupFacts, ModelFacts, Results, classes_of
+from counterfoil.report.severity import (
+    MEDIAN,
+    MEDIAN_CAPTION,
+    TEN_POINTS,
+    TEN_POINTS_CAPTION,
+    earliest,
+    failures_table,
+    images_table,
+    level_words,
+    levels_table,
+    lost_words,
+    pairs_table,
+    ranks_table,
+    severity_words,
+)
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
@@ -58,7 +77,10 @@ _MOST_MODELS, _MOST_CLASSES = 8, 30
 
 
 def report_html(
-    results: Results, examples: Sequence[tuple[str, Sequence[ClassExamples]]], unreadable: Sequence[str] = ()
+    results: Results,
+    examples: Sequence[tuple[str, Sequence[ClassExamples]]],
+    unreadable: Sequence[str] = (),
+    strips: Sequence[FilmStrips] = (),
 ) -> str:
     """The page as text; equal results give equal bytes. unreadable: keys of images that could not be decoded."""
     filters = {
@@ -85,10 +107,12 @@ def report_html(
         "found_words": found_words,
         "counted": counted,
         "listed": listed,
+        "lost_words": lost_words,
     }
     environment = template_environment(TEMPLATE, filters)
     number = results.rows.estimate
     models = _best_first(results)
+    sound = [model for model in models if not model.near_chance]
     shifts = results.by_impact
     heat_rows, n_classes = class_rows(results, [shift.name for shift in shifts])
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
@@ -140,6 +164,12 @@ def report_html(
             (judge, transfer_tables(judge, results), transfer_figure(judge, results, place))
             for place, judge in enumerate(results.transfer[:MOST_JUDGES])
         ],
+        severity=_severity_tables(results, models),
+        severity_said=severity_words(results),
+        severity_curves=severity_figure(results, sound),
+        severity_lines=list(zip(sound, LINES, strict=False)),
+        strips=strips,
+        most_compared=MOST_COMPARED,
         short_names={model.name: model.short_name for model in models},
         hottest=_HOTTEST,
         open_examples=_OPEN_EXAMPLES,
@@ -165,6 +195,23 @@ def report_html(
         fewest=FEWEST_MODELS_FOR_A_SLOPE,
         version=__version__,
     )
+
+
+def _severity_tables(results: Results, models: Sequence[ModelFacts]) -> dict[str, Any]:
+    """The tables of shifts with levels: of all, and of each with what the screen took of it."""
+    if not results.severity:
+        return {}
+    return {
+        "levels": [
+            levels_table(results, models, measure, caption)
+            for measure, caption in ((TEN_POINTS, TEN_POINTS_CAPTION), (MEDIAN, MEDIAN_CAPTION))
+        ],
+        "shifts": [
+            (one, [failures_table(one, results, models), ranks_table(one, results), pairs_table(one, results)])
+            for one in results.severity
+        ],
+        "images": images_table(results),
+    }
 
 
 def _best_first(results: Results) -> list[ModelFacts]:
@@ -242,6 +289,11 @@ def headlines(
             if len(shown) < len(measured):
                 note += f"; of {len(shown)} checked shifts, {len(measured) - len(shown)} unchecked"
             found.append((label, f"{points(measured[name].value)} points", note))
+    if first := earliest(results, [one for one in results.severity if one.levels[-1].group in checked]):
+        severity, model, level = first
+        value, interval = level_words(level, severity.ats[-1])
+        note = f"{in_words(severity.shift)}, {severity.axis}{f' ({interval})' if interval else ''}"
+        found.append(("first to lose ten points", f"{model.short_name} at {value}" if len(models) > 1 else value, note))
     return found
 
 

@@ -15,6 +15,7 @@ from counterfoil.report.findings import MinedShiftResult
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.results import GroupFacts, LeftOut, ModelFacts, ResultRow, Results
+from counterfoil.report.severity import ACCURACY, DROP, FAILED, MEDIAN, RANK, TEN_POINTS
 from counterfoil.report.transfer import Transfer
 from counterfoil.report.words import NOTHING, counted, points, shown_table
 from counterfoil.stats import Estimate
@@ -22,6 +23,15 @@ from counterfoil.stats import Estimate
 # Fractions without an interval of their own: a column each, where the others are three.
 _BARE = ("base_accuracy", "accuracy")
 _COLUMNS = {"top_k": "top_k_accuracy"}
+# Columns of `severity()`: the measure of each, and whether it is of a level rather than of the whole curve.
+_OF_LEVELS = {
+    "accuracy": (ACCURACY, True),
+    "drop": (DROP, True),
+    "failed": (FAILED, True),
+    "rank": (RANK, True),
+    "ten_points": (TEN_POINTS, False),
+    "median_failure": (MEDIAN, False),
+}
 
 
 @dataclass(frozen=True)
@@ -256,6 +266,29 @@ class Evaluation:
 
         measures = dict.fromkeys(name for score in self.scores for name in score.numbers)
         return pa.Table.from_pylist([_flat(score, (*_BARE, *measures)) for score in self.scores]).to_pandas()
+
+    def severity(self) -> Any:
+        """The shifts with levels as a pandas DataFrame: a row a model, shift and level, the base at level 0.
+
+        Fractions, with their intervals as `…_low` and `…_high`: accuracy, drop, failed (the share of trajectories right
+        at the base whose first failure has come) and rank; then two levels of the whole curve, the same in each of its
+        rows: ten_points, where the drop reaches ten points, and median_failure. A level that is not reached is NaN.
+        """
+        import pandas as pd
+
+        rows = []
+        for shift in self.results.severity:
+            for model in self.models:
+                key = {"model": model.name, "group": shift.shift}
+                for at in shift.ats:
+                    one: dict[str, Any] = {"model": model.name, "shift": shift.shift, "level": float(at)}
+                    for column, (measure, of_level) in _OF_LEVELS.items():
+                        found = self.results.rows.one(measure, at=at if of_level else "", **key)
+                        value, low, high = (found.value, found.low, found.high) if found else (None, None, None)
+                        one |= {column: value, f"{column}_low": low, f"{column}_high": high}
+                    rows.append(one)
+        ends = [f"{column}{end}" for column in _OF_LEVELS for end in ("", "_low", "_high")]
+        return pd.DataFrame(rows, columns=["model", "shift", "level", *ends]).astype(dict.fromkeys(ends, float))
 
     def failures(self, model: str | None = None) -> Any:
         """The images that a model gets wrong as a pandas DataFrame, a row an image and model, the surest first.

@@ -18,13 +18,34 @@ A level that is not reached has no value, and its row a note.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 from counterfoil.documents import Count, Strict
+from counterfoil.report.labels import DISAGREEMENT
+from counterfoil.report.reference import NEAR_CHANCE
+from counterfoil.report.words import (
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    count_cell,
+    counted,
+    in_words,
+    listed,
+    number,
+    percent,
+    points_cell,
+    probability,
+    table_of,
+    text_cell,
+)
 
 if TYPE_CHECKING:
-    pass
+    from counterfoil.report.results import ModelFacts, ResultRow, Results
 
 ACCURACY, DROP, TEN_POINTS = "severity_accuracy", "severity_drop", "severity_ten_points"
 FAILED, MEDIAN, RECOVERED = "severity_failed", "severity_median", "severity_recovered"
@@ -50,7 +71,7 @@ class Severity(Strict):
 
     realised: whether levels are shares of the gain that the screening CLIP measures, rather than raw scales. classes:
     how many the curve averages over; left_out: the names of those that have too few images at a level. trajectories:
-    those with a base image, and `complete` ones among them. recognised: how many models are not near chance.
+    those with a base image; complete: those with an image at every level too.
     """
 
     shift: str
@@ -75,3 +96,223 @@ class Severity(Strict):
 def at(level: float) -> str:
     """A level as rows have it."""
     return f"{level:g}"
+
+
+_BEYOND = 2.0  # where a table sorts what is not reached
+_MOST_NAMED = 3
+
+
+def level_words(found: ResultRow | None, top: str = "1") -> tuple[str, str]:
+    """A level that a row has, and its interval; "beyond" the top where it is not reached."""
+    if found is None:
+        return NOTHING, ""
+    beyond = f"beyond {top}"
+    low, high = (beyond if end is None else number(end) for end in (found.low, found.high))
+    value = beyond if found.value is None else number(found.value)
+    return value, "" if found.low is None else f"{low} to {high}"
+
+
+def level_cell(found: ResultRow | None, top: str = "1") -> TableCell:
+    """The same as a cell."""
+    value, interval = level_words(found, top)
+    return TableCell(value, interval, _BEYOND if found is None or found.value is None else found.value)
+
+
+def levels_table(
+    results: Results, models: Sequence[ModelFacts], measure: str, caption: str, *, short: bool = True
+) -> Table:
+    """A row a shift and a column a model: the level of `severity_ten_points` or `severity_median`."""
+    names = [one.short_name if short else one.name for one in models]
+    notes = [NEAR_CHANCE if one.near_chance else "" for one in models]
+    columns = [TableColumn(name, note=note, named=True) for name, note in zip(names, notes, strict=True)]
+    rows = []
+    for one in results.severity:
+        found = [results.rows.one(measure, model=model.name, group=one.shift) for model in models]
+        rows.append(TableRow((text_cell(one.shift), *(level_cell(each, one.ats[-1]) for each in found))))
+    return Table(caption, (TableColumn("shift", "shift"), *columns), tuple(rows))
+
+
+TEN_POINTS_CAPTION = "The level where accuracy has dropped ten points"
+MEDIAN_CAPTION = "The level by which half of the trajectories have failed"
+
+
+def failures_table(severity: Severity, results: Results, models: Sequence[ModelFacts]) -> Table:
+    """Failure points of each model under one shift, by every definition."""
+
+    def level(model: ModelFacts, ending: str) -> ResultRow | None:
+        return results.rows.one(MEDIAN + ending, model=model.name, group=severity.shift)
+
+    rows, top = [], severity.ats[-1]
+    for model in models:
+        first = level(model, "")
+        if first is None:
+            continue
+        bounds = [level_words(level(model, ending), top)[0] for ending in (IF_LOST_FAIL, IF_LOST_HOLD)]
+        again = results.rows.estimate(RECOVERED, model=model.name, group=severity.shift)
+        cells = (
+            TableCell(model.short_name, NEAR_CHANCE if model.near_chance else "", model.name),
+            TableCell(f"{first.n or 0:,} of {severity.trajectories:,}", sort=first.n or 0),
+            level_cell(first, top),
+            TableCell(" to ".join(dict.fromkeys(bounds))),
+            level_cell(level(model, LASTING), top),
+            level_cell(level(model, COMPLETE), top),
+            points_cell(again),
+        )
+        rows.append(TableRow(cells))
+    columns = [
+        TableColumn("model", "name"),
+        *map(TableColumn, ("right at the base", "half have failed by", "bounds", "wrong from there on")),
+        TableColumn(f"complete trajectories only ({severity.complete:,})"),
+        TableColumn("right again later (%)"),
+    ]
+    return table_of(f"Failure points: {in_words(severity.shift)}", columns, rows)
+
+
+def ranks_table(severity: Severity, results: Results) -> Table:
+    """The rank of each compared model at the base and at every level, with the ranks that are left open."""
+    found = results.rows.where(RANK, group=severity.shift)
+    short = {model.name: model.short_name for model in results.models}
+    rows = []
+    for name in dict.fromkeys(one.model for one in found):
+        own = {one.at: one for one in found if one.model == name}
+        rows.append(TableRow((text_cell(short[name]), *(_rank_cell(own.get(at)) for at in severity.ats))))
+    columns = [TableColumn("model", "name"), *(TableColumn("base" if at == "0" else at) for at in severity.ats)]
+    return Table(f"Rank by accuracy: {in_words(severity.shift)}", tuple(columns), tuple(rows))
+
+
+def _rank_cell(found: ResultRow | None) -> TableCell:
+    if found is None or found.value is None:
+        return TableCell(NOTHING)
+    low, high = found.low or found.value, found.high or found.value
+    return TableCell(f"{found.value:.0f}", f"{low:.0f} to {high:.0f}" if low < high else "", found.value)
+
+
+def pairs_table(severity: Severity, results: Results) -> Table:
+    """How much later one model fails than another, the surest pair first."""
+    short = {model.name: model.short_name for model in results.models}
+    found = results.rows.where(FAILURE_DIFFERENCE, group=severity.shift)
+    rows = []
+    for one in sorted(found, key=lambda one: (one.q or 0, one.p or 0)):
+        ends = "" if one.low is None or one.high is None else f"{number(one.low)} to {number(one.high)}"
+        cells = (
+            text_cell(short[one.model]),
+            text_cell(short[one.against]),
+            count_cell(one.n or 0),
+            TableCell(number(one.value, signed=True), ends, one.value or 0.0),
+            TableCell(NOTHING if one.q is None else probability(one.q).removeprefix("= "), sort=one.q or 0.0),
+        )
+        rows.append(TableRow(cells))
+    columns = (
+        TableColumn("model", "name"),
+        TableColumn("against", "name"),
+        *map(TableColumn, ("trajectories", "fails later by (levels)", "adjusted p")),
+    )
+    return Table(f"Pairs of models: {in_words(severity.shift)}", columns, tuple(rows))
+
+
+def images_table(results: Results) -> Table:
+    """A row a level: images, what the screen took, and how often the second judge disagrees with their labels."""
+    rows = []
+    for one in results.severity:
+        for level in one.levels:
+            judged = results.rows.where(DISAGREEMENT, group=level.group, class_id="")
+            cells = (
+                text_cell(one.shift),
+                TableCell(at(level.level), sort=level.level),
+                count_cell(level.accepted),
+                count_cell(level.lost),
+                points_cell(judged[0].estimate if judged else None),
+            )
+            rows.append(TableRow(cells))
+    columns = [TableColumn("shift", "shift"), *map(TableColumn, ("level", "images", "lost", "judge disagrees (%)"))]
+    return table_of("Images of each level", columns, rows)
+
+
+def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
+    """The model with the middle median failure point, the earlier of two; of those near chance only without others."""
+    models = results.sound_models or results.models
+    found = {model.name: results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models}
+    order = [
+        (_BEYOND if one.value is None else one.value, place)
+        for place, model in enumerate(models)
+        if (one := found[model.name]) is not None
+    ]
+    return models[median_low(order)[1]] if order else None
+
+
+def earliest(results: Results, shifts: Sequence[Severity]) -> tuple[Severity, ModelFacts, ResultRow] | None:
+    """The shift of these and the sound model that lose ten points at the lowest level; None where none does."""
+    found = [
+        (one.value, place, severity, model, one)
+        for place, severity in enumerate(shifts)
+        for model in results.sound_models
+        if (one := results.rows.one(TEN_POINTS, model=model.name, group=severity.shift)) and one.value is not None
+    ]
+    return min(found, key=lambda each: each[:2])[2:] if found else None
+
+
+def severity_words(results: Results) -> list[str]:
+    """What the levels come to, in sentences: where ten points are lost first, and whether the ranking changes."""
+    if not results.severity:
+        return []
+    sentences = list(_of_ten_points(results))
+    short = {model.name: model.short_name for model in results.models}
+    changes = [
+        f"{short[ahead]} falls behind {short[behind]} under {in_words(one.shift)} by level {level}"
+        for one in results.severity
+        for ahead, behind, level in order_changes(one, results)
+    ]
+    if changes:
+        sentences.append(f"The ranking changes: {listed(changes, _MOST_NAMED)}.")
+    elif results.rows.where(RANK):
+        sentences.append("No two models clearly change rank between the base and a level.")
+    return sentences
+
+
+def _of_ten_points(results: Results) -> Iterator[str]:
+    first = earliest(results, results.severity)
+    if first is None:
+        shifts = counted(len(results.severity), "shift with levels", "shifts with levels")
+        yield f"No model loses ten points under the {shifts}."
+        return
+    severity, model, found = first
+    value, interval = level_words(found, severity.ats[-1])
+    loses = "is the first to lose" if len(results.models) > 1 else "loses"
+    where = f"under {in_words(severity.shift)} at {severity.axis} {value}"
+    said = f" (95 % confidence interval {interval})" if interval else ""
+    yield f"{model.short_name} {loses} ten points: {where}{said}."
+
+
+def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, str]]:
+    """Pairs that clearly change rank: who is ahead on the base, who overtakes it, and the first level where it has.
+
+    The simultaneous intervals of their differences exclude 0, on the base and at the level.
+    """
+    pairs: dict[tuple[str, str], dict[str, ResultRow]] = {}
+    for one in results.rows.where(DIFFERENCE, group=severity.shift):
+        pairs.setdefault((one.model, one.against), {})[one.at] = one
+    found = []
+    for (model, against), own in pairs.items():
+        base = _surely(own.get("0"))
+        level = next((at for at in severity.ats[1:] if base and _surely(own.get(at)) == -base), None)
+        if level is not None:
+            found.append((model, against, level) if base > 0 else (against, model, level))
+    return found
+
+
+def _surely(found: ResultRow | None) -> int:
+    """1 where a difference is surely above 0, -1 where below, else 0."""
+    if found is None or found.low is None or found.high is None:
+        return 0
+    return int(found.low > 0) - int(found.high < 0)
+
+
+def lost_words(severity: Severity) -> str:
+    """How many trajectories there are, and what the screen took of them."""
+    lost = sum(one.lost for one in severity.levels) / max(1, severity.trajectories * len(severity.levels))
+    text = f"{counted(severity.trajectories, 'trajectory', 'trajectories')} with a base image"
+    if lost:
+        text += f"; the screen rejected {percent(lost)} of their levels, and {severity.complete:,} have every level"
+    if severity.left_out:
+        text += f"; too few images for a curve: {listed(severity.left_out)}"
+    return f"{text}."

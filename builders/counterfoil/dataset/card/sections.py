@@ -25,6 +25,7 @@ from counterfoil.report.reference import (
     reference_warnings,
 )
 from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
+from counterfoil.report.severity import TEN_POINTS, TEN_POINTS_CAPTION, levels_table
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -193,6 +194,7 @@ class Robustness:
     shifts: Table
     warnings: tuple[str, ...]
     near_chance: tuple[str, ...]
+    severity: Table | None
 
 
 def robustness_of(results: Results) -> Robustness:
@@ -224,6 +226,11 @@ def robustness_of(results: Results) -> Robustness:
         by_shift,
         reference_warnings(results, short=False),
         near_chance_sentences(results, short=False),
+        levels_table(results, shown, TEN_POINTS, TEN_POINTS_CAPTION, short=False).first(
+            MOST_SHIFTS, "shifts", "measures.csv"
+        )
+        if results.severity
+        else None,
     )
 
 

@@ -299,7 +299,7 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
             own = scenes.right_at_base[:, model] & (scenes.complete | (ending != COMPLETE))
             if not own.any():
                 continue
-            rng = seeded(answered.seed, "failed", shift, ending, name)
+            rng = seeded(answered.seed, "failed", shift)
             curve, n = failed_curve(first[own, model], last[own, model], len(levels), rng), int(own.sum())
             for level, share in zip(ats, curve, strict=True):
                 yield row(FAILED + ending, share, at=level, n=n, **key)
@@ -342,6 +342,6 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     for place, ((first, second), p_one, q) in enumerate(zip(pairs, p, holm(p), strict=True)):
         both = apart[np.isfinite(apart[:, place]), place]
         key = {"model": names[first], "against": names[second], "group": shift}
-        rng = seeded(answered.seed, "failure difference", shift, *key.values())
+        rng = seeded(answered.seed, "failure difference", shift)
         mean = mean_over_units(both, np.arange(len(both)), rng) if len(both) else None
         yield row(FAILURE_DIFFERENCE, mean, n=len(both), test=SWAPS, p=p_one, q=q, **key)

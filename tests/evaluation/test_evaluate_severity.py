@@ -1,0 +1,94 @@
+"""A dataset with levels, evaluated: tables, page, card and frame show them, and nothing else shows those between."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from counterfoil.dataset.card.sections import robustness_of
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.report import report_html
+from counterfoil.evaluation.result_files import result_tables
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scored_models import with_public_names
+from counterfoil.report.results import results_from
+from counterfoil.report.severity import order_changes, severity_words
+from support.tables import csv_rows
+
+BETWEEN = ("swap_25", "swap_50", "swap_75")
+
+
+def test_only_the_whole_shift_is_in_the_other_tables(graded: Evaluation, evaluation: Evaluation) -> None:
+    results = graded.results
+    assert [one.name for one in results.groups] == ["base", "dusk", "swap"]
+    tables = result_tables(results)
+    for name, (_, text) in tables.items():
+        if name != "measures":
+            assert not any(one in text for one in BETWEEN), name
+    measures = {row["measure"] for row in csv_rows(tables["measures"][1]) if row["group"] in BETWEEN}
+    assert measures == set()
+    # The images of the whole shift are those of the shift without levels, and so are all its numbers.
+    for model in graded.models:
+        with_levels, without = (each.score(model.name, "dusk") for each in (graded, evaluation))
+        assert with_levels == without
+    predictions = graded.failures()
+    assert set(BETWEEN) & set(predictions["shift"])
+
+
+def test_the_numbers_are_those_of_the_painted_images(graded: Evaluation) -> None:
+    frame = graded.severity()
+    sharp = frame[frame["model"] == graded.models[0].name]
+    assert sharp["level"].tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
+    # One more of twelve images is another colour at each level, and the screen rejected one at .5 that is right.
+    assert sharp["accuracy"].tolist() == pytest.approx([1, 11 / 12, 9 / 11, 9 / 12, 8 / 12])
+    assert sharp["drop"].tolist()[1:] == pytest.approx([1 / 12, 2 / 11, 3 / 12, 4 / 12])
+    assert sharp["failed"].tolist()[1:] == pytest.approx([1 / 12, 2 / 12, 3 / 12, 4 / 12], abs=1e-4)
+    ten = 0.25 + 0.25 * (0.1 - 1 / 12) / (2 / 11 - 1 / 12)
+    assert sharp["ten_points"].tolist() == pytest.approx([ten] * 5) and sharp["median_failure"].isna().all()
+    [severity] = graded.results.severity
+    assert [one.lost for one in severity.levels] == [0, 3, 0, 0] and severity.complete == 33
+    results = graded.results
+    assert results_from(graded.files["document"].read_bytes(), "results").severity == results.severity
+    assert order_changes(severity, results) == []
+
+
+def test_the_page_shows_curves_and_scenes_and_says_the_message_first(graded: Evaluation) -> None:
+    html = graded.files["report"].read_text()
+    section = html.partition('id="how-much-is-too-much"')[2].partition("<h2")[0]
+    said = severity_words(graded.results)
+    assert said[0] in section and "ten points" in said[0] and "swap" in said[0]
+    assert 'aria-label="Accuracy of each model against the level of each shift"' in section
+    frames = re.findall(r'<figure class="frame( marked)?"><img src="data:image/webp;base64,', section)
+    assert len(frames) == 3 * 5 and 1 <= sum(map(bool, frames)) <= 3
+    assert "first wrong: " in section and "beyond 1" in section
+    for name in BETWEEN:
+        assert name not in html
+    failures = graded.files["failures"].read_text()
+    assert all(f'"id": "{name}"' in failures for name in (*BETWEEN, "swap"))
+
+
+def test_a_dataset_without_levels_has_nothing_of_it(evaluation: Evaluation) -> None:
+    assert evaluation.results.severity == () and evaluation.severity().empty
+    assert "How much is too much" not in evaluation.files["report"].read_text()
+    assert "severity" not in evaluation.results.to_json()
+    assert robustness_of(evaluation.results).severity is None
+
+
+def test_the_card_has_one_table(graded: Evaluation) -> None:
+    results = with_public_names(graded.results)
+    table = robustness_of(results).severity
+    assert table is not None and [row.cells[0].text for row in table.rows] == ["swap"]
+    assert {column.label for column in table.columns[1:]} == {model.name for model in results.models}
+    assert any(cell.below for cell in table.rows[0].cells)
+
+
+def test_the_report_needs_no_pictures(graded: Evaluation) -> None:
+    assert "Film strips" not in report_html(graded.results, [])
+
+
+def test_the_frame_of_a_single_model_has_no_ranks(graded_dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    alone = evaluate(graded_dataset, models["sharp"], out=tmp_path, device="cpu")
+    assert alone.severity()["rank"].isna().all()
+    assert "loses ten points" in severity_words(alone.results)[0]
