@@ -133,13 +133,10 @@ def test_every_shift_edits_the_same_rows_of_its_classes(dataset: tuple[Path, Bui
     assert drawn.size == Image.open(io.BytesIO(png(SCENES[base["base_00_000000"]["source_row"]]))).size
 
 
-def test_a_level_of_an_edit_is_nearer_to_its_row(
-    source: Path, dataset: tuple[Path, BuildResult], tmp_path: Path
-) -> None:
+def test_a_level_of_an_edit_is_nearer_to_its_row(source: Path, tmp_path: Path) -> None:
     levels = "prompts.shifts.red.severity={levels: [.3, 1]}"
-    edited_build(source, tmp_path / "levels", levels)
+    edited_build(source, tmp_path / "levels", levels, "generator.steps=4")
     found = images(tmp_path / "levels")
-    assert images(dataset[0]).items() <= found.items(), "every other edit is the one without levels"
     pixels = {key: np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), float) for key, content in found.items()}
     for key in (key for key in found if key.startswith("base")):
         mild, whole = (np.abs(pixels[key.replace("base", name)] - pixels[key]).mean() for name in ("red_30", "red"))
