@@ -101,8 +101,8 @@ def main() -> None:
     if arguments.settings:
         ways = {
             f"guidance {guidance:g}, seed {seed}": proof.way("prompt", SETTINGS_UNITS, seed, guidance)
-            for guidance in (2.0, 3.0)
             for seed in SETTINGS_SEEDS
+            for guidance in (2.0, 3.0)
         }
     else:
         ways = {way: proof.way(way, UNITS[way], SEED, GUIDANCE) for way in arguments.ways}
@@ -182,25 +182,22 @@ def truth_table(ways: dict[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
-def rank_table(ways: dict[str, dict[str, dict[str, float | None]]]) -> list[str]:
+def rank_table(ways: dict[str, dict[str, Any]]) -> list[str]:
     """Rank correlations over models, by shift."""
-    told = {"median": "median failure point", "mean": "mean failure level, up to 1", "drop": "drop at 1"}
     lines = [
         "### Ranks of models",
         "",
-        "Spearman's correlation over eight classifiers with the truth; –: fewer than three truly have a median failure"
-        " point, or all are alike.",
+        "Spearman's correlation over eight classifiers with the truth, of the mean level of failure, where no failure"
+        " counts as 1; and of how many classifiers half of the trajectories fail by level 1, truly and as drawn.",
         "",
-        f"| | of | {' | '.join(SHIFTS)} | mean |",
-        "| :-- | :-- |" + " --: |" * (1 + len(SHIFTS)),
+        f"| | {' | '.join(SHIFTS)} | all shifts |",
+        "| :-- |" + " --: |" * (1 + len(SHIFTS)),
     ]
     for way, found in ways.items():
-        for what, name in told.items():
-            values = [found[shift][what] for shift in SHIFTS]
-            known = [one for one in values if one is not None]
-            mean = f"{np.mean(known):.2f}" if known else "–"
-            cells = ["–" if one is None else f"{one:.2f}" for one in values]
-            lines.append(f"| {way} | {name} | {' | '.join(cells)} | {mean} |")
+        lines.append(f"| {way} | {' | '.join(f'{one:.2f}' for one in found['shifts'])} |")
+    for way, found in ways.items():
+        counts = [f"{true}, {drawn}" for true, drawn in found["medians"]]
+        lines.append(f"| half fail: truly, {way} | {' | '.join(counts)} | |")
     return lines
 
 

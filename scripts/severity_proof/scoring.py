@@ -25,7 +25,7 @@ from severity_proof.seen import LEVELS, SHIFTS, Seen
 AXES = ("raw", "CLIP", "oracle")
 # A fall of the oracle's probability that is none: what is surely there, or surely not, moves by less.
 STILL = 0.02
-BEYOND = 2.0  # where ranks are compared, a level that is not reached
+FAR = 1e9  # a level that is not reached, as JSON takes it
 Floats = NDArray[np.float64]
 
 
@@ -91,7 +91,7 @@ def told_by(directory: Path, out: Path) -> dict[str, Any]:
 def _three(row: Any) -> list[float]:
     """Value and ends of a row; a level that is not reached is far away."""
     assert row is not None
-    return [1e9 if one is None else one for one in (row.value, row.low, row.high)]
+    return [FAR if one is None else one for one in (row.value, row.low, row.high)]
 
 
 def true_drops(truth: Seen, shift: int, classes: Sequence[int]) -> Floats:
@@ -100,13 +100,14 @@ def true_drops(truth: Seen, shift: int, classes: Sequence[int]) -> Floats:
     return accuracy[:1] - accuracy
 
 
-def ten_points(drops: Floats, steps: Floats, weights: Floats | None = None) -> list[float]:
+def ten_points(drops: Floats, steps: Floats) -> list[float]:
     """By model the first strength where the drop, made to rise, is ten points; far away where it is not reached."""
-    each = np.ones(len(steps)) if weights is None else weights
-    found = [
-        rising_reaches([Estimate(value, None, None) for value in own], steps, each, 0.1).value for own in drops[1:].T
-    ]
-    return [one if math.isfinite(one) else 1e9 for one in found]
+    curves = [[Estimate(value, None, None) for value in own] for own in drops[1:].T]
+    return [_near(rising_reaches(curve, steps, np.ones(len(steps)), 0.1).value) for curve in curves]
+
+
+def _near(level: float) -> float:
+    return level if math.isfinite(level) else FAR
 
 
 def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list[float], list[list[float]]]:
@@ -118,8 +119,7 @@ def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list
     for model in range(len(CLASSIFIERS)):
         own = right[0, :, model]
         curve = failed_curve(first[own, model], last[own, model], len(LEVELS), np.random.default_rng(0))
-        median = rising_reaches(curve, np.array(LEVELS), np.ones(len(LEVELS)), 0.5).value
-        medians.append(median if math.isfinite(median) else 1e9)
+        medians.append(_near(rising_reaches(curve, np.array(LEVELS), np.ones(len(LEVELS)), 0.5).value))
         failed.append([one.value for one in curve])
     return medians, failed
 
@@ -131,7 +131,7 @@ def lasted(failed: Sequence[float]) -> float:
 
 
 def against_truth(told: Mapping[str, Any], drawn: Seen, truth: Seen) -> dict[str, Any]:
-    """By axis: `curve`, `ten` (errors), `reached` (agreement), `covered`, `ten covered`; and rank correlations."""
+    """By axis: errors of `curve` and `ten`, how often both or neither reach ten points, and what intervals cover."""
     found: dict[str, Any] = {}
     steps = np.array([0.0, *truth.strengths])
     for axis in AXES:
@@ -150,7 +150,7 @@ def against_truth(told: Mapping[str, Any], drawn: Seen, truth: Seen) -> dict[str
                 without = _on(told["ten"][COMPLETE][shift][model][0], strengths[shift])
                 level = levels[model]
                 reached.append((here[0] <= 1) == (level <= 1))
-                ten_covered.append(here[1] <= level <= here[2] or (here[2] > 1 and here[1] <= min(level, 1)))
+                ten_covered.append(here[1] <= level <= here[2])
                 if here[0] <= 1 and level <= 1:
                     tens.append(abs(here[0] - level))
                 if without <= 1 and level <= 1:
@@ -168,33 +168,32 @@ def _on(level: float, strengths: Floats) -> float:
     return level if level > 1 else float(np.interp(level, [0.0, *LEVELS], strengths))
 
 
-def ranked(told: Mapping[str, Any], truth: Seen) -> dict[str, dict[str, float | None]]:
-    """By shift the rank correlation over models of median failure points, of mean ones, and of drops at the top.
-
-    None where fewer than three models truly have a median.
-    """
-    found: dict[str, dict[str, float | None]] = {}
-    for shift, name in enumerate(SHIFTS):
-        medians, failed = true_failures(truth, shift, told["classes"][shift])
-        drops = true_drops(truth, shift, told["classes"][shift])[-1]
-        pairs = {
-            "median": (told["median"][shift], medians) if sum(one <= 1 for one in medians) >= 3 else None,
-            "mean": ([lasted(own) for own in told["failed"][shift]], [lasted(own) for own in failed]),
-            "drop": ([own[-1][0] for own in told["drops"][shift]], drops),
-        }
-        found[name] = {
-            what: None if both is None else _spearman(*(np.minimum(one, BEYOND) for one in both))
-            for what, both in pairs.items()
-        }
-    return found
+def ranked(told: Mapping[str, Any], truth: Seen) -> dict[str, Any]:
+    """By shift, and over `all`, the rank correlation over models of mean failure levels; and how many models have a
+    median failure point, truly and by what is told (`medians`)."""
+    drawn, right, medians = [], [], np.zeros((len(SHIFTS), 2), dtype=int)
+    for shift in range(len(SHIFTS)):
+        true, failed = true_failures(truth, shift, told["classes"][shift])
+        medians[shift] = [sum(one <= 1 for one in own) for own in (true, told["median"][shift])]
+        drawn.append([lasted(own) for own in told["failed"][shift]])
+        right.append([lasted(own) for own in failed])
+    pairs = [*zip(drawn, right, strict=True), (np.mean(drawn, axis=0), np.mean(right, axis=0))]
+    found: list[Any] = [spearmanr(*pair) for pair in pairs]
+    return {"shifts": [float(one.statistic) for one in found], "medians": medians.tolist()}
 
 
-def _spearman(one: Floats, other: Floats) -> float | None:
-    """None where all of a side are alike."""
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
-        return None
-    result: Any = spearmanr(one, other)
-    return float(result.statistic)
+def by_chance(truth: Seen, units: int, seed: int = 5) -> float:
+    """The mean error of the drop at a level of so many true scenes of each class, drawn from those of the truth."""
+    rng = np.random.default_rng(seed)
+    sides = [0, *(1 + truth.strengths.tolist().index(level) for level in LEVELS)]
+    right = truth.right[:, sides]
+    classes, own = right.shape[2:4]
+    errors = []
+    for _ in range(100):
+        drawn = right[:, :, np.arange(classes)[:, None], rng.integers(0, own, (classes, units))]
+        curves = [one.mean(axis=(2, 3)) for one in (drawn, right)]
+        errors.append(np.abs(np.diff([one[:, :1] - one[:, 1:] for one in curves], axis=0)).mean())
+    return float(np.mean(errors))
 
 
 def survivors(seen: Seen, rejected: float) -> dict[str, float]:
