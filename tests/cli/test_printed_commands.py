@@ -116,6 +116,7 @@ SMALLER: dict[str, dict[str, Any]] = {
             },
         },
     },
+    "wardrobe-edited": {"source": {"train_split": "train"}},  # what classifiers learn from is not edited
     "wardrobe-retrieved": {"generator": {"split": "validation", "size": None}},
 }  # fmt: skip
 
