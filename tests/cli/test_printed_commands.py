@@ -117,6 +117,10 @@ SMALLER: dict[str, dict[str, Any]] = {
         },
     },
     "wardrobe-edited": {"source": {"train_split": "train"}},  # what classifiers learn from is not edited
+    "wardrobe-severity": {
+        "extends": "wardrobe-mini",
+        "prompts": {"shifts": {"at_night": {"severity": {"levels": [0.5, 1]}}}},
+    },
     "wardrobe-retrieved": {"generator": {"split": "validation", "size": None}},
 }  # fmt: skip
 
