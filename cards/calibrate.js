@@ -220,6 +220,7 @@ function yaml() {
   const classes = (lines, indent) => [`${indent}object_threshold:`, `${indent}  classes:`, ...lines.map(line => `${indent}    ${line}`)];
   const base = [], shifts = [];
   data.units.forEach((unit, at) => {
+    if (!unit.top) return;  // a shift's levels have one entry
     const indent = unit.base ? "    " : "      ", lines = own[at].length ? classes(own[at], indent) : [];
     const slider = sliders.find(each => each.kind === "shift" && each.units[0] === at);
     if (slider?.starts.length) lines.unshift(`${indent}threshold: ${number(slider.value)}`);

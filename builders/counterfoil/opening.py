@@ -48,6 +48,7 @@ from counterfoil.reviewing import review
 from counterfoil.reviewing.answers import read_answers
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.review_answers import asked_of
+from counterfoil.reviewing.screen_scores import has_threshold
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.inside import read_inside, refuse_unfit
@@ -291,7 +292,7 @@ class DirectoryPages:
             for path in (entry.path, *(path for _, path in entry.more)):
                 if path.endswith(".webp"):
                     self._add(path, quote(path), partial(self._picture, path))  # the card shows it by this name
-        if any(shift.caption is not None for shift in dataset.recipe.all_shifts()):
+        if any(map(has_threshold, dataset.recipe.all_shifts())):
             self._add(CALIBRATE, "calibrate", partial(self._written, calibrate, "cut"))
             self.saves["cut"] = Save("application/yaml", 1_000_000, self._save_cut)
         self._add(ANSWER, "review", partial(self._written, review, "answers"))

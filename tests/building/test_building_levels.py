@@ -18,6 +18,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.generate.pictures import decoded
 from counterfoil.mining.audited import opened_parts
 from counterfoil.recipe import load_recipe
+from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
@@ -82,6 +83,17 @@ def test_a_cut_keeps_the_levels(levelled: Path, half_threshold: float, tmp_path:
     before, kept = severities(levelled), severities(tmp_path / "cut")
     assert kept.items() < before.items() and set(kept.values()) == set(before.values())
     assert verify(tmp_path / "cut").whole
+
+
+def test_levels_have_no_slider_and_one_entry_in_a_cut(levelled: Path, tmp_path: Path) -> None:
+    page = calibrate(levelled, tmp_path / "page.html").page.read_text(encoding="utf-8")
+    data = json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+    names = [unit["name"] for unit in data["units"]]
+    shown = [names[shift["unit"]] for shift in data["shifts"]]
+    assert shown == ["red", "pencil_sketch"]
+    snow = [unit for unit in data["units"] if unit["key"] == "in_the_snow"]
+    assert [unit["top"] for unit in snow] == [False, False, True]
+    assert {unit["threshold"] for unit in snow} == {None}
 
 
 def test_it_is_published_and_mined_with_its_levels(levelled: Path, loopback: LoopbackHub, tmp_path: Path) -> None:

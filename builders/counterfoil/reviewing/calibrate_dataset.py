@@ -34,6 +34,7 @@ from counterfoil.reviewing.screen_scores import (
     DECIMALS,
     ObjectGroup,
     ShiftScores,
+    has_threshold,
     object_groups,
     scores_of,
     shown_groups,
@@ -204,7 +205,8 @@ def calibration_page(
         "units": [
             {
                 "name": each.shift.name,
-                "key": _yaml_key(each.shift.name),
+                "key": _yaml_key(each.shift.of),
+                "top": each.shift.top,
                 "base": each.shift.name == BASE,
                 "candidates": each.candidates,
                 "scored": int(each.scores.size),
@@ -401,7 +403,7 @@ def calibrate(
     try_folder(place.parent)
     recipe, receipts = finished.recipe, finished.receipts
     doubts = screen_doubts(recipe, finished.thresholds)
-    screened = [s.name for s in recipe.all_shifts() if s.caption is not None]
+    screened = [s.name for s in recipe.all_shifts() if has_threshold(s)]
     _refuse_unscreened(screened, shifts)
     asked = [name for name in screened if not shifts or name in shifts]
     candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())

@@ -181,9 +181,11 @@ def class_grids(
 def shift_grids(
     recipe: Recipe, images: Sequence[AcceptedImage], base: Sequence[AcceptedImage], seed: int
 ) -> list[Grid]:
-    """Every image under its shift, with base images, which do not show it; the base itself is no shift."""
+    """Every image under its whole shift, with base images, which do not show it, as a mild level may not either."""
     grids = []
     for shift in recipe.all_shifts()[1:]:
+        if not shift.top:
+            continue
         own = [image for image in images if image.shift == shift.name]
         grids += _grids("shift", shift.name, own, (), base, seed)
     return _shuffled(grids, seed)

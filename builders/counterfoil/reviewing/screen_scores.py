@@ -63,7 +63,7 @@ class ShiftScores:
 
     @property
     def is_screened(self) -> bool:
-        return self.shift.caption is not None
+        return has_threshold(self.shift)
 
     @property
     def is_open(self) -> bool:
@@ -112,13 +112,18 @@ def shortest(value: float) -> float:
     return float(str(np.float32(value)))
 
 
+def has_threshold(shift: Shift) -> bool:
+    """Whether a shift's score decides, or could: levels have scores and no threshold."""
+    return shift.caption is not None and shift.level is None
+
+
 def scores_of(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], names: Collection[str]
 ) -> tuple[ShiftScores, ...]:
     """The scores of the shifts that are named, the base among them, in the recipe's order; reads no image."""
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
     failed = dict.fromkeys(names, 0)
-    screened = {shift.name for shift in recipe.all_shifts() if shift.caption is not None}
+    screened = {shift.name for shift in recipe.all_shifts() if has_threshold(shift)}
     form = TableForm.of(recipe)
     measured = [name for name in _MEASURED if name in form.added]
     limits = {shift.name: _limits(shift) for shift in recipe.all_shifts()}
