@@ -16,7 +16,10 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.adapters import ADAPTER_FILE, adapter_width, load_adapter, pin_adapter
 from counterfoil.models.diffusion import load_pipeline
+from counterfoil.models.loras import load_loras, pin_lora
+from counterfoil.recipe.schema_inputs import Lora
 from support.files import Payload
+from support.loras import saved_lora
 
 Tensors = dict[str, torch.Tensor]
 
@@ -123,3 +126,31 @@ def test_a_pin_follows_the_weights_and_no_path(tmp_path: Path) -> None:
     pins = [pin_adapter(name) for name in ("lab:decoder", f"local-dir:{same}", other)]
     assert pins[0].sha256 == pins[1].sha256 != pins[2].sha256
     assert str(tmp_path) not in str(pins[1])
+
+
+def test_an_adapter_goes_with_lora_weights(tmp_path: Path, pipeline: Any) -> None:
+    lora = {"snow": Lora(path=str(saved_lora(pipeline, tmp_path, ("to_q", "to_v"))))}
+    adapter = load_adapter(pipeline, "lab:decoder")
+    vector = torch.randn(1, 1, 128, generator=torch.Generator().manual_seed(1))
+
+    def drawn(**given: Any) -> Any:
+        noise = torch.Generator().manual_seed(0)
+        return pipeline("a bag", num_inference_steps=1, guidance_scale=1.0, generator=noise, output_type="np", **given)[
+            0
+        ]
+
+    alone = drawn()
+    with adapter.used():
+        adapted = drawn(ip_adapter_image_embeds=[vector])
+    loras = load_loras(pipeline, lora, {"snow": pin_lora("snow", lora["snow"]).document()})
+    assert loras is not None
+    try:
+        with loras.used({"snow": 0.0}):
+            assert (drawn() == alone).all()
+            with adapter.used():
+                assert (drawn(ip_adapter_image_embeds=[vector]) == adapted).all()
+        with loras.used(), adapter.used():
+            assert abs(drawn(ip_adapter_image_embeds=[vector]) - adapted).max() > 1e-3
+    finally:
+        pipeline.unload_lora_weights()
+    assert (drawn() == alone).all()

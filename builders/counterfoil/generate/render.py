@@ -72,6 +72,8 @@ class Renderer:
         self.generator = recipe.generator
         self.held = recipe.samples.held
         self.family = self._family(recipe)
+        if self.generator.lora and loras is None:
+            raise ValueError("the recipe has LoRA weights, and none are loaded")
         self.side = recipe.generator.size or native_size(pipeline)
         self.guided = self.family.guided(self.generator.guidance, self.generator.options)
         self._encoded: dict[str, dict[str, Any]] = {}

@@ -46,7 +46,7 @@ def adapter_width(name: str, revision: str | None = None) -> int:
     """The width of the embeddings that an adapter takes, from its head. Raises as `load_adapter`."""
     from safetensors import safe_open
 
-    file = _file(name, revision)
+    file = named_file(name, revision)
 
     def read() -> int:
         with open_regular(file):
@@ -103,7 +103,7 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
     import torch
     from safetensors.torch import load_file
 
-    tensors: dict[str, torch.Tensor] = while_loading(name, lambda: load_file(_file(name, revision)))
+    tensors: dict[str, torch.Tensor] = while_loading(name, lambda: load_file(named_file(name, revision)))
     _width(name, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
     wrong = [key for key, own in tensors.items() if not own.is_floating_point() or not bool(torch.isfinite(own).all())]
     if wrong:
@@ -162,11 +162,7 @@ def _in_repository(name: str) -> tuple[str, str | None]:
     return (name, None) if len(parts) < 3 else ("/".join(parts[:2]), parts[2])
 
 
-def _file(name: str, revision: str | None) -> Path:
-    return named_file("adapter", name, revision, ADAPTER_FILE)
-
-
-def named_file(what: str, name: str, revision: str | None, usual: str) -> Path:
+def named_file(name: str, revision: str | None, what: str = "adapter", usual: str = ADAPTER_FILE) -> Path:
     """The one safetensors file that a name means: of a folder, or of the Hub, where it is fetched alone.
 
     `usual` is its name where none is given; `what` is what messages call it. Raises as `load_adapter`.

@@ -83,7 +83,7 @@ def lora_file(path: str, revision: str | None) -> Path:
     """The file that a recipe's path means. Raises as `pin_lora`."""
     if is_local(path) and named_path(path.removeprefix(LOCAL)).is_file():
         return named_path(path.removeprefix(LOCAL))
-    return named_file("LoRA", path, revision, LORA_FILE)
+    return named_file(path, revision, "LoRA", LORA_FILE)
 
 
 @dataclass(slots=True)
@@ -165,19 +165,13 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
         if not 0 < len(keys) <= _MOST_TENSORS:
             raise UserError(f"LoRA '{name}': found {len(keys):,} tensors, expected 1 to {_MOST_TENSORS:,}")
         slices = {key: found.get_slice(key) for key in keys}
-        text = (found.metadata() or {}).get(_SETTINGS, "{}")
+        settings = dict(json.loads((found.metadata() or {}).get(_SETTINGS, "{}")).items())
     _refuse(
         name,
         [key for key, one in slices.items() if not _is_known(key, tuple(one.get_shape()), one.get_dtype())],
         f"expected matrices down and up of rank 1 to {_MOST_RANK:,}, and alphas, in {', '.join(_TYPES)}; found",
         "DoRA, LoKr, LoHa, biases and whole layers are not used.",
     )
-    try:
-        settings = json.loads(text)
-    except (ValueError, RecursionError):
-        settings = None
-    if not isinstance(settings, dict):
-        raise UserError(f"LoRA '{name}': its {_SETTINGS} cannot be read, so its alpha is unknown")
     return settings
 
 

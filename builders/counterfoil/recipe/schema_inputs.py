@@ -401,12 +401,6 @@ class Lora(Section):
         default=1.0, ge=-_LARGEST_SCALE, le=_LARGEST_SCALE, description="What the weights are multiplied by."
     )
 
-    @field_validator("path")
-    @classmethod
-    def _has_a_name(cls, value: str) -> str:
-        refuse(nameless_problem(value))
-        return value
-
 
 class Generator(Section):
     """What renders the samples, or where they come from."""
@@ -655,7 +649,8 @@ class Generator(Section):
     @classmethod
     def _lora_names(cls, value: dict[str, Lora]) -> dict[str, Lora]:
         refuse(f"found {len(value)}, expected at most {_MOST_LORAS}" if len(value) > _MOST_LORAS else None)
-        refuse(next((problem for problem in map(class_id_problem, value) if problem is not None), None))
+        problems = [class_id_problem(name) or nameless_problem(lora.path) for name, lora in value.items()]
+        refuse(next((problem for problem in problems if problem is not None), None))
         return value
 
     @model_validator(mode="after")
