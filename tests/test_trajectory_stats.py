@@ -190,5 +190,4 @@ def test_simultaneous_intervals_hold_at_once() -> None:
 def test_a_rank_is_as_sure_as_the_differences_behind_it() -> None:
     values = np.array([0.9, 0.5, 0.52])
     differences = values[:, None] - values
-    found = ranks(differences - 0.1, differences + 0.1, values)
-    assert [(one.value, one.low, one.high) for one in found] == [(1, 1, 1), (3, 2, 3), (2, 2, 3)]
+    assert ranks(differences - 0.1, differences + 0.1, values).tolist() == [[1, 1, 1], [3, 2, 3], [2, 2, 3]]

@@ -187,19 +187,10 @@ def simultaneous(values: Floats, replicates: Floats, least_error: Floats | float
     return values - reach * error, values + reach * error
 
 
-def ranks(low: Floats, high: Floats, values: Floats) -> list[Reached]:
-    """The rank of each of m models, 1 for the best, from `values` (m,) and intervals (m, m) of value less value.
+def ranks(low: Floats, high: Floats, values: Floats) -> Ints:
+    """(m, 3) the rank of each of m models, 1 for the best, by `values` (m,), and the lowest and highest that it may be.
 
-    A rank is sure to be below that of all that are surely better, and above that of all that are surely worse.
+    low, high (m, m): of value less value. It is below all that are surely better, and above all surely worse.
     """
-    models = len(values)
-    found = []
-    for one in range(models):
-        better, worse = int((high[one] < 0).sum()), int((low[one] > 0).sum())
-        found.append(Reached(1 + int((values > values[one]).sum()), 1 + better, models - worse))
-    return found
-
-
-def finite(value: float) -> float | None:
-    """A level, or None for "beyond the top"."""
-    return value if math.isfinite(value) else None
+    own = 1 + (values > values[:, None]).sum(axis=1)
+    return np.stack([own, 1 + (high < 0).sum(axis=1), len(values) - (low > 0).sum(axis=1)], axis=1)

@@ -286,13 +286,12 @@ def _print_sections(evaluation: Evaluation) -> None:
     from counterfoil.report.distances import about_bias, distances_table
     from counterfoil.report.findings import findings_table
     from counterfoil.report.labels import labels_text
-    from counterfoil.report.severity import TEN_POINTS, TEN_POINTS_CAPTION, levels_table, severity_words
+    from counterfoil.report.severity import severity_words, ten_points_table
     from counterfoil.report.transfer import MOST_JUDGES, kept_words, transfer_tables
 
     console, results = terminal(PIPED_WIDTH), evaluation.results
     if results.severity:
-        table = levels_table(results, results.models[:MOST_MODELS], TEN_POINTS, TEN_POINTS_CAPTION)
-        print_table(console, table, MOST_ROWS, "measures.csv")
+        print_table(console, ten_points_table(results, results.models[:MOST_MODELS]), MOST_ROWS, "measures.csv")
         for sentence in severity_words(results):
             say(sentence)
     if results.comparison is not None:

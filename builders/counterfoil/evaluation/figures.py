@@ -239,23 +239,28 @@ def impact_figure(results: Results) -> str | None:
     return as_svg(figure, "impact", "Absolute impact of each shift with its interval", tips)
 
 
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    """So many small plots, in rows."""
+    columns = count if count <= _PANELS_A_ROW + 1 else _PANELS_A_ROW
+    figure, axes = new_panels(math.ceil(count / columns), columns)
+    panels = list(axes.flat)
+    for place in range(count, len(panels)):
+        panels[place].set_visible(False)
+        # The panel above it is the last of its column, and shows the scale there.
+        panels[place - columns].tick_params(labelbottom=True)
+    return figure, panels[:count]
+
+
 def line_figure(results: Results) -> str | None:
     """Base against shifted accuracy: a point a model, a panel a shift, with the fitted line if any."""
     shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
     if not shown:
         return None
-    columns = len(shown) if len(shown) <= _PANELS_A_ROW + 1 else _PANELS_A_ROW
-    rows = math.ceil(len(shown) / columns)
-    figure, axes = new_panels(rows, columns)
+    figure, panels = _panels(len(shown))
     low, high = _bounds(results, shown)
     tips = {}
-    for place, shift in enumerate(shown):
-        panel = axes[place // columns][place % columns]
+    for place, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         tips |= _draw_line_panel(panel, f"panel{place}", results, shift, low, high)
-    for place in range(len(shown), rows * columns):
-        axes[place // columns][place % columns].set_visible(False)
-        # The panel above it is the last of its column, and shows the scale there.
-        axes[place // columns - 1][place % columns].tick_params(labelbottom=True)
     figure.supxlabel("accuracy on the base (%)", color=MUTED, fontsize=10)
     figure.supylabel("accuracy under the shift (%)", color=MUTED, fontsize=10)
     return as_svg(figure, "lines", "Accuracy under each shift against accuracy on the base, one point a model", tips)
@@ -357,18 +362,10 @@ def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | Non
     shown = [one for one in results.severity if one.classes][:MOST_PANELS]
     if not shown or not models:
         return None
-    columns = min(len(shown), _PANELS_A_ROW)
-    rows = math.ceil(len(shown) / columns)
-    figure, axes = new_panels(rows, columns)
-    tips: dict[str, list[str]] = {}
-    for place in range(rows * columns):
-        panel = axes[place // columns][place % columns]
-        if place >= len(shown):
-            panel.set_visible(False)
-            axes[place // columns - 1][place % columns].tick_params(labelbottom=True)
-            continue
-        tips |= _draw_levels(panel, f"levels{place}", results, shown[place], models[: len(LINES)])
-    axes[0][0].set_xlim(-0.04, 1.04)
+    figure, panels = _panels(len(shown))
+    tips = {}
+    for place, (panel, one) in enumerate(zip(panels, shown, strict=True)):
+        tips |= _draw_levels(panel, f"levels{place}", results, one, models[: len(LINES)])
     axis = listed(list(dict.fromkeys(one.axis for one in shown)), last="or")
     figure.supxlabel(f"{axis} (0: base, 1: the whole shift)", color=MUTED, fontsize=10)
     figure.supylabel("accuracy (%)", color=MUTED, fontsize=10)
@@ -382,10 +379,8 @@ def _draw_levels(
     levels = [float(at) for at in severity.ats]
     for place, (model, kind) in enumerate(zip(models, LINES, strict=False)):
         key = {"model": model.name, "group": severity.shift}
-        own = [results.rows.estimate(ACCURACY, at=at, **key) for at in severity.ats]
-        found = [one for one in own if one is not None]
-        if len(found) < len(levels):
-            continue
+        # A curve has every level, or there is none.
+        found = [one for at in severity.ats if (one := results.rows.estimate(ACCURACY, at=at, **key))]
         colour, values = KIND_COLOURS[kind], [100 * one.value for one in found]
         for at, one in zip(levels, found, strict=True):
             if one.low is not None and one.high is not None:

@@ -41,21 +41,7 @@ from counterfoil.report.reference import (
     tie_sentences,
 )
 from counterfoil.report.results import ClassNumbers, GroupFacts, ModelFacts, Results, classes_of
-from counterfoil.report.severity import (
-    MEDIAN,
-    MEDIAN_CAPTION,
-    TEN_POINTS,
-    TEN_POINTS_CAPTION,
-    earliest,
-    failures_table,
-    images_table,
-    level_words,
-    levels_table,
-    lost_words,
-    pairs_table,
-    ranks_table,
-    severity_words,
-)
+from counterfoil.report.severity import earliest, level_words, severity_section
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
@@ -107,7 +93,6 @@ def report_html(
         "found_words": found_words,
         "counted": counted,
         "listed": listed,
-        "lost_words": lost_words,
     }
     environment = template_environment(TEMPLATE, filters)
     number = results.rows.estimate
@@ -164,8 +149,7 @@ def report_html(
             (judge, transfer_tables(judge, results), transfer_figure(judge, results, place))
             for place, judge in enumerate(results.transfer[:MOST_JUDGES])
         ],
-        severity=_severity_tables(results, models),
-        severity_said=severity_words(results),
+        severity=severity_section(results, models),
         severity_curves=severity_figure(results, sound),
         severity_lines=list(zip(sound, LINES, strict=False)),
         strips=strips,
@@ -195,23 +179,6 @@ def report_html(
         fewest=FEWEST_MODELS_FOR_A_SLOPE,
         version=__version__,
     )
-
-
-def _severity_tables(results: Results, models: Sequence[ModelFacts]) -> dict[str, Any]:
-    """The tables of shifts with levels: of all, and of each with what the screen took of it."""
-    if not results.severity:
-        return {}
-    return {
-        "levels": [
-            levels_table(results, models, measure, caption)
-            for measure, caption in ((TEN_POINTS, TEN_POINTS_CAPTION), (MEDIAN, MEDIAN_CAPTION))
-        ],
-        "shifts": [
-            (one, [failures_table(one, results, models), ranks_table(one, results), pairs_table(one, results)])
-            for one in results.severity
-        ],
-        "images": images_table(results),
-    }
 
 
 def _best_first(results: Results) -> list[ModelFacts]:
@@ -291,7 +258,7 @@ def headlines(
             found.append((label, f"{points(measured[name].value)} points", note))
     if first := earliest(results, [one for one in results.severity if one.levels[-1].group in checked]):
         severity, model, level = first
-        value, interval = level_words(level, severity.ats[-1])
+        value, interval = level_words(level, severity)
         note = f"{in_words(severity.shift)}, {severity.axis}{f' ({interval})' if interval else ''}"
         found.append(("first to lose ten points", f"{model.short_name} at {value}" if len(models) > 1 else value, note))
     return found

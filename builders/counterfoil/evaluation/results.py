@@ -237,6 +237,7 @@ class Evaluation:
             if (
                 one.model
                 and one.group
+                and not one.measure.startswith("severity_")  # in a frame of their own
                 and not one.class_id
                 and not one.against
                 and (not one.at or one.measure == "top_k")
@@ -276,18 +277,15 @@ class Evaluation:
         """
         import pandas as pd
 
-        rows = []
+        ends = [f"{column}{end}" for column in _OF_LEVELS for end in ("", "_low", "_high")]
+        rows, number = [], self.results.rows.one
         for shift in self.results.severity:
             for model in self.models:
                 key = {"model": model.name, "group": shift.shift}
                 for at in shift.ats:
-                    one: dict[str, Any] = {"model": model.name, "shift": shift.shift, "level": float(at)}
-                    for column, (measure, of_level) in _OF_LEVELS.items():
-                        found = self.results.rows.one(measure, at=at if of_level else "", **key)
-                        value, low, high = (found.value, found.low, found.high) if found else (None, None, None)
-                        one |= {column: value, f"{column}_low": low, f"{column}_high": high}
-                    rows.append(one)
-        ends = [f"{column}{end}" for column in _OF_LEVELS for end in ("", "_low", "_high")]
+                    found = [number(name, at=at if level else "", **key) for name, level in _OF_LEVELS.values()]
+                    numbers = [getattr(one, end, None) for one in found for end in ("value", "low", "high")]
+                    rows.append([model.name, shift.shift, float(at), *numbers])
         return pd.DataFrame(rows, columns=["model", "shift", "level", *ends]).astype(dict.fromkeys(ends, float))
 
     def failures(self, model: str | None = None) -> Any:

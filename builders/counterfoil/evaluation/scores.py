@@ -178,8 +178,7 @@ class AllAnswers:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The groups that every measure but severity is of: a shift with levels is its top level, and no other number
-        changes with how many others there are."""
+        """The groups that every measure but severity is of: of a shift with levels, its highest."""
         return tuple(place for place, group in enumerate(self.subject.groups) if group.top)
 
     @property

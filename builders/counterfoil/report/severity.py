@@ -18,13 +18,12 @@ A level that is not reached has no value, and its row a note.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Count, Strict
-from counterfoil.report.labels import DISAGREEMENT
 from counterfoil.report.reference import NEAR_CHANCE
 from counterfoil.report.words import (
     NOTHING,
@@ -37,7 +36,6 @@ from counterfoil.report.words import (
     in_words,
     listed,
     number,
-    percent,
     points_cell,
     probability,
     table_of,
@@ -102,141 +100,122 @@ _BEYOND = 2.0  # where a table sorts what is not reached
 _MOST_NAMED = 3
 
 
-def level_words(found: ResultRow | None, top: str = "1") -> tuple[str, str]:
+def level_words(found: ResultRow | None, severity: Severity) -> tuple[str, str]:
     """A level that a row has, and its interval; "beyond" the top where it is not reached."""
     if found is None:
         return NOTHING, ""
-    beyond = f"beyond {top}"
-    low, high = (beyond if end is None else number(end) for end in (found.low, found.high))
-    value = beyond if found.value is None else number(found.value)
+    value, low, high = (
+        f"beyond {severity.ats[-1]}" if one is None else number(one) for one in (found.value, found.low, found.high)
+    )
     return value, "" if found.low is None else f"{low} to {high}"
 
 
-def level_cell(found: ResultRow | None, top: str = "1") -> TableCell:
-    """The same as a cell."""
-    value, interval = level_words(found, top)
-    return TableCell(value, interval, _BEYOND if found is None or found.value is None else found.value)
+def _level_cell(found: ResultRow | None, severity: Severity) -> TableCell:
+    return TableCell(*level_words(found, severity), _BEYOND if found is None or found.value is None else found.value)
 
 
-def levels_table(
-    results: Results, models: Sequence[ModelFacts], measure: str, caption: str, *, short: bool = True
-) -> Table:
-    """A row a shift and a column a model: the level of `severity_ten_points` or `severity_median`."""
-    names = [one.short_name if short else one.name for one in models]
-    notes = [NEAR_CHANCE if one.near_chance else "" for one in models]
-    columns = [TableColumn(name, note=note, named=True) for name, note in zip(names, notes, strict=True)]
+def ten_points_table(results: Results, models: Sequence[ModelFacts], *, short: bool = True) -> Table:
+    """A row a shift and a column a model: the level where the drop reaches ten points."""
+    return _levels_table(results, models, TEN_POINTS, "The level where accuracy has dropped ten points", short)
+
+
+def _levels_table(results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool) -> Table:
+    columns = [TableColumn(one.short_name if short else one.name, note=_note(one), named=True) for one in models]
     rows = []
     for one in results.severity:
         found = [results.rows.one(measure, model=model.name, group=one.shift) for model in models]
-        rows.append(TableRow((text_cell(one.shift), *(level_cell(each, one.ats[-1]) for each in found))))
+        rows.append(TableRow((text_cell(one.shift), *(_level_cell(each, one) for each in found))))
     return Table(caption, (TableColumn("shift", "shift"), *columns), tuple(rows))
 
 
-TEN_POINTS_CAPTION = "The level where accuracy has dropped ten points"
-MEDIAN_CAPTION = "The level by which half of the trajectories have failed"
+def severity_section(results: Results, models: Sequence[ModelFacts]) -> dict[str, Any]:
+    """What the report's section shows: sentences, tables of all shifts, and those of each; empty without levels."""
+    if not results.severity:
+        return {}
+    median = "The level by which half of the trajectories have failed"
+    shifts = []
+    for one in results.severity:
+        tables = [_failures_table(one, results, models), _ranks_table(one, results), _pairs_table(one, results)]
+        shifts.append((one, _lost_words(one), tables))
+    return {
+        "said": severity_words(results),
+        "levels": [ten_points_table(results, models), _levels_table(results, models, MEDIAN, median, True)],
+        "shifts": shifts,
+    }
 
 
-def failures_table(severity: Severity, results: Results, models: Sequence[ModelFacts]) -> Table:
+def _note(model: ModelFacts) -> str:
+    return NEAR_CHANCE if model.near_chance else ""
+
+
+def _failures_table(severity: Severity, results: Results, models: Sequence[ModelFacts]) -> Table:
     """Failure points of each model under one shift, by every definition."""
-
-    def level(model: ModelFacts, ending: str) -> ResultRow | None:
-        return results.rows.one(MEDIAN + ending, model=model.name, group=severity.shift)
-
-    rows, top = [], severity.ats[-1]
+    rows = []
     for model in models:
-        first = level(model, "")
-        if first is None:
-            continue
-        bounds = [level_words(level(model, ending), top)[0] for ending in (IF_LOST_FAIL, IF_LOST_HOLD)]
-        again = results.rows.estimate(RECOVERED, model=model.name, group=severity.shift)
+        key = {"model": model.name, "group": severity.shift}
+        first, fail, hold, lasting, complete = (
+            results.rows.one(MEDIAN + ending, **key) for ending in ("", IF_LOST_FAIL, IF_LOST_HOLD, LASTING, COMPLETE)
+        )
+        right = 0 if first is None else first.n or 0
+        bounds = dict.fromkeys(level_words(one, severity)[0] for one in (fail, hold))
         cells = (
-            TableCell(model.short_name, NEAR_CHANCE if model.near_chance else "", model.name),
-            TableCell(f"{first.n or 0:,} of {severity.trajectories:,}", sort=first.n or 0),
-            level_cell(first, top),
-            TableCell(" to ".join(dict.fromkeys(bounds))),
-            level_cell(level(model, LASTING), top),
-            level_cell(level(model, COMPLETE), top),
-            points_cell(again),
+            TableCell(model.short_name, _note(model), model.name),
+            TableCell(f"{right:,} of {severity.trajectories:,}", sort=right),
+            _level_cell(first, severity),
+            TableCell(" to ".join(bounds)),
+            _level_cell(lasting, severity),
+            _level_cell(complete, severity),
+            points_cell(results.rows.estimate(RECOVERED, **key)),
         )
         rows.append(TableRow(cells))
-    columns = [
-        TableColumn("model", "name"),
-        *map(TableColumn, ("right at the base", "half have failed by", "bounds", "wrong from there on")),
-        TableColumn(f"complete trajectories only ({severity.complete:,})"),
-        TableColumn("right again later (%)"),
-    ]
+    named = ("right at the base", "half have failed by", "bounds", "wrong from there on")
+    more = (f"complete trajectories only ({severity.complete:,})", "right again later (%)")
+    columns = [TableColumn("model", "name"), *map(TableColumn, (*named, *more))]
     return table_of(f"Failure points: {in_words(severity.shift)}", columns, rows)
 
 
-def ranks_table(severity: Severity, results: Results) -> Table:
+def _ranks_table(severity: Severity, results: Results) -> Table:
     """The rank of each compared model at the base and at every level, with the ranks that are left open."""
-    found = results.rows.where(RANK, group=severity.shift)
-    short = {model.name: model.short_name for model in results.models}
     rows = []
-    for name in dict.fromkeys(one.model for one in found):
-        own = {one.at: one for one in found if one.model == name}
-        rows.append(TableRow((text_cell(short[name]), *(_rank_cell(own.get(at)) for at in severity.ats))))
+    for model in results.models:
+        found = [results.rows.one(RANK, model=model.name, group=severity.shift, at=at) for at in severity.ats]
+        if all(found):
+            rows.append(TableRow((text_cell(model.short_name), *(_whole_cell(one) for one in found if one))))
+    rows.sort(key=lambda one: float(one.cells[1].sort))
     columns = [TableColumn("model", "name"), *(TableColumn("base" if at == "0" else at) for at in severity.ats)]
     return Table(f"Rank by accuracy: {in_words(severity.shift)}", tuple(columns), tuple(rows))
 
 
-def _rank_cell(found: ResultRow | None) -> TableCell:
-    if found is None or found.value is None:
-        return TableCell(NOTHING)
-    low, high = found.low or found.value, found.high or found.value
-    return TableCell(f"{found.value:.0f}", f"{low:.0f} to {high:.0f}" if low < high else "", found.value)
+def _whole_cell(found: ResultRow) -> TableCell:
+    interval = "" if found.low == found.high else f"{number(found.low, 0)} to {number(found.high, 0)}"
+    return TableCell(number(found.value, 0), interval, found.value or 0.0)
 
 
-def pairs_table(severity: Severity, results: Results) -> Table:
+def _pairs_table(severity: Severity, results: Results) -> Table:
     """How much later one model fails than another, the surest pair first."""
     short = {model.name: model.short_name for model in results.models}
     found = results.rows.where(FAILURE_DIFFERENCE, group=severity.shift)
     rows = []
     for one in sorted(found, key=lambda one: (one.q or 0, one.p or 0)):
-        ends = "" if one.low is None or one.high is None else f"{number(one.low)} to {number(one.high)}"
+        ends = "" if one.low is None else f"{number(one.low)} to {number(one.high)}"
         cells = (
             text_cell(short[one.model]),
             text_cell(short[one.against]),
             count_cell(one.n or 0),
             TableCell(number(one.value, signed=True), ends, one.value or 0.0),
-            TableCell(NOTHING if one.q is None else probability(one.q).removeprefix("= "), sort=one.q or 0.0),
+            TableCell(probability(one.q or 0.0).removeprefix("= "), sort=one.q or 0.0),
         )
         rows.append(TableRow(cells))
-    columns = (
-        TableColumn("model", "name"),
-        TableColumn("against", "name"),
-        *map(TableColumn, ("trajectories", "fails later by (levels)", "adjusted p")),
-    )
+    numbers = map(TableColumn, ("trajectories", "fails later by (levels)", "adjusted p"))
+    columns = (TableColumn("model", "name"), TableColumn("against", "name"), *numbers)
     return Table(f"Pairs of models: {in_words(severity.shift)}", columns, tuple(rows))
-
-
-def images_table(results: Results) -> Table:
-    """A row a level: images, what the screen took, and how often the second judge disagrees with their labels."""
-    rows = []
-    for one in results.severity:
-        for level in one.levels:
-            judged = results.rows.where(DISAGREEMENT, group=level.group, class_id="")
-            cells = (
-                text_cell(one.shift),
-                TableCell(at(level.level), sort=level.level),
-                count_cell(level.accepted),
-                count_cell(level.lost),
-                points_cell(judged[0].estimate if judged else None),
-            )
-            rows.append(TableRow(cells))
-    columns = [TableColumn("shift", "shift"), *map(TableColumn, ("level", "images", "lost", "judge disagrees (%)"))]
-    return table_of("Images of each level", columns, rows)
 
 
 def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
     """The model with the middle median failure point, the earlier of two; of those near chance only without others."""
     models = results.sound_models or results.models
-    found = {model.name: results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models}
-    order = [
-        (_BEYOND if one.value is None else one.value, place)
-        for place, model in enumerate(models)
-        if (one := found[model.name]) is not None
-    ]
+    found = [results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models]
+    order = [(_BEYOND if one.value is None else one.value, place) for place, one in enumerate(found) if one]
     return models[median_low(order)[1]] if order else None
 
 
@@ -255,7 +234,17 @@ def severity_words(results: Results) -> list[str]:
     """What the levels come to, in sentences: where ten points are lost first, and whether the ranking changes."""
     if not results.severity:
         return []
-    sentences = list(_of_ten_points(results))
+    first = earliest(results, results.severity)
+    if first is None:
+        shifts = counted(len(results.severity), "shift with levels", "shifts with levels")
+        sentences = [f"No model loses ten points under the {shifts}."]
+    else:
+        severity, model, found = first
+        value, interval = level_words(found, severity)
+        loses = "is the first to lose" if len(results.models) > 1 else "loses"
+        where = f"under {in_words(severity.shift)} at {severity.axis} {value}"
+        said = f" (95 % confidence interval {interval})" if interval else ""
+        sentences = [f"{model.short_name} {loses} ten points: {where}{said}."]
     short = {model.name: model.short_name for model in results.models}
     changes = [
         f"{short[ahead]} falls behind {short[behind]} under {in_words(one.shift)} by level {level}"
@@ -267,20 +256,6 @@ def severity_words(results: Results) -> list[str]:
     elif results.rows.where(RANK):
         sentences.append("No two models clearly change rank between the base and a level.")
     return sentences
-
-
-def _of_ten_points(results: Results) -> Iterator[str]:
-    first = earliest(results, results.severity)
-    if first is None:
-        shifts = counted(len(results.severity), "shift with levels", "shifts with levels")
-        yield f"No model loses ten points under the {shifts}."
-        return
-    severity, model, found = first
-    value, interval = level_words(found, severity.ats[-1])
-    loses = "is the first to lose" if len(results.models) > 1 else "loses"
-    where = f"under {in_words(severity.shift)} at {severity.axis} {value}"
-    said = f" (95 % confidence interval {interval})" if interval else ""
-    yield f"{model.short_name} {loses} ten points: {where}{said}."
 
 
 def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, str]]:
@@ -307,12 +282,12 @@ def _surely(found: ResultRow | None) -> int:
     return int(found.low > 0) - int(found.high < 0)
 
 
-def lost_words(severity: Severity) -> str:
+def _lost_words(severity: Severity) -> str:
     """How many trajectories there are, and what the screen took of them."""
-    lost = sum(one.lost for one in severity.levels) / max(1, severity.trajectories * len(severity.levels))
     text = f"{counted(severity.trajectories, 'trajectory', 'trajectories')} with a base image"
-    if lost:
-        text += f"; the screen rejected {percent(lost)} of their levels, and {severity.complete:,} have every level"
+    if any(one.lost for one in severity.levels):
+        lost = listed([f"{one.lost:,} at {at(one.level)}" for one in severity.levels], len(severity.levels))
+        text += f", of which the screen rejected {lost}; {severity.complete:,} have every level"
     if severity.left_out:
         text += f"; too few images for a curve: {listed(severity.left_out)}"
     return f"{text}."

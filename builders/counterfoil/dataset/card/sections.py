@@ -25,7 +25,7 @@ from counterfoil.report.reference import (
     reference_warnings,
 )
 from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
-from counterfoil.report.severity import TEN_POINTS, TEN_POINTS_CAPTION, levels_table
+from counterfoil.report.severity import ten_points_table
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -194,7 +194,7 @@ class Robustness:
     shifts: Table
     warnings: tuple[str, ...]
     near_chance: tuple[str, ...]
-    severity: Table | None
+    severity: Table
 
 
 def robustness_of(results: Results) -> Robustness:
@@ -226,11 +226,7 @@ def robustness_of(results: Results) -> Robustness:
         by_shift,
         reference_warnings(results, short=False),
         near_chance_sentences(results, short=False),
-        levels_table(results, shown, TEN_POINTS, TEN_POINTS_CAPTION, short=False).first(
-            MOST_SHIFTS, "shifts", "measures.csv"
-        )
-        if results.severity
-        else None,
+        ten_points_table(results, shown, short=False).first(MOST_SHIFTS, "shifts", "measures.csv"),
     )
 
 

@@ -8,36 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil import trajectory_stats
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.statistics import drawn_accuracies
+from counterfoil.report import severity as names
 from counterfoil.report.results import ResultRow, row
-from counterfoil.report.severity import (
-    ACCURACY,
-    COMPLETE,
-    DIFFERENCE,
-    DROP,
-    END_NOT_REACHED,
-    FAILED,
-    FAILURE_DIFFERENCE,
-    IF_LOST_FAIL,
-    IF_LOST_HOLD,
-    LASTING,
-    MEDIAN,
-    NOT_REACHED,
-    RANK,
-    RECOVERED,
-    SWAPS,
-    TEN_POINTS,
-    Severity,
-    SeverityLevel,
-    at,
-)
 from counterfoil.stats import (
     REPLICATES,
     Estimate,
@@ -48,18 +28,6 @@ from counterfoil.stats import (
     percentile_interval,
     seeded,
     wilson_estimate,
-)
-from counterfoil.trajectory_stats import (
-    Reached,
-    failed_curve,
-    failure_runs,
-    failure_scores,
-    finite,
-    ranks,
-    recovered,
-    rising_reaches,
-    simultaneous,
-    swap_test,
 )
 
 # Models that are compared pair by pair, the best on the base; others have their curves.
@@ -130,7 +98,7 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
     return Trajectories(levels, cells[:, 0], found, right)
 
 
-def measure_severity(answered: AllAnswers) -> tuple[tuple[Severity, ...], list[ResultRow]]:
+def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
     """A `Severity` for each shift with levels, in the dataset's order, and its rows."""
     found, rows = [], []
     for shift, places in shifts_with_levels(answered.subject).items() if answered.subject.base else ():
@@ -141,11 +109,11 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[Severity, ...], list[R
         lost = (~scenes.present[with_base]).sum(axis=0)[1:].tolist()
         accepted = [int((answered.subject.shifts == place).sum()) for place in places]
         found.append(
-            Severity(
+            names.Severity(
                 shift=shift,
                 realised=groups[0].realised,
                 levels=tuple(
-                    SeverityLevel(one.level or 0.0, one.name, *counts)
+                    names.SeverityLevel(one.level or 0.0, one.name, *counts)
                     for one, *counts in zip(groups, accepted, lost, strict=True)
                 ),
                 classes=len(curve.labels),
@@ -157,15 +125,15 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[Severity, ...], list[R
             )
         )
         rows += curve.rows()
-        rows += _Curve.of(answered, shift, scenes.only(scenes.complete)).rows(COMPLETE)
+        rows += _Curve.of(answered, shift, scenes.only(scenes.complete)).rows(names.COMPLETE)
         rows += _failures(answered, shift, scenes)
         rows += _compared(answered, shift, scenes, curve)
     return tuple(found), rows
 
 
-def _level_row(measure: str, level: Reached, **others: object) -> ResultRow:
-    value, low, high = map(finite, (level.value, level.low, level.high))
-    note = NOT_REACHED if value is None else END_NOT_REACHED if high is None else ""
+def _level_row(measure: str, level: trajectory_stats.Reached, **others: object) -> ResultRow:
+    value, low, high = (one if np.isfinite(one) else None for one in (level.value, level.low, level.high))
+    note = names.NOT_REACHED if value is None else names.END_NOT_REACHED if high is None else ""
     return ResultRow(measure, value=value, low=low, high=high, note=note, **others)  # type: ignore[arg-type]
 
 
@@ -253,7 +221,7 @@ class _Curve:
         """Accuracies, drops and the level of ten points; with an ending, drops and that level alone."""
         if not len(self.labels):
             return
-        ats, images = ["0", *map(at, self.levels.tolist())], self.images.tolist()
+        ats, images = ["0", *map(names.at, self.levels.tolist())], self.images.tolist()
         for model, name in enumerate(self.answered.models):
             key = {"model": name, "group": self.shift}
             drops = [self.drop(side, model) for side in range(1, len(ats))]
@@ -261,12 +229,12 @@ class _Curve:
                 for side, level in enumerate(ats):
                     value, agreed = float(self.accuracy[side, model]), self.agreed[:, side, model].tolist()
                     own = percentile_interval(value, self.replicates[:, side, model], (agreed[0], agreed[1]), least=0.0)
-                    yield row(ACCURACY, own, at=level, n=images[side], **key)
+                    yield row(names.ACCURACY, own, at=level, n=images[side], **key)
             for level, n, drop in zip(ats[1:], images[1:], drops, strict=True):
-                yield row(DROP + ending, drop, at=level, n=n, **key)
+                yield row(names.DROP + ending, drop, at=level, n=n, **key)
             weights = self.images[1:].astype(np.float64)
-            ten = rising_reaches(drops, self.levels, weights, _TEN_POINTS)
-            yield _level_row(TEN_POINTS + ending, ten, n=images[0], **key)
+            ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
+            yield _level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
             if not ending:
                 yield from self._of_classes(model, ats, key)
 
@@ -275,38 +243,39 @@ class _Curve:
             class_id, base = self.answered.subject.classes[label].id, float(self.by_class[place, 0, model])
             for side, level in enumerate(ats):
                 n, value = int(self.counts[place, side]), float(self.by_class[place, side, model])
-                yield row(ACCURACY, wilson_estimate(round(value * n), n), class_id=class_id, at=level, n=n, **key)
+                yield row(names.ACCURACY, wilson_estimate(round(value * n), n), class_id=class_id, at=level, n=n, **key)
                 if side:
-                    yield row(DROP, base - value, class_id=class_id, at=level, n=n, **key)
+                    yield row(names.DROP, base - value, class_id=class_id, at=level, n=n, **key)
 
 
 def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterator[ResultRow]:
     """Failure points of the trajectories that a model gets right at the base, by every definition."""
-    levels, ats = scenes.levels, list(map(at, scenes.levels.tolist()))
+    levels, ats = scenes.levels, list(map(names.at, scenes.levels.tolist()))
     present, right = scenes.present[:, 1:], scenes.right[:, 1:]
     everywhere, there = np.ones_like(present), present[:, :, None]
     runs = {
-        "": failure_runs(present, right),
-        LASTING: failure_runs(present, right, lasting=True),
-        IF_LOST_FAIL: failure_runs(everywhere, right & there),
-        IF_LOST_HOLD: failure_runs(everywhere, right | ~there),
-        COMPLETE: failure_runs(present, right),
+        "": trajectory_stats.failure_runs(present, right),
+        names.LASTING: trajectory_stats.failure_runs(present, right, lasting=True),
+        names.IF_LOST_FAIL: trajectory_stats.failure_runs(everywhere, right & there),
+        names.IF_LOST_HOLD: trajectory_stats.failure_runs(everywhere, right | ~there),
+        names.COMPLETE: trajectory_stats.failure_runs(present, right),
     }
-    again = recovered(present, right)
+    again = trajectory_stats.recovered(present, right)
     for model, name in enumerate(answered.models):
         key = {"model": name, "group": shift}
         for ending, (first, last) in runs.items():
-            own = scenes.right_at_base[:, model] & (scenes.complete | (ending != COMPLETE))
+            own = scenes.right_at_base[:, model] & (scenes.complete | (ending != names.COMPLETE))
             if not own.any():
                 continue
             rng = seeded(answered.seed, "failed", shift)
-            curve, n = failed_curve(first[own, model], last[own, model], len(levels), rng), int(own.sum())
+            n = int(own.sum())
+            curve = trajectory_stats.failed_curve(first[own, model], last[own, model], len(levels), rng)
             for level, share in zip(ats, curve, strict=True):
-                yield row(FAILED + ending, share, at=level, n=n, **key)
-            median = rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
-            yield _level_row(MEDIAN + ending, median, n=n, **key)
+                yield row(names.FAILED + ending, share, at=level, n=n, **key)
+            median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
+            yield _level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
-                yield row(RECOVERED, wilson_estimate(int(again[own, model].sum()), n), n=n, **key)
+                yield row(names.RECOVERED, wilson_estimate(int(again[own, model].sum()), n), n=n, **key)
 
 
 def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
@@ -314,34 +283,34 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     sound = np.flatnonzero(answered.sound)
     if not len(curve.labels) or len(sound) < 2:
         return
-    models = sound[np.argsort(-curve.accuracy[0, sound], kind="stable")][:MOST_COMPARED].tolist()
-    names = [answered.models[model] for model in models]
-    ats = ["0", *map(at, curve.levels.tolist())]
-    pairs = list(combinations(range(len(models)), 2))
-    one, other = (np.array([models[pair[side]] for pair in pairs]) for side in (0, 1))
-    values = (curve.accuracy[:, one] - curve.accuracy[:, other]).T
-    replicates = np.moveaxis(curve.replicates[:, :, one] - curve.replicates[:, :, other], 1, 2)
+    models = sound[np.argsort(-curve.accuracy[0, sound], kind="stable")][:MOST_COMPARED]
+    called = [answered.models[model] for model in models]
+    ats = ["0", *map(names.at, curve.levels.tolist())]
+    one, other = np.triu_indices(len(models), 1)
+    keys = [
+        {"model": called[first], "against": called[second], "group": shift}
+        for first, second in zip(one, other, strict=True)
+    ]
+    accuracy, drawn = curve.accuracy[:, models], curve.replicates[:, :, models]
+    values = accuracy[:, one] - accuracy[:, other]
     # Half a pair that only one, and half a pair that only the other is right about, where none is.
-    low, high = simultaneous(values, replicates, 1 / curve.images)
-    for place, (first, second) in enumerate(pairs):
-        key = {"model": names[first], "against": names[second], "group": shift}
-        for side, level in enumerate(ats):
-            found = Estimate(*(float(each[place, side]) for each in (values, low, high)))
-            yield row(DIFFERENCE, found, at=level, n=int(curve.images[side]), **key)
+    least = 1 / curve.images[:, None]
+    low, high = trajectory_stats.simultaneous(values, drawn[:, :, one] - drawn[:, :, other], least)
     for side, level in enumerate(ats):
+        for place, key in enumerate(keys):
+            found = Estimate(*(float(each[side, place]) for each in (values, low, high)))
+            yield row(names.DIFFERENCE, found, at=level, n=int(curve.images[side]), **key)
         ends = np.zeros((2, len(models), len(models)))
-        for place, (first, second) in enumerate(pairs):
-            ends[:, first, second] = low[place, side], high[place, side]
-            ends[:, second, first] = -high[place, side], -low[place, side]
-        for name, rank in zip(names, ranks(ends[0], ends[1], curve.accuracy[side, models]), strict=True):
-            yield row(RANK, Estimate(rank.value, rank.low, rank.high), model=name, group=shift, at=level, n=len(models))
-    first_cell, last_cell = failure_runs(scenes.present[:, 1:], scenes.right[:, 1:, models])
-    scores = failure_scores(first_cell, last_cell, scenes.right_at_base[:, models], scenes.levels)
-    apart = np.stack([scores[:, first] - scores[:, second] for first, second in pairs], axis=1)
-    p = swap_test(np.nan_to_num(apart), seeded(answered.seed, "swaps", shift))
-    for place, ((first, second), p_one, q) in enumerate(zip(pairs, p, holm(p), strict=True)):
+        ends[:, one, other] = low[side], high[side]
+        ends[:, other, one] = -high[side], -low[side]
+        for name, rank in zip(called, trajectory_stats.ranks(ends[0], ends[1], accuracy[side]).tolist(), strict=True):
+            yield row(names.RANK, Estimate(*rank), model=name, group=shift, at=level, n=len(models))
+    runs = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:, models])
+    scores = trajectory_stats.failure_scores(*runs, scenes.right_at_base[:, models], scenes.levels)
+    apart = scores[:, one] - scores[:, other]
+    p = trajectory_stats.swap_test(np.nan_to_num(apart), seeded(answered.seed, "swaps", shift))
+    for place, (key, p_one, q) in enumerate(zip(keys, p, holm(p), strict=True)):
         both = apart[np.isfinite(apart[:, place]), place]
-        key = {"model": names[first], "against": names[second], "group": shift}
         rng = seeded(answered.seed, "failure difference", shift)
         mean = mean_over_units(both, np.arange(len(both)), rng) if len(both) else None
-        yield row(FAILURE_DIFFERENCE, mean, n=len(both), test=SWAPS, p=p_one, q=q, **key)
+        yield row(names.FAILURE_DIFFERENCE, mean, n=len(both), test=names.SWAPS, p=p_one, q=q, **key)
