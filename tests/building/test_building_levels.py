@@ -136,7 +136,12 @@ def test_a_scale_is_where_the_curve_reaches_the_share(bend: float) -> None:
     shares = [0.25, 0.5, 0.75, 1.0]
     found = scales_reaching(_rising(0.1, bend, 0.01), shares)
     assert found == pytest.approx([share ** (1 / bend) for share in shares], abs=0.04)
-    assert found[-1] == pytest.approx(1, abs=0.01)
+    assert found[-1] == 1
+
+
+def test_the_whole_shift_is_the_whole_way_where_the_curve_goes_flat() -> None:
+    flat = np.minimum(_rising(0.1, 1.0, 0.0), _rising(0.1, 1.0, 0.0)[:, 6:7])
+    assert scales_reaching(flat, [0.5, 1.0]) == [pytest.approx(0.375, abs=0.01), 1.0]
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,11 @@ def test_the_scales_that_a_build_finds_are_an_input_and_no_plan() -> None:
     assert mini(LEVELS).plan_hash != mini(LEVELS.replace(".05", ".1")).plan_hash != mini().plan_hash
 
 
-@pytest.mark.parametrize("written", [LEVELS, LEVELS.replace("levels", "by: steps, levels")])
+@pytest.mark.parametrize("written", [LEVELS, LEVELS.replace("levels: [.05", "by: steps, levels: [.25")])
 def test_the_portable_recipe_says_the_same(written: str) -> None:
     recipe = mini(written)
     said = yaml.safe_load(recipe.portable_yaml)["prompts"]["shifts"]["at_night"]["severity"]
-    assert said == ({"by": "steps"} if "steps" in written else {}) | {"levels": [0.05, 0.5, 1.0]}
+    assert said == ({"by": "steps", "levels": [0.25, 0.5, 1]} if "steps" in written else {"levels": [0.05, 0.5, 1]})
     assert recipe.portable.all_shifts() == recipe.all_shifts()
 
 
@@ -93,6 +93,10 @@ def test_a_corruption_has_its_five_severities_as_levels() -> None:
         (["prompts.shifts.at_night.severity={levels: {}}"], "expected a list of levels, or `realised:`"),
         (["prompts.shifts.at_night.severity={levels: {realised: [.5, 1], scales: [.2]}}"], "found 1 scales"),
         (["prompts.shifts.at_night.severity={by: corruption, levels: [.2]}"], "found 'corruption', expected prompt or"),
+        ([LEVELS, "samples={candidates: null, accepted: 2, at_most: 5}"], "a quota (samples.accepted) draws"),
+        ([LEVELS, "prompts.shifts.at_night.keep=[thresholds, {misclassified: {models: [a]}}]"], "keeps other scenes"),
+        (["prompts.shifts.at_night.severity={by: steps, levels: [.05, .5]}"], "of 12 steps these levels change 0, 6"),
+        (["prompts.shifts.at_night.severity={by: steps, levels: [.25, .3]}"], "of 12 steps these levels change 3, 3"),
         ([LEVELS, "samples.noise=independent"], "levels would show other scenes"),
         ([LEVELS, "prompts.shifts.at_night.threshold=0.2"], "levels have no shift threshold"),
         ([LEVELS, "prompts.shifts.at_night_50={prompt: 'a {class}'}"], "a level would be named 'at_night_50'"),

@@ -8,7 +8,6 @@ is one of this purpose alone. What comes out are numbers of the recipe, which th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -24,7 +23,7 @@ from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on
 from counterfoil.models.diffusion import generator_pipeline
 from counterfoil.models.loras import load_loras
-from counterfoil.plan import Between, make_plan
+from counterfoil.plan import Between, make_plan, sample_seed
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.severity import SeverityLevels
@@ -75,8 +74,9 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
         for share, place, last in zip(shares, at, before, strict=True)
     ]
     found = [
-        round(POINTS[last] + float(part) * (POINTS[place] - POINTS[last]), 3)
-        for part, place, last in zip(parts, at, before, strict=True)
+        # All of it is the whole shift, wherever the curve goes flat: its images are those without levels.
+        1.0 if share == 1 else round(POINTS[last] + float(part) * (POINTS[place] - POINTS[last]), 3)
+        for share, part, place, last in zip(shares, parts, at, before, strict=True)
     ]
     if any(later <= earlier for earlier, later in pairwise([0.0, *found])):
         raise ValueError(f"the shares {', '.join(f'{share:g}' for share in shares)} are reached at one place")
@@ -86,18 +86,14 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
 def realised_scales(
     recipe: Recipe, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> dict[str, list[float]]:
-    """Shift → the share of the way for each of its realised levels; what the recipe says itself is taken from it.
+    """Shift → the share of the way for each of its realised levels.
 
-    RunFailure, collected, for shifts whose score does not rise along the way.
+    Scales that the recipe holds are of the dataset that it comes from, so they are measured again: its prompts, its
+    generator or its CLIP may be others here. RunFailure, collected, for shifts whose score does not rise on the way.
     """
-    asked = {shift.of: shift for shift in recipe.all_shifts() if shift.realised}
-    known = {name: levels_of(recipe, name).scales for name in asked}
-    found = {name: list(scales) for name, scales in known.items() if scales is not None}
-    left = [name for name in asked if name not in found]
-    if not left:
-        return found
+    found: dict[str, list[float]] = {}
     problems: list[str] = []
-    for name, scores in _measured(recipe, left, device, pins, tokens).items():
+    for name, scores in _measured(recipe, list(recipe.scales), device, pins, tokens).items():
         try:
             found[name] = scales_reaching(scores, levels_of(recipe, name).asked)
         except ValueError as error:
@@ -105,7 +101,7 @@ def realised_scales(
     if problems:
         hint = "List levels of the way instead (levels: [.25, .5, 1]), or change the shift's prompt or caption."
         raise RunFailure(problems, hint)
-    return {name: found[name] for name in asked}
+    return found
 
 
 def levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
@@ -117,6 +113,9 @@ def levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
 
 def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) -> Recipe:
     """The recipe with the share of the way of each realised level. ValueError for scales of another form."""
+    asked = {shift.of for shift in recipe.all_shifts() if shift.realised}
+    if asked != set(scales or ()):
+        raise ValueError(f"scales of {', '.join(map(str, scales or ()))}, expected those of {', '.join(asked)}")
     shifts = dict(recipe.prompts.shifts)
     for name, own in (scales or {}).items():
         levels = SeverityLevels(realised=levels_of(recipe, name).realised, scales=tuple(own))
@@ -133,7 +132,7 @@ def _measured(
     """Shift → (scenes, points) shift scores of images that are drawn for this alone."""
     from PIL import Image
 
-    seed = int.from_bytes(hashlib.sha256(f"{recipe.samples.seed}\nlevels".encode()).digest()[:6], "big")
+    seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # of no class
     own = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"seed": seed})})
     plan = make_plan(own, tokens.placeholders if tokens else None)
     models, generator = pins["models"], recipe.generator
@@ -153,17 +152,24 @@ def _measured(
                 images = [None if pixels is None else Image.fromarray(pixels) for pixels in renderer.render(batch)]
                 drawn = [(image, one) for image, one in zip(images, batch, strict=True) if image is not None]
                 seen = iter(scorer.score([image for image, _ in drawn], [one for _, one in drawn])[1])
-                scores += [np.nan if image is None else next(seen)[1] or np.nan for image in images]
+                scores += [np.nan if image is None else _score(next(seen)) for image in images]
                 report("looking for levels", number * len(samples) + len(scores), len(shifts) * len(samples))
             table = np.array(scores).reshape(len(scenes), len(POINTS))
             found[name] = table[np.isfinite(table).all(axis=1)]
     return found
 
 
+def _score(pair: tuple[float, float | None]) -> float:
+    """The shift score of a scored image."""
+    return np.nan if pair[1] is None else pair[1]
+
+
 def _scenes(plan: Plan, shift: str) -> list[Sample]:
     """Samples of a shift, dealt over its classes."""
     level = next(one for one in plan.recipe.all_shifts() if one.of == shift)
     cells = [cell for cell in plan.cells() if cell.shift == level.name]
+    if len(cells) > SCENES:  # of many classes some from every part of the list
+        cells = [cells[place * len(cells) // SCENES] for place in range(SCENES)]
     each = -(-SCENES // len(cells))
     chosen = [replace(cell, candidates=each) for cell in cells]
     rounds = zip(*(plan.samples(cell) for cell in chosen), strict=True)

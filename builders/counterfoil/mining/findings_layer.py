@@ -74,7 +74,10 @@ def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, 
     prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}}) | {
         "shifts": dropped | _over(shifts, below)
     }
-    return layer_text(merged_deeply(carried | {"prompts": prompts}, changes), below, extends)
+    # LoRA weights of levels whose shift is gone would be in every image.
+    levelled = {shift.lora: None for shift in run.recipe.all_shifts() if shift.lora is not None}
+    without = {"generator": {"lora": levelled}} if levelled else {}
+    return layer_text(merged_deeply(merged_deeply(carried | {"prompts": prompts}, without), changes), below, extends)
 
 
 def _over(shifts: Mapping[str, Mapping[str, Any]], below: Recipe) -> dict[str, Any]:

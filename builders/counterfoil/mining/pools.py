@@ -55,7 +55,9 @@ FACTOR = 2.0
 # Under what a file of weights says in its metadata what it came from.
 ORIGIN = "counterfoil"
 # What a generator says of rendering; rows of a pool are stored at the size that they have.
-_OF_RENDERING = ("model", "revision", "scheduler", "steps", "guidance", "size", "saved_size", "negative_prompt")
+_OF_RENDERING = (
+    "model", "revision", "scheduler", "steps", "guidance", "size", "saved_size", "negative_prompt", "lora"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

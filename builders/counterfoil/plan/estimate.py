@@ -75,6 +75,8 @@ _LAB = "lab:"
 # Denoising passes of an edit by those of an image that is drawn, both guided: one of the inversion, two of the row and
 # two of its edit, instead of two.
 EDIT_COST = 2.5
+# Of a shift with realised levels: 32 scenes at nine points (`building/realised_levels.py`).
+IMAGES_A_SEARCH = 32 * 9
 # What a sample costs that is drawn beside its base, which comes out of the same call and is not stored.
 IMAGES_A_PAIR = 2
 USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
@@ -158,12 +160,15 @@ def estimate(plan: Plan, images_per_second: float | None = None, inverted: bool 
             f"; an edit costs as much as {EDIT_COST:g} images: its row is first inverted, then rendered beside it"
         )
         about_rate += "" if inverted else ", unless its pipeline edits in one call"
+    searched = len(recipe.scales) * IMAGES_A_SEARCH
+    if searched:
+        about_rate += f"; {searched:,} more images are rendered to find the levels that CLIP sees"
     assumptions = [about_size, f"about {image_bytes:,} bytes per image, if all wanted ones are accepted", about_rate]
     return Cost(
         images=plan.n_samples,
         files=_files(plan),
         bytes=_bytes(plan, image_bytes),
-        seconds=(each * plan.n_samples + (IMAGES_A_PAIR - 1) * beside) / rate if rate else None,
+        seconds=(each * plan.n_samples + (IMAGES_A_PAIR - 1) * beside + searched) / rate if rate else None,
         images_per_second=rate,
         assumptions=tuple(assumptions),
         start_up_seconds=_start_up(recipe),

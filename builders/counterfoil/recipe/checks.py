@@ -6,6 +6,7 @@ everything else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -486,11 +487,19 @@ def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
                 yield place, f"{_PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
         if parts.samples.get("noise", "paired") != "paired":
             yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
+        if _has_quota(spec, parts.samples):
+            yield place, "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates"
+        rules = _rule_names(parts.screen.get("keep") if spec.get("keep") is None else spec["keep"])
+        if "misclassified" in rules:
+            yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
+        if by == "steps":
+            yield from _equal_steps((*place, "levels"), levels, parts.generator.get("steps"))
         if spec.get("threshold") is not None:
             yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
         if isinstance(own.get("levels"), Mapping) and own["levels"].get("realised") is not None:
-            if kind != "diffusers":
-                yield (*place, "levels"), f"generator.kind {kind} takes no `realised:`, expected a list of levels"
+            if kind != "diffusers" or by == "lora":
+                what = "by: lora" if by == "lora" else f"generator.kind {kind}"
+                yield (*place, "levels"), f"{what} takes no `realised:`, expected a list of levels"
             elif spec.get("caption") is None:
                 yield (*path, "caption"), "missing, expected the caption whose score `realised:` is measured by"
         if kind == "corrupt":
@@ -499,11 +508,23 @@ def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
                 yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
         else:
             for where, drawn in ((("prompts", "base"), base), (path, spec)):
-                if drawn.get("embedding") is not None or drawn.get("prompt") is None:
+                if drawn.get("embedding") is not None:
                     yield place, f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt alone"
         for name in (level_name(str(path[-1]), value) for value in levels):
             if name != path[-1] and name in parts.shifts:
                 yield place, f"a level would be named '{name}', as another shift is; expected another name for one"
+
+
+def _equal_steps(place: RecipePath, levels: Sequence[float], steps: Any) -> Iterator[RecipeProblem]:
+    """Levels by steps that begin with the same step, or with none: their images would be equal."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        return
+    with_shift = [math.floor(level * steps + 1e-6) for level in levels]
+    if 0 in with_shift or len(set(with_shift)) < len(with_shift):
+        yield (
+            place,
+            f"of {steps} steps these levels change {', '.join(map(str, with_shift))}, expected 1 or more, rising",
+        )
 
 
 def _level_values(severity: Mapping[str, Any]) -> list[float]:

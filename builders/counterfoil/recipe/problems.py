@@ -236,7 +236,7 @@ def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
         if isinstance(plain, type) and issubclass(plain, BaseModel):
             place = plain.model_fields.get(str(part))
         elif get_origin(plain) in (dict, tuple):
-            place = get_args(plain)[get_origin(plain) is dict]
+            place = get_args(plain)[1 if get_origin(plain) is dict else 0]
             if get_origin(place) is typing.Annotated:  # bounds of an item stand as those of a field do
                 place = FieldInfo.from_annotation(place)
         else:

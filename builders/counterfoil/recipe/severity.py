@@ -47,7 +47,7 @@ class SeverityLevels(Section):
         default=None,
         min_length=1,
         max_length=MOST_LEVELS,
-        description="The shares of the way that reach `realised`, if they are known; `build` writes them into the"
+        description="The shares of the way that reach `realised`. `build` measures them and writes them into the"
         " dataset's recipe.",
     )
 
@@ -76,7 +76,7 @@ class SeverityLevels(Section):
         if (self.raw is None) == (self.realised is None):
             raise ValueError("expected a list of levels, or `realised:` (null drops an inherited one)")
         if self.scales is not None and len(self.scales) != len(self.realised or ()):
-            raise ValueError(f"found {len(self.scales)} scales, expected one for each of `realised`")
+            raise ValueError(f"found {len(self.scales)} scales, expected one for each of `realised`, or none")
         return self
 
     @model_serializer

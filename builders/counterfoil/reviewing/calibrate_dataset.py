@@ -452,7 +452,8 @@ def cut_yaml(recipe: Recipe, cuts: Sequence[ShiftCut]) -> str:
 def _refuse_unscreened(screened: Sequence[str], asked: Sequence[str] | None) -> None:
     if not screened:
         raise UserError(
-            "no shift of this dataset is screened: none has a caption", hint="There is no threshold to choose."
+            "no shift of this dataset has a threshold: levels have none, and others need a caption",
+            hint="Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate --apply` it.",
         )
     unknown = [name for name in asked or () if name not in screened]
     if unknown:

@@ -123,7 +123,7 @@ def _counts(directory: Path, recipe: Recipe) -> str:
     accepted = sum(each.get(ACCEPTED, 0) for each in reasons)
     return (
         f"{recipe.name}: {accepted:,} of {counted(sum(sum(each.values()) for each in reasons), 'candidate')} accepted,"
-        f" {counted(len(recipe.classes), 'class', 'classes')}, {counted(len(recipe.all_shifts()) - 1, 'shift')}."
+        f" {counted(len(recipe.classes), 'class', 'classes')}, {counted(len(recipe.prompts.shifts), 'shift')}."
     )
 
 

@@ -46,7 +46,7 @@ class Statements:
 
 def screened_shifts(recipe: Recipe) -> dict[str, int]:
     """Of how many `shifts` a threshold of the shift score decides (`screened`); others are screened for the object."""
-    shifts = recipe.all_shifts()[1:]  # the base is no shift
+    shifts = [shift for shift in recipe.all_shifts()[1:] if shift.top]  # the base is no shift, nor is a mild level
     return {"screened": sum(shift.threshold is not None for shift in shifts), "shifts": len(shifts)}
 
 

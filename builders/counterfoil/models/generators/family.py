@@ -206,7 +206,7 @@ def company(family: Family, encoded: Encoded) -> Hashable:
     """Prompts with the same answer may share a batch: none of them changes how far another one is padded."""
     if family.company is not None:
         return family.company(encoded)
-    # In one order: of the first prompt that is encoded the negative one's parts stand between its own.
+    # Sorted: the first prompt that is encoded has the negative prompt's parts between its own, and others behind.
     return tuple((name, *(tuple(one.shape) for one in _each(value))) for name, value in sorted(encoded.items()))
 
 
