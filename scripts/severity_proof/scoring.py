@@ -159,6 +159,7 @@ def against_truth(told: Mapping[str, Any], drawn: Seen, truth: Seen) -> dict[str
             "curve": float(np.mean(errors)), "signed": float(np.mean(signed)), "covered": float(np.mean(covered)),
             "ten": float(np.mean(tens)), "ten complete": float(np.mean(complete)), "both reach": len(tens),
             "reached": float(np.mean(reached)), "ten covered": float(np.mean(ten_covered)),
+            "by shift": np.mean(np.reshape(errors, (len(SHIFTS), -1)), axis=1).tolist(),
         }  # fmt: skip
     return found
 

@@ -31,30 +31,29 @@ LEVELS = (0.25, 0.5, 0.75, 1.0)
 STRENGTHS = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
 """Of true scenes. Levels are among them."""
 
-WAYS: dict[str, tuple[str, ...]] = {
-    "prompt": ("samples={candidates: %d, seed: %d, noise: paired}",),
-    "prompt, attention": ("samples={candidates: %d, seed: %d, noise: paired, pairs: attention}",),
-    "steps": ("samples={candidates: %d, seed: %d, noise: paired}",),
-    "mix": (
-        "samples={candidates: %d, seed: %d}", "generator.kind=edit", "generator.split=audit",
-        "screen.keep=[{same_image: {}}, thresholds]",
-    ),
-}  # fmt: skip
-_BY = {"prompt, attention": "prompt"}
+_EDITS = ("generator.kind=edit", "generator.split=audit", "screen.keep=[{same_image: {}}, thresholds]")
+WAYS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "prompt": ("prompt", "raw", ()),
+    "prompt, attention": ("prompt", "raw", ("samples.pairs=attention",)),
+    "prompt, realised": ("prompt", "realised", ()),
+    "steps": ("steps", "raw", ()),
+    "mix": ("mix", "raw", _EDITS),
+}
+"""By which way, what its levels are shares of, and what else it changes."""
 # Pictures of a cell that is made at once.
 _PART = 20
 
 
 def recipe_of(way: str, units: int, seed: int, guidance: float) -> Recipe:
     """`wardrobe-star` with these shifts by degrees."""
-    first, *others = WAYS[way]
-    levels = ", ".join(f"{level:g}" for level in LEVELS)
+    by, axis, others = WAYS[way]
+    levels = f"{{{axis}: {list(LEVELS)}}}"
     changes = [
-        first % (units, seed), *others,
+        f"samples.candidates={units}", f"samples.seed={seed}", *others,
         f"generator.guidance={guidance}", "generator.batch_size=20", "screen.keep_rejected=true",
         "output.rows_per_shard=100", "evaluate.min_images_per_class=3",
         *(f"prompts.shifts.{name}=null" for name in load_recipe("wardrobe-star").prompts.shifts if name not in SHIFTS),
-        *(f"prompts.shifts.{name}.severity={{by: {_BY.get(way, way)}, levels: [{levels}]}}" for name in SHIFTS),
+        *(f"prompts.shifts.{name}.severity={{by: {by}, levels: {levels}}}" for name in SHIFTS),
     ]  # fmt: skip
     return load_recipe("wardrobe-star", changes)
 
