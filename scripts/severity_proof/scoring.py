@@ -60,14 +60,12 @@ def gains(seen: Seen, axis: str) -> Floats:
 def strengths_of(drawn: Seen, truth: Seen, axis: str) -> Floats:
     """(shift, 1 + levels) the true strength that each level stands for, 0 at the base."""
     asked, right = gains(drawn, axis), gains(truth, axis)
-    steps = np.array([0.0, *truth.strengths])
-    # Where a gain stands still the weakest strength that has it is meant.
-    return np.stack([_inverse(right[shift], steps, asked[shift]) for shift in range(len(SHIFTS))])
-
-
-def _inverse(curve: Floats, steps: Floats, asked: Floats) -> Floats:
-    rising = np.concatenate([[True], np.diff(curve) > 1e-9])
-    return np.interp(asked, curve[rising], steps[rising])
+    steps, found = np.array([0.0, *truth.strengths]), []
+    for shift in range(len(SHIFTS)):
+        # Where a gain stands still the weakest strength that has it is meant.
+        rising = np.concatenate([[True], np.diff(right[shift]) > 1e-9])
+        found.append(np.interp(asked[shift], right[shift][rising], steps[rising]))
+    return np.stack(found)
 
 
 def told_by(directory: Path, out: Path) -> dict[str, Any]:
@@ -103,11 +101,7 @@ def true_drops(truth: Seen, shift: int, classes: Sequence[int]) -> Floats:
 def ten_points(drops: Floats, steps: Floats) -> list[float]:
     """By model the first strength where the drop, made to rise, is ten points; far away where it is not reached."""
     curves = [[Estimate(value, None, None) for value in own] for own in drops[1:].T]
-    return [_near(rising_reaches(curve, steps, np.ones(len(steps)), 0.1).value) for curve in curves]
-
-
-def _near(level: float) -> float:
-    return level if math.isfinite(level) else FAR
+    return [min(rising_reaches(curve, steps, np.ones(len(steps)), 0.1).value, FAR) for curve in curves]
 
 
 def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list[float], list[list[float]]]:
@@ -119,7 +113,7 @@ def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list
     for model in range(len(CLASSIFIERS)):
         own = right[0, :, model]
         curve = failed_curve(first[own, model], last[own, model], len(LEVELS), np.random.default_rng(0))
-        medians.append(_near(rising_reaches(curve, np.array(LEVELS), np.ones(len(LEVELS)), 0.5).value))
+        medians.append(min(rising_reaches(curve, np.array(LEVELS), np.ones(len(LEVELS)), 0.5).value, FAR))
         failed.append([one.value for one in curve])
     return medians, failed
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +39,7 @@ WAYS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "mix": ("mix", "raw", _EDITS),
 }
 """By which way, what its levels are shares of, and what else it changes."""
-# Pictures of a cell that is made at once.
-_PART = 20
+_PART = 20  # pictures that CLIP sees at once
 
 
 def recipe_of(way: str, units: int, seed: int, guidance: float) -> Recipe:
@@ -62,13 +60,12 @@ def recipe_of(way: str, units: int, seed: int, guidance: float) -> Recipe:
 class Seen:
     """Arrays over (shift, side, class, unit), sides being the base and each strength; `said` also over models.
 
-    present, kept: whether there is a picture, and whether the screen accepted it. sure: the oracle's probability of the
-    shift. seen, colour: what it reads. object_score, shift_score: CLIP's. said: the classifiers' labels.
+    present: whether there is a picture. sure: the oracle's probability of the shift. seen, colour: what it reads.
+    object_score, shift_score: CLIP's. said: the classifiers' labels.
     """
 
     strengths: NDArray[np.float64]
     present: NDArray[np.bool_]
-    kept: NDArray[np.bool_]
     sure: NDArray[np.float32]
     seen: NDArray[np.int8]
     colour: NDArray[np.int8]
@@ -90,23 +87,20 @@ class Seen:
         return self.said == np.arange(len(CLASSES))[None, None, :, None, None]
 
 
-# A picture's unit, whether it was kept, and its pixels.
-Pictures = Callable[[int, int, int], Sequence[tuple[int, bool, NDArray[np.uint8]]]]
+# A picture's unit and its pixels, by shift, side and class.
+Cell = Sequence[tuple[int, NDArray[np.uint8]]]
+Pictures = Callable[[int, int, int], Cell]
 
 
 class Looking:
     """The oracle, the screening CLIP and the classifiers, loaded once."""
 
     def __init__(self) -> None:
-        self.recipe = load_recipe("wardrobe-star")
+        shifts = load_recipe("wardrobe-star").prompts.shifts
         self.viewer = Viewer([f"lab:{name}" for name in CLASSIFIERS])
         self.clip = load_clip("lab:clip")
-
-    @cached_property
-    def captions(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Embedded captions of the shifts (shift, width) and of the classes (class, width)."""
-        shifts = [self.recipe.prompts.shifts[name].caption or "" for name in SHIFTS]
-        return self.clip.embed_texts(shifts), self.clip.embed_texts([f"a photo of a {name}" for name in CLASSES])
+        self.of_shifts = self.clip.embed_texts([shifts[name].caption or "" for name in SHIFTS])
+        self.of_classes = self.clip.embed_texts([f"a photo of a {name}" for name in CLASSES])
 
     def look(self, strengths: Sequence[float], units: int, pictures: Pictures) -> Seen:
         """`pictures(shift, side, label)` gives what there is of a cell; bases (side 0) are those of the first shift."""
@@ -115,7 +109,6 @@ class Looking:
         found = Seen(
             strengths=np.asarray(strengths),
             present=np.zeros(shape, bool),
-            kept=np.zeros(shape, bool),
             sure=score,
             seen=np.full(shape, -1, np.int8),
             colour=np.full(shape, -1, np.int8),
@@ -127,58 +120,53 @@ class Looking:
             for side in range(1 + len(strengths)):
                 for label in range(len(CLASSES)):
                     if side or not shift:  # the base is one picture for all shifts
-                        self._look(found, (shift, side, label), pictures(shift, side, label))
+                        self._look(found, shift, side, label, pictures(shift, side, label))
             print(f"  looked at {SHIFTS[shift]}", flush=True)
         return found
 
-    def _look(
-        self, found: Seen, cell: tuple[int, int, int], pictures: Sequence[tuple[int, bool, NDArray[np.uint8]]]
-    ) -> None:
+    def _look(self, found: Seen, own: int, side: int, label: int, pictures: Cell) -> None:
         if not pictures:
             return
-        own, side, label = cell
-        units = np.array([unit for unit, _, _ in pictures])
-        pixels = np.stack([image for _, _, image in pictures])
+        units = np.array([unit for unit, _ in pictures])
+        pixels = np.stack([image for _, image in pictures])
         sure = self.viewer.oracle.confidences(pixels)
         vectors = self.clip.embed_images([Image.fromarray(one) for one in pixels], _PART)
-        of_shifts, of_classes = self.captions
         said = [guesses(classifier, pixels) for classifier in self.viewer.classifiers]
         for shift in [own] if side else range(len(SHIFTS)):
             change = SHIFTS_BY_NAME[SHIFTS[shift]]
             at = shift, side, label, units
-            found.present[at], found.kept[at] = True, [kept for _, kept, _ in pictures]
+            found.present[at] = True
             found.sure[at] = sure[change.attribute][:, ATTRIBUTES[change.attribute].index(change.value)]
             found.seen[at], found.colour[at] = (sure[one].argmax(1) for one in ("class", "colour"))
-            found.object_score[at], found.shift_score[at] = vectors @ of_classes[label], vectors @ of_shifts[shift]
+            found.object_score[at] = vectors @ self.of_classes[label]
+            found.shift_score[at] = vectors @ self.of_shifts[shift]
             found.said[at] = np.stack(said, axis=1)
 
 
-def true_pictures(units: int, first: int = 0) -> Pictures:
+def true_pictures(units: int) -> Pictures:
     """Scenes of the audit split under each strength of a shift."""
     strengths = (0.0, *STRENGTHS)
 
-    def pictures(shift: int, side: int, label: int) -> Sequence[tuple[int, bool, NDArray[np.uint8]]]:
-        scenes = (wardrobe_scene("audit", (first + unit) * len(CLASSES) + label) for unit in range(units))
-        return [(unit, True, render_graded(one, SHIFTS[shift], strengths[side])) for unit, one in enumerate(scenes)]
+    def pictures(shift: int, side: int, label: int) -> Cell:
+        scenes = (wardrobe_scene("audit", unit * len(CLASSES) + label) for unit in range(units))
+        return [(unit, render_graded(one, SHIFTS[shift], strengths[side])) for unit, one in enumerate(scenes)]
 
     return pictures
 
 
 def drawn_pictures(directory: Path) -> Pictures:
-    """Those of a dataset that keeps its rejected ones."""
+    """Those of a dataset, with those that it rejected and keeps."""
     places = {"base": (0, 0)}
     for shift, name in enumerate(SHIFTS):
         places |= {level_name(name, level): (shift, side) for side, level in enumerate(LEVELS, 1)}
-    cells: dict[tuple[int, int, int], list[tuple[int, bool, bytes]]] = {}
+    cells: dict[tuple[int, int, int], list[tuple[int, bytes]]] = {}
     for what in ("data", "rejected"):
         for row in read_rows(directory, columns=["image", "label", "shift", "index"], what=what):
             cell = cells.setdefault((*places[row["shift"]], row["label"]), [])
-            cell.append((row["index"], what == "data", row["image"]["bytes"]))
+            cell.append((row["index"], row["image"]["bytes"]))
 
-    def pictures(shift: int, side: int, label: int) -> Sequence[tuple[int, bool, NDArray[np.uint8]]]:
+    def pictures(shift: int, side: int, label: int) -> Cell:
         cell = cells.get((shift, side, label), [])
-        return [
-            (unit, kept, np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))) for unit, kept, content in cell
-        ]
+        return [(unit, np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))) for unit, file in cell]
 
     return pictures

@@ -30,9 +30,7 @@ def seen(sure: dict[float, float], accuracy: dict[float, float]) -> Seen:
     there = np.ones(shape, bool)
     score = np.broadcast_to(curve, shape)
     order = np.broadcast_to(np.arange(UNITS), shape).astype(np.float32)
-    return Seen(
-        strengths, there, there, score, labels, labels, -order, score, np.stack([said] * len(CLASSIFIERS), axis=-1)
-    )
+    return Seen(strengths, there, score, labels, labels, -order, score, np.stack([said] * len(CLASSIFIERS), axis=-1))
 
 
 TRUTH = seen({one: one for one in STRENGTHS}, {one: 1 - one / 2 for one in STRENGTHS})
