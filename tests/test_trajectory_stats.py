@@ -151,6 +151,7 @@ def test_a_level_is_read_between_levels_and_from_the_base_or_not_reached() -> No
     assert level(-0.1, 0.05, 0.15, 0.4) == pytest.approx(0.625)
     assert level(0.0, 0.14, 0.06, 0.3) == pytest.approx(0.5)  # the two in the middle are one: .1
     assert level(0.0, 0.01, 0.02, 0.09) == math.inf
+    assert level(0.0, 0.05, 0.08, 0.9 - 0.8) == pytest.approx(1), "ten points exactly, but for a float's rounding"
     open_end = rising_reaches([Estimate(0.0)] * 4, LEVELS, ALIKE, 0.1)
     assert open_end.high == math.inf and open_end.low == pytest.approx(0.025)
 

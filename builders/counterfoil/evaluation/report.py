@@ -170,7 +170,8 @@ def report_html(
         least_checked=LEAST_IMAGES,
         most_listed=_MOST_LISTED,
         kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
-        images=sum(group.accepted for group in results.groups),
+        images=sum(group.accepted for group in results.groups)
+        + sum(level.accepted for one in results.severity for level in one.levels[:-1]),
         classes=max(group.classes + len(group.left_out) for group in results.groups),
         scored=sum(group.readable for group in results.groups[: 1 if results.base is not None else None]),
         top_ks=sorted({model.top_k for model in models}),

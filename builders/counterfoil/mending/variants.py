@@ -184,17 +184,21 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
 
 
 def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
-    """Group, or the name of a shift that is in a group of several → places of its shifts."""
+    """Group, or the name of a shift that is in a group of several → places of its shifts; of levels the highest.
+
+    A milder level goes by its own name alone.
+    """
     groups: dict[str, list[int]] = {}
     for place, shift in enumerate(opened.recipe.all_shifts()):
-        groups.setdefault(shift.group, []).append(place)
+        if shift.top:
+            groups.setdefault(shift.group, []).append(place)
     for place, shift in enumerate(opened.recipe.all_shifts()):
         groups.setdefault(shift.name, [place])
     return {name: tuple(places) for name, places in groups.items()}
 
 
 def _all_but_base(opened: OpenDataset) -> tuple[int, ...]:
-    return tuple(range(1, len(opened.recipe.all_shifts())))
+    return tuple(place for place, shift in enumerate(opened.recipe.all_shifts()) if place and shift.top)
 
 
 def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe) -> DebugImages:

@@ -235,6 +235,9 @@ def severity_words(results: Results) -> list[str]:
     if not results.severity:
         return []
     first = earliest(results, results.severity)
+    sound = {model.name for model in results.sound_models}
+    if not any(one.model in sound for one in results.rows.where(TEN_POINTS)):
+        return ["Too few images, or no model above chance: nothing can be said of the levels."]
     if first is None:
         shifts = counted(len(results.severity), "shift with levels", "shifts with levels")
         sentences = [f"No model loses ten points under the {shifts}."]
@@ -283,11 +286,11 @@ def _surely(found: ResultRow | None) -> int:
 
 
 def _lost_words(severity: Severity) -> str:
-    """How many trajectories there are, and what the screen took of them."""
+    """How many trajectories there are, and which images of theirs are missing."""
     text = f"{counted(severity.trajectories, 'trajectory', 'trajectories')} with a base image"
     if any(one.lost for one in severity.levels):
         lost = listed([f"{one.lost:,} at {at(one.level)}" for one in severity.levels], len(severity.levels))
-        text += f", of which the screen rejected {lost}; {severity.complete:,} have every level"
+        text += f"; missing: {lost}; {severity.complete:,} have every level"
     if severity.left_out:
         text += f"; too few images for a curve: {listed(severity.left_out)}"
     return f"{text}."
