@@ -60,7 +60,7 @@ CLASSES, WIDTH, ROWS = 3, 6, 300
 ARMS = {"first": (0, 1), "second": (2, 3)}
 NONE = np.zeros(0, dtype=np.int64)
 NO_IMAGE = LabelledImages("made", "0" * 64, (), NONE, NONE, ("made",), lambda wanted: iter(()))
-NOT_KNOWN = "Only the head retrained alone is beside it; whether as many other images would do the same is not known."
+NOT_KNOWN = "The only control is the head retrained alone. Whether as many other images would do the same is not known."
 NO_CHANGE = SetMeasured(TEST, 100, 100, 0.8, 0.8, 0.0, -0.02, 0.02, 1, 1, 1.0)
 ARM = VariantResult("a", "mended", None, None, 9, 9, 0.5, True, True, (NO_CHANGE,))
 
@@ -277,14 +277,14 @@ WORSE = compared(-0.1, -0.15, -0.05, 0, 10)
         ({"λ = 0": BETTER, "class names": BETTER}, "It helps: ", "No difference"),
         ({"λ = 0": BETTER, "class names": BETTER, "others": SAME}, "It helps in part: ", "less than"),
         ({"λ = 0": BETTER, "class names": SAME}, "It is not shown to help: ", "It helps"),
-        ({"λ = 0": BETTER}, "not shown to help: on failures held out it gains more than λ = 0", "It helps"),
+        ({"λ = 0": BETTER}, "not shown to help: on held-out failures it gains more than λ = 0", "It helps"),
         ({"λ = 0": SAME, "class names": BETTER}, "but not more than the head retrained alone", "It helps"),
         ({"λ = 0": SAME, "class names": SAME}, "not shown to help", "gains less"),
         ({"λ = 0": SAME, "class names": WORSE}, "It gains less than class names (−10.0, −15.0 to −5.0)", "It helps"),
         ({"λ = 0": compared(0.5, None, None, 1, 0)}, "not shown to help", "It helps:"),
         (
             {"λ = 0": compared(0.1, 0.01, 0.2, 7, 2)},
-            "to λ = 0 (+10.0, 1.0 to 20.0; sign test of 9",
+            "from λ = 0 (+10.0, 1.0 to 20.0; sign test of 9",
             "It h",
         ),
         ({}, "no control", "It helps"),
@@ -306,7 +306,7 @@ def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
     assert one.low is not None and one.low > 0
     assert (one.ahead, one.behind, one.side) == (units, 0, 0) and one.p == pytest.approx(2 / 2**units)
     _, words = verdict({"λ = 0": one}, None)
-    assert words.startswith("It is not shown to help") and "Too few failures held out are decided differently" in words
+    assert words.startswith("It is not shown to help") and "Too few held-out failures have different answers" in words
     six = compare_heads("", "", np.ones(6, bool), np.zeros(6, bool), np.arange(6), seed=0)
     assert six.side == 1 and verdict({"names": six}, None, controls=[["names"]])[0] == HELPS
 
@@ -335,18 +335,18 @@ def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
 @pytest.mark.parametrize(
     ("test", "says"),
     [
-        (Estimate(-0.02, -0.03, -0.01), "Elsewhere it loses"),
-        (Estimate(-0.02, -0.05, 0.01), "falls by more than 0.5: −2.0 points"),
+        (Estimate(-0.02, -0.03, -0.01), "It loses elsewhere"),
+        (Estimate(-0.02, -0.05, 0.01), "falls by more than 0.5 points: −2.0 points"),
         (Estimate(-0.002, -0.01, 0.006), "No change of test accuracy is shown: −0.2 points, −1.0 to 0.6."),
         (Estimate(0.0, -0.2, 0.2), "No change of test accuracy is shown: 0.0 points, −20.0 to 20.0."),
         (Estimate(0.0), "No change of test accuracy is shown: 0.0 points."),
-        (Estimate(-0.001, -0.004, 0.002), "Test accuracy stays: −0.1 points"),
+        (Estimate(-0.001, -0.004, 0.002), "Test accuracy does not fall by more than 0.5 points: −0.1 points"),
         (Estimate(0.02, 0.01, 0.03), "Test accuracy rises"),
     ],
 )
 def test_a_verdict_says_what_becomes_of_test(test: Estimate, says: str) -> None:
     outcome, words = verdict({"names": BETTER}, test, controls=[["names"]])
-    assert says in words and (outcome == HELPS) == ("Elsewhere it loses" not in says)
+    assert says in words and (outcome == HELPS) == ("It loses elsewhere" not in says)
 
 
 @pytest.mark.parametrize("value", [-0.1, -0.02, 0.0, 0.1])
@@ -543,9 +543,9 @@ def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = N
         (
             Variant("w", "upweighted", weights=np.ones(3)),
             [],
-            "whether weighing as many other training rows would do the same",
+            "Whether weighing as many other training rows would do the same",
         ),
-        (Variant("dfr:clip", "rival", groups=NONE), [], "Only the head retrained alone is beside it"),
+        (Variant("dfr:clip", "rival", groups=NONE), [], "The only control is the head retrained alone"),
     ],
 )
 def test_the_control_that_is_missing_is_named(variant: Variant, kinds: list[str], says: str) -> None:
@@ -557,7 +557,7 @@ def test_the_control_that_is_missing_is_named(variant: Variant, kinds: list[str]
 def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
     """On failures any head that is moved further gains, whatever moved it."""
     words = verdict_of([difference(RETRAINED, 1)], ARM, has_test=True, missing=NOT_KNOWN)[1]
-    assert words.startswith("It is not shown to help: on failures held out it gains more than the head retrained")
+    assert words.startswith("It is not shown to help: on held-out failures it gains more than the head retrained")
     assert NOT_KNOWN in words
     assert "confirm half" in verdict_of([difference(RETRAINED, 1)], ARM, has_test=False)[1]
 
@@ -571,7 +571,7 @@ def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
     # At the variant's own λ that control gains as much: then it is not shown to help at all.
     words = verdict_of([*found, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It is not shown to help: ")
-    assert "No difference is shown to as many images of class names at the same λ" in words
+    assert "No difference is shown from as many images of class names at the same λ" in words
     own = [difference(CLASS_NAME, 1, lam=2.0), difference(same, 1, lam=0.5)]
     other = verdict_of([difference(RETRAINED, 1), *own], ARM, has_test=True)[1]
     assert "as many images of class names at λ = 2 (" in other and "λ = 0 was chosen" not in other
@@ -582,11 +582,11 @@ def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
     [
         (1, 1, 1, 1, "It helps: "),
         (1, 1, 0, 1, "It helps in part: "),
-        (1, 0, 0, 1, "It is not shown to help: on failures held out it gains more than the head"),
+        (1, 0, 0, 1, "It is not shown to help: on held-out failures it gains more than the head"),
         (0, 1, 0, 1, "It is not shown to help: "),
-        (1, 1, 1, 0, "It is not shown to help: on failures held out it gains more than as many"),
+        (1, 1, 1, 0, "It is not shown to help: on held-out failures it gains more than as many"),
         (0, 0, 0, 1, "It is not shown to help: "),
-        (0, 0, 0, 0, "It is not shown to help: on failures held out it gains more than none of the controls."),
+        (0, 0, 0, 0, "It is not shown to help: on held-out failures it gains more than no control."),
     ],
 )
 def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
@@ -609,12 +609,12 @@ def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
     variant = replace(ARM, judged_by=TEST)
     on_test = [replace(one, set=TEST_FAILED) for one in found]
     words = verdict_of(on_test, variant, has_test=True)[1]
-    assert words.startswith("It helps: on failures of the test it gains more than") and "held out" not in words
+    assert words.startswith("It helps: on test failures it gains more than") and "held-out" not in words
     assert BY_TEST in words and BY_TEST not in verdict_of(found, ARM, has_test=True)[1]
-    assert verdict_of(found, variant, has_test=True)[1].startswith("The model fails on no row of the test")
+    assert verdict_of(found, variant, has_test=True)[1].startswith("The model fails on no test image")
     loses = difference(RETRAINED, -1, on=TEST)
     words = verdict_of([*on_test, loses], variant, has_test=True)[1]
-    assert "It helps on failures of the test and loses elsewhere" in words and "Of all rows of the test it" in words
+    assert "It helps on test failures and loses elsewhere" in words and "On all rows of the test split it" in words
 
 
 @pytest.mark.parametrize(("side", "loses"), [(1, False), (0, False), (-1, True)])
@@ -629,5 +629,5 @@ def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(side: int, lo
     assert words.startswith("It helps") == bool(helps) and (outcome == HELPS) == (bool(helps) and not loses)
     assert ("keep your model" in HEADLINES[outcome]) == (outcome != HELPS)
     if helps:
-        assert words.startswith("It helps on failures held out and loses elsewhere: ") == loses
-    assert ("it gets fewer right than the head retrained alone" in words) == loses
+        assert words.startswith("It helps on held-out failures and loses elsewhere: ") == loses
+    assert ("it is right less often than the head retrained alone" in words) == loses

@@ -64,8 +64,8 @@ def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
     kept = {"lambdas": (0.0,), "save": "none", "device": "cpu"}
     found = mend(MODEL, world.recipe, "dfr:place", tmp_path / "out", overrides=[long], **kept)
     first, *others = found.mended.notes
-    assert first.startswith("Warning: CLIP does not know these classes: it names 0.0 %")
-    assert any("may be in another context than it says" in note for note in others)
+    assert first.startswith("Warning: CLIP does not know these classes: it matches 0.0 %")
+    assert any("may show another context than CLIP says" in note for note in others)
     assert "<bdi>Warning: CLIP does not know these classes" in found.files["report"].read_text()
 
 
@@ -95,7 +95,7 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
     assert all(one.difference > 0.1 for one in heldout.values())
     inside = [one for one in variant.comparisons if one.set == "in_contexts"]
     assert len(inside) == len(heldout) and all(one.difference > 0.3 and (one.low or 0) > 0 for one in inside)
-    assert variant.verdict is not None and "on failures held out it gains more" in variant.verdict
+    assert variant.verdict is not None and "on held-out failures it gains more" in variant.verdict
     # Failures are all wrong before, and confirm rows are not only failures.
     before = {one.set: one.before for one in variant.measured}
     assert before["debug_seed"] == before["debug_heldout"] == 0.0
@@ -160,7 +160,7 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
         model.variant(f"{what} beside {own.name}").judged_by == "test" for what in ("class_name", "random_contexts")
     )
     assert model.arms[0].of_set("debug_heldout") is not None
-    assert own.verdict is not None and "on failures of the test" in own.verdict and "held out" not in own.verdict
+    assert own.verdict is not None and "on test failures" in own.verdict and "held-out" not in own.verdict
     page = found.files["report"].read_text()
     assert "test failures" in page and "The confirm half confirmed the failures" in page
     assert "test failures" not in mended.files["report"].read_text()
@@ -447,11 +447,11 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
     assert done.exit_code == 0, done.output
     for text in (
         f"{name_of(world)}: This is not shown to help: keep your model.",
-        "debug seed: what it gets wrong of the discover half",
+        "debug seed: failures of the discover half",
         "no rendered images",
         "original",
         "retrained, λ = 0",
-        "on failures held out",
+        "on held-out failures",
         "sandal",
         "with fewer than 10 rows",
         "report:",

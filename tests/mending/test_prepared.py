@@ -45,7 +45,7 @@ def test_two_sides_that_share_nothing_pass() -> None:
     [
         ({"pixels": ("1", None)}, "1 image of ours and theirs are the same, such as x"),
         ({"units": ("v", "u")}, "ours and theirs share 2 units, such as u"),
-        ({"seeds": frozenset({5, 6})}, "1 image of ours began with the noise"),
+        ({"seeds": frozenset({5, 6})}, "1 image of ours and images of theirs come from the same noise"),
     ],
 )
 def test_each_thing_that_is_shared_is_refused(shared: dict, says: str) -> None:
@@ -124,7 +124,9 @@ def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> Non
     ):
         assert confirm_chose((found,), {ours: "validation"}) == chose, found
         if chose:
-            with pytest.raises(UserError, match="has what the confirm half of validation confirmed, and there is no"):
+            with pytest.raises(
+                UserError, match="comes from findings that the confirm half of validation confirmed, and"
+            ):
                 refuse_mined_on_judges([(BUILT, (found,))], {ours: "validation"}, "1" * 64, {})
         assert refuse_mined_on_judges([(BUILT, (confirmed,))], {ours: "validation"}, "1" * 64, {theirs: "test"}) == ()
 

@@ -110,20 +110,20 @@ def test_lists_in_yaml_and_text_are_captions_of_all_classes(written: Written) ->
 MISTAKES = {
     "adjectivs: [red]\ncaptions: ['a {noun}']": "adjectivs (own.yaml:1): unknown key; did you mean 'adjectives'?",
     "captions: ['a {noun}']\nby_name: {dog: {adjectifs: [a]}}": "by_name.dog.adjectifs (own.yaml:2): unknown key",
-    "templates: [a photo]": "templates[0] (own.yaml:1): found 'a photo', expected '{noun}' or '{class}' somewhere",
+    "templates: [a photo]": "templates[0] (own.yaml:1): found 'a photo', expected it to contain '{noun}' or '{class}'",
     "templates:\n- a {noun}\n- a {nuon}": "templates[1] (own.yaml:3): unknown placeholder '{nuon}'",
     "captions:\n- a {noun}\n- a {adjective} {noun}": "captions[1] (own.yaml:3): unknown placeholder '{adjective}'",
-    "captions:\n- a {noun": "a lone brace in 'a {noun'",
+    "captions:\n- a {noun": "found an unmatched brace in 'a {noun'",
     "captions: ['a {noun}']\nreference: a {thing}": "reference (own.yaml:2): unknown placeholder '{thing}'",
     "captions: ['']": "captions[0] (own.yaml:1): found empty text",
     "captions: [5]": "captions[0] (own.yaml:1): found the number 5, expected text; put it in quotes",
     "captions: [null]": "captions[0] (own.yaml:1): found null, expected text",
     "captions: a dog": "captions (own.yaml:1): found 'a dog', expected a list",
-    'captions: ["a \\0 {noun}"]': "expected text that can be printed",
+    'captions: ["a \\0 {noun}"]': "expected printable text",
     f"captions: [{'long ' * 101}]": "characters, expected at most 500",
     "templates: ['{adjective} {noun}']\nadjectives: [red, red]": "adjectives[1] (own.yaml:2): found 'red' again",
     "templates: ['{adjective} {noun}']\nadjectives: ['{noun}']": "adjectives[0] (own.yaml:2): unknown placeholder",
-    "templates: ['{noun}']\nadjectives: [red]": "adjectives (own.yaml:2): no template has '{adjective}'",
+    "templates: ['{noun}']\nadjectives: [red]": "adjectives (own.yaml:2): no template uses '{adjective}'",
     "templates: ['{noun}']\nby_name:\n  dog: {prepositions: [up]}": "by_name.dog.prepositions (own.yaml:3): no",
     "captions: ['a {noun}']\ncovers: [dog]\nby_name: {dgo: {captions: [x]}}": "expected a name of `covers`; did you",
     "captions: ['a {noun}']\nhyponyms: {dog: []}": "hyponyms.dog (own.yaml:2): found an empty list",
@@ -158,7 +158,7 @@ def test_in_a_text_file_too_the_line_is_told(written: Written) -> None:
 
 def test_names_and_files_that_there_are_not(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match="no bundled captions are called 'imagenett'; did you mean 'imagenet'"
+        UserError, match="there are no bundled captions named 'imagenett'; did you mean 'imagenet'"
     ) as caught:
         load_captions("imagenett")
     assert caught.value.hint == (
@@ -186,7 +186,7 @@ def test_what_a_class_lacks_is_told_with_what_to_do(written: Written) -> None:
 
 def test_a_class_with_its_reference_alone_has_no_captions(written: Written) -> None:
     grammar = load_captions(written("captions: ['a photo of a {noun}']"))
-    with pytest.raises(UserError, match="class 'dog' has no caption beside its reference 'a photo of a dog'"):
+    with pytest.raises(UserError, match="class 'dog' has no caption other than its reference 'a photo of a dog'"):
         grammar.of(DOG, "class")
 
 
@@ -401,7 +401,7 @@ def test_classes_that_lack_the_same_are_told_in_one_line() -> None:
         gather(grammar, classes, "category")
     named = ", ".join(f"'class {number}'" for number in range(5))
     assert caught.value.problems == (f"captions: each of 7 classes ({named}, … and 2 more) has no category",)
-    assert caught.value.hint == "Give it a `category` in the recipe, or say noun: class."
+    assert caught.value.hint == "Give it a `category` in the recipe, or set noun: class."
 
 
 def test_every_name_that_is_of_no_class_is_told() -> None:
@@ -409,8 +409,8 @@ def test_every_name_that_is_of_no_class_is_told() -> None:
     with pytest.raises(UserError) as caught:
         gather(grammar, classes_of(("dog", "canine"), ("cat", None)), "category")
     assert caught.value.problems == (
-        "captions: by_name.dgo: expected the name or the category of a class of the recipe; did you mean 'dog'?",
-        "captions: by_name.cta: expected the name or the category of a class of the recipe; did you mean 'cat'?",
+        "captions: by_name.dgo: expected the name or category of a class of the recipe; did you mean 'dog'?",
+        "captions: by_name.cta: expected the name or category of a class of the recipe; did you mean 'cat'?",
         "captions: class 'cat' has no category",
     )
 
@@ -435,7 +435,7 @@ def test_more_captions_in_all_than_can_be_encoded_are_refused(monkeypatch: pytes
     monkeypatch.setattr("counterfoil.mining.captions.MOST_TEXTS", 10)
     grammar = grammar_of(templates=("a {adjective} {noun}",), adjectives=("red", "blue", "green"))
     assert len(gather(grammar, classes_of(("dog", None), ("cat", None)), "class")[0]) == 8
-    with pytest.raises(UserError, match="more than 10 in all by class 'hen', 3 of 4"):
+    with pytest.raises(UserError, match="more than 10 in total, reached at class 'hen', 3 of 4"):
         gather(grammar, classes_of(("dog", None), ("cat", None), ("hen", None), ("cow", None)), "class")
 
 

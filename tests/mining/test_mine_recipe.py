@@ -250,9 +250,9 @@ def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(
     confirmed = {one.name for one in found.findings.confirmed}
     assert confirmed == {one.name for one in findings.confirmed} and "recipe" not in found.files
     (note,) = found.findings.notes
-    assert note.startswith("there is no recipe of what was found: generator.kind 'corrupt' takes rows of real images")
+    assert note.startswith("the findings have no recipe, because generator.kind 'corrupt' uses rows of real images")
     page = found.files["report"].read_text()
-    assert "There is no recipe of what was found" in page and "counterfoil build ./recipe.yaml" not in page
+    assert "The findings have no recipe" in page and "counterfoil build ./recipe.yaml" not in page
     with found.files["rows"].open() as file:
         listed = [line["findings"].split() for line in csv.DictReader(file)]
     assert {name for names in listed for name in names} == confirmed and [] in listed

@@ -157,7 +157,7 @@ def test_captions_of_an_unknown_class_are_refused(world: Path, tmp_path: Path) -
         'reference: a photo of a {noun}\ntemplates: ["a photo of a {noun} in the snow"]\n'
         "by_name: {sandle: {reference: a photo of a shoe}}\n"
     )
-    with pytest.raises(UserError, match=r"sandle: expected the name or the category of a class.*did you mean 'sandal'"):
+    with pytest.raises(UserError, match=r"sandle: expected the name or category of a class.*did you mean 'sandal'"):
         mined(world, tmp_path / "out", "lab:resnet10t", f"mine.settings.captions={tmp_path / 'own.yaml'}")
 
 
@@ -182,7 +182,7 @@ def test_a_split_that_cannot_be_audited_is_refused(world: Path, split: str, mess
             UserError,
             r"1 images have a class and can be decoded, but the discover half has only [01] of them",
         ),
-        (range(4), {"label": [0, 5, 0, 5]}, {}, RunFailure, "not one image can be decoded"),
+        (range(4), {"label": [0, 5, 0, 5]}, {}, RunFailure, "no image can be decoded"),
         ((), {}, {"weights": True}, UserError, "has no split 'train', whose rows have weights"),
     ],
     ids=["no labels", "other labels", "too few", "no image", "no train split"],

@@ -151,7 +151,7 @@ def test_a_pool_without_labels_takes_those_that_are_predicted_and_says_so(tmp_pa
     origin = PoolOrigin(NamedDataset(str(folder), "test"), PREDICTED)
     path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
     assert set(built(path, tmp_path / "out")) == {("00", 4), ("08", 6)}
-    assert "Their classes are what a classifier answered" in (tmp_path / "out" / "README.md").read_text()
+    assert "The classes are a classifier’s predictions" in (tmp_path / "out" / "README.md").read_text()
     assert load_recipe(tmp_path / "out").generator.labels == PREDICTED
 
 
@@ -371,8 +371,10 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tm
     command = ["mine", "wardrobe-mini", "--out", str(tmp_path / "out"), *sets, *target, "--pool", "test"]
     outcome = CliRunner().invoke(app, [*command, "--pool-rows", "3"])
     assert outcome.exit_code == 0, outcome.output
-    assert "Of the pool 3 rows of 1 classes were chosen" in outcome.output
-    assert "1 left out: among the audited images; 1 left out: no image; without a direction: t-shirt" in outcome.output
+    assert "3 rows of 1 classes were chosen from the pool" in outcome.output
+    assert (
+        "1 left out: among the audited images; 1 left out: unreadable; without a direction: t-shirt" in outcome.output
+    )
     asked = CliRunner().invoke(app, [*command, "--pool-rows", "3", "--json"])
     document = json.loads(asked.stdout)
     assert (document["pool"]["rows"], document["pool"]["without_direction"]) == (3, ["t-shirt"])

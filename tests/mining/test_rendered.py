@@ -138,7 +138,7 @@ def test_a_known_failure_is_seen_on_images_that_were_rendered_for_it(rendered: M
         assert "bag" in {piece.answered for piece in drawn if piece.failed}
         assert all(piece.key.startswith(f"{ROUND}/{one.name}_") for piece in drawn) and drawn
     (untested,) = rendered.findings.not_tested
-    assert untested.name == "shirt_far_from" and "nothing renders it" in untested.reason
+    assert untested.name == "shirt_far_from" and "it cannot be rendered" in untested.reason
     page = (rendered.directory / REPORT).read_text()
     assert page.count('title="rounds/01/shirt_hard_') == page.count(' alt="rounds/01/shirt_hard_') > 0
     assert "Named but not tested" in page
@@ -225,7 +225,7 @@ def test_both_must_reject_and_what_cannot_be_drawn_is_tested_on_rows(
 
 def test_a_round_of_other_hypotheses_is_refused_and_left_as_it_is(rendered: MineResult, photographs: Path) -> None:
     layer = (rendered.directory / ROUND / "recipe.yaml").read_bytes()
-    with pytest.raises(UserError, match="rendered for other hypotheses, or by other settings"):
+    with pytest.raises(UserError, match="rendered for other hypotheses or with other settings"):
         mined(photographs, rendered.directory, "mine.rendered=20")
     assert (rendered.directory / ROUND / "recipe.yaml").read_bytes() == layer
 

@@ -1,4 +1,4 @@
-"""`counterfoil mend`: fit a model's head again with drawn images; print what that gains beside its controls."""
+"""`counterfoil mend`: refit a model's head with drawn images; print its gains and those of its controls."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def _print_collective(collective: Collective) -> None:
         [escape(name), f"{count:,}", *(points(value, decimals=0) for value in row)]
         for name, count, row in zip(collective.models, collective.failures, collective.overlap, strict=True)
     ]
-    print_rows(console, columns, rows, "failures in common (%)")
+    print_rows(console, columns, rows, "shared failures (%)")
     rows = []
     for one in collective.kept:
         gains = [(one.heldout, one.kept), (one.over_retrained, one.kept_over_retrained)]
@@ -233,11 +233,17 @@ def _print_collective(collective: Collective) -> None:
         "images",
         "gain (points)",
         "% of own gain",
-        "over λ = 0 (points)",
-        "% of own gain ",
+        "more than retrained alone (points)",
+        "% of own",
     )
     if rows:
-        print_rows(console, columns, rows, "gain on debug heldout: failures that chose nothing", left=(0, 1))
+        print_rows(
+            console,
+            columns,
+            rows,
+            "several models: gain on debug heldout, the failures of the confirm half",
+            left=(0, 1),
+        )
 
 
 def _head(arm: VariantResult) -> str:

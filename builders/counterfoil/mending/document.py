@@ -36,11 +36,11 @@ TITLES = {
     CONFIRM: "confirm half",
 }
 SET_NOTES = {
-    TEST_FAILED: "what the model gets wrong of the test",
-    SEED: "what it gets wrong of the discover half, which chose λ",
-    HELDOUT: "what it gets wrong of the confirm half, which chose nothing",
-    IN_CONTEXTS: "all confirm rows there, right ones too",
-    CONFIRM: "all its rows",
+    TEST_FAILED: "test images that the model gets wrong",
+    SEED: "failures of the discover half, which chooses λ",
+    HELDOUT: "failures of the confirm half, which chooses nothing",
+    IN_CONTEXTS: "all confirm rows in these contexts, right or wrong",
+    CONFIRM: "all rows of the confirm half",
 }
 # What is said of a variant in a word: only the first is a model that is mended.
 Helped = Literal["helps", "helps in part", "loses elsewhere", "not shown to help", "not known", "learned nothing"]
@@ -50,9 +50,9 @@ HEADLINES: Mapping[Helped | None, str] = {
     "helps in part": "This helps in part, and is not shown to beat every control: keep your model for now.",
     "loses elsewhere": "This helps where your model fails and loses elsewhere: keep your model.",
     "not shown to help": "This is not shown to help: keep your model.",
-    "not known": "Nothing says whether this helps: keep your model.",
+    "not known": "It is not known whether this helps: keep your model.",
     "learned nothing": "This does not help: keep your model.",
-    None: "Nothing was asked for but heads to compare with: keep your model.",
+    None: "Only heads for comparison were fitted: keep your model.",
 }
 # Behind a control's kind: with the λ of what it controls.
 SAME_LAMBDA = " at the same λ"

@@ -53,10 +53,7 @@ FEWEST_ROWS = 5
 _ROUNDING = 1e-9
 # What controls are compared on; the verdict is about held-out failures and about test.
 COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED)
-BY_TEST = (
-    "The confirm half confirmed the failures that these images show, so that it does not judge them; the failures of"
-    " the test do."
-)
+BY_TEST = "The confirm half confirmed the failures in these images, so it cannot judge them; test failures judge them."
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +195,7 @@ def verdict(
     everywhere: GainDifference | None = None,
     test_is: str = "test accuracy",
     notes: Sequence[str] = (),
-    rows_are: tuple[str, str] = ("failures held out", "the confirm half"),
+    rows_are: tuple[str, str] = ("held-out failures", "the confirm half"),
 ) -> tuple[Helped, str]:
     """Whether mending helped: in a word, and in one or more plain sentences.
 
@@ -227,7 +224,7 @@ def verdict(
     outcome: Helped = "not shown to help"
     if not against:
         outcome = "not known"
-        sentences.append("Nothing says whether this helped: there is no control to compare with.")
+        sentences.append("It is not known whether this helped: there is no control to compare with.")
     elif len(beaten) == len(against) and equal:
         outcome = HELPS
         sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {each(beaten)}.")
@@ -240,23 +237,23 @@ def verdict(
             but = (
                 "but not more than as many other images at the same λ"
                 if equal
-                else "as any head does that is moved further"
+                else "but so does any head that changes more"
             )
         sentences.append(f"It is not shown to help: on {failures} it gains more than {each(beaten)}, {but}.")
     else:
-        sentences.append(f"It is not shown to help: on {failures} it gains more than none of the controls.")
+        sentences.append(f"It is not shown to help: on {failures} it gains more than no control.")
     if loses:
         assert everywhere is not None
         sentences.append(
-            f"Of all rows of {every} it gets fewer right than the head retrained alone: {_difference(everywhere)}."
+            f"On all rows of {every} it is right less often than the head retrained alone: {_difference(everywhere)}."
         )
     if behind:
         sentences.append(f"It gains less than {each(behind)}.")
     if open_ones:
-        sentences.append(f"No difference is shown to {each(open_ones)}.")
+        sentences.append(f"No difference is shown from {each(open_ones)}.")
     if few:
         sentences.append(
-            f"Too few {failures} are decided differently, fewer than {FEWEST_UNITS}, to tell it from {each(few)}."
+            f"Too few {failures} have different answers (fewer than {FEWEST_UNITS}) to compare it with {each(few)}."
         )
     lost = test is not None and test.high is not None and test.high < 0
     if outcome in (HELPS, "helps in part") and (loses or lost):
@@ -279,13 +276,13 @@ def _of_test(test: Estimate | None, test_is: str) -> list[str]:
     change = f"{points(test.value, signed=True)} points{_interval(test.low, test.high)}"
     name = opening(test_is)
     if test.high is not None and test.high < 0:
-        return [f"Elsewhere it loses: {test_is} changes by {change}."]
+        return [f"It loses elsewhere: {test_is} changes by {change}."]
     if test.value < -MOST_LOSS:
-        return [f"{name} falls by more than {points(MOST_LOSS)}: {change}."]
+        return [f"{name} falls by more than {points(MOST_LOSS)} points: {change}."]
     if test.low is not None and test.low > 0:
         return [f"{name} rises: {change}."]
     if test.low is not None and test.low > -MOST_LOSS:
-        return [f"{name} stays: {change}."]
+        return [f"{name} does not fall by more than {points(MOST_LOSS)} points: {change}."]
     return [f"No change of {test_is} is shown: {change}."]
 
 
@@ -512,8 +509,8 @@ def verdict_of(
     failures, every = (TEST_FAILED, TEST) if by_test else (HELDOUT, CONFIRM)
     heldout = [one for one in comparisons if one.set == failures]
     if not heldout:
-        half = "The model fails on no row of the test" if by_test else "No failure is held out on the confirm half"
-        return "not known", f"{half}, so nothing says whether this helped."
+        half = "The model fails on no test image" if by_test else "The confirm half holds no failure"
+        return "not known", f"{half}, so it is not known whether this helped."
     nothing = [one.against for one in heldout if one.lam == 0]
     against: dict[str, GainDifference] = {}
     controls: dict[str, list[str]] = {}
@@ -527,15 +524,15 @@ def verdict_of(
     notes = [BY_TEST] if by_test else []
     if nothing:
         notes.append(
-            f"λ = 0 was chosen for {' and for '.join(map(control_words, nothing))}, so that by the λ of"
-            f" {'its' if len(nothing) == 1 else 'their'} own {'this is' if len(nothing) == 1 else 'these are'} the head"
-            " retrained alone, and no second comparison."
+            f"λ = 0 was chosen for {' and for '.join(map(control_words, nothing))}. At"
+            f" {'its own λ this control is' if len(nothing) == 1 else 'their own λ these controls are'} the head"
+            " retrained alone, so there is no second comparison."
         )
     if missing:
         notes.append(missing)
     test = variant.of_set(TEST)
     on_test = None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
-    test_is = "test accuracy" if has_test else "accuracy on the confirm half, for there is no test split,"
+    test_is = "test accuracy" if has_test else "accuracy on the confirm half (there is no test split)"
     return verdict(
         against,
         on_test,
@@ -543,18 +540,18 @@ def verdict_of(
         everywhere=everywhere,
         test_is=test_is,
         notes=notes,
-        rows_are=("failures of the test", "the test") if by_test else ("failures held out", "the confirm half"),
+        rows_are=("test failures", "the test split") if by_test else ("held-out failures", "the confirm half"),
     )
 
 
 def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
-    """A sentence for the equal-number controls that a variant lacks, nothing where it has them; kinds: those it has."""
-    alone = "Only the head retrained alone is beside it; whether"
+    """A sentence about the equal-number controls that a variant lacks, or nothing; kinds: those that it has."""
+    alone = "The only control is the head retrained alone. Whether"
     if variant.debug is None:
         what = (
             "weighing as many other training rows"
             if variant.weights is not None
-            else "as many other rows, or other groups,"
+            else "as many other rows or other groups"
         )
         return f"{alone} {what} would do the same is not known."
     wanted = [CLASS_NAME, *([RANDOM] if variant.debug.group == CONTEXTS else [])]
@@ -564,5 +561,6 @@ def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
     if not lacking:
         return ""
     return (
-        f"Whether {' or '.join(CONTROL_WORDS[what] for what in lacking)} would do the same is not known: it has none."
+        f"Whether {' or '.join(CONTROL_WORDS[what] for what in lacking)} would do the same is not known: there is"
+        " no such control."
     )

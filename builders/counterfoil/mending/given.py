@@ -201,7 +201,7 @@ def _table(name: str) -> dict[str, str]:
             found[key] = group
         return found
     except (UnicodeDecodeError, csv.Error, OSError) as error:
-        raise UserError(f"{name}: no CSV: {error}") from error
+        raise UserError(f"{name}: not a CSV file: {error}") from error
 
 
 def read_train_weights(
@@ -223,19 +223,17 @@ def read_train_weights(
         origin = None
     wrong = int((~np.isfinite(weights) | (weights < 0)).sum())
     if wrong:
-        raise UserError(f"--with {name}: {wrong:,} weights are negative or no numbers", _NEXT)
+        raise UserError(f"--with {name}: {wrong:,} weights are negative or not numbers", _NEXT)
     if not isinstance(origin, dict) or not isinstance(origin.get("mined"), dict):
         raise UserError(f"--with {name}: it does not say which rows it was mined on", _NEXT)
     if origin.get("train_content") != whole.content or sorted(theirs) != sorted(whole.keys):
         raise UserError(
-            f"--with {name}: its rows are not those of {whole.name}: it was written for another split, or under another"
-            " list of classes",
-            f"{_NEXT} by the recipe that is mended on.",
+            f"--with {name}: its rows are not those of {whole.name}: it was written for another split or another list"
+            " of classes",
+            f"{_NEXT} with the recipe of --on.",
         )
     known = dict(zip(theirs, weights.tolist(), strict=True))
     found = np.asarray([known[key] for key in keys])
     if not (found > 1).any():
-        raise UserError(
-            f"--with {name}: not one of {len(keys):,} training rows weighs more than 1", "Name another file."
-        )
+        raise UserError(f"--with {name}: none of {len(keys):,} training rows weighs more than 1", "Name another file.")
     return found, origin["mined"]

@@ -262,33 +262,32 @@ def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextShown, ...]:
 
 
 def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[ModelMended]) -> tuple[str, ...]:
-    """What a reader should know of this run beside its numbers."""
+    """What a reader should know about this run in addition to its numbers."""
     notes = []
     classes = prepared.source.recipe.classes
     for one, model in zip(found, models, strict=True):
         outputs = sum(map(len, one.audit.target.class_map.targets))
         if outputs < model.outputs:
             notes.append(
-                f"Of the {model.outputs:,} outputs of {model.name} {outputs:,} are of the"
-                f" {len(classes):,} classes here; the others are never right in training, and every head that is fitted"
-                " again gives them less."
+                f"{outputs:,} of the {model.outputs:,} outputs of {model.name} belong to the {len(classes):,} classes"
+                " here. The other outputs are never right in training, so every refitted head predicts them less."
             )
         retrained = model.variant(RETRAINED)
         if not retrained.within_bound:
             notes.append(
                 f"{model.name}: the head retrained on {len(prepared.source.train):,} training images alone loses"
-                f" more than {points(MOST_LOSS)} points on the discover half, before any drawn image. λ is chosen"
-                " against it; more training images a class may cost less (--per-class)."
+                f" more than {points(MOST_LOSS)} points on the discover half, without any drawn image. λ is chosen"
+                " relative to that head. With more training images per class (--per-class) it may lose less."
             )
         loose = [variant.name for variant in model.arms if not variant.settled]
         if loose:
-            notes.append(f"{model.name}: the fit of {', '.join(loose)} ended before its minimum.")
+            notes.append(f"{model.name}: the fit of {', '.join(loose)} stopped before its minimum.")
     for variant, debug in prepared.drawn():
         for what, labels in variant.lacking.items():
             notes.append(
-                f"Of {listed([classes[label].name for label in labels])} there is no image of {_CONTROLS[what]} beside"
-                f" those of {debug.group}: no arm of this comparison learns from images of"
-                f" {'it' if len(labels) == 1 else 'them'}, for all have equal numbers a class."
+                f"There is no image of {_CONTROLS[what]} for {listed([classes[label].name for label in labels])}. All"
+                f" heads of a comparison get equal numbers per class, so those compared with {debug.group} learn from"
+                f" no image of {'this class' if len(labels) == 1 else 'these classes'}."
             )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
     asked = prepared.settings.per_class or 0  # where nobody asked, all that there are is no lack
@@ -297,7 +296,7 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
     if few:
         notes.append(f"Fewer than {asked} training images of {listed(few, 8)}.")
     if none:
-        notes.append(f"No training image of {listed(none, 8)}: a head that is fitted again cannot know them.")
+        notes.append(f"No training image of {listed(none, 8)}: a refitted head cannot know them.")
     fails = [np.bincount(one.audit.labels[one.audit.failed], minlength=len(classes)) for one in found]
     for name, own in zip((one.name for one in models), fails, strict=True):
         without = [cls.name for cls in classes if not own[cls.label]]
@@ -309,9 +308,9 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
 
 @dataclass(frozen=True)
 class MendResult:
-    """What a run found, its files by what they are (`report`, `document`, `table`), and models as they were named.
+    """The result of a run, its files (`report`, `document`, `table`), and the saved models by their given names.
 
-    heads: of torch modules that were handed over, which no folder can hold, by the same names.
+    heads: the new heads of torch modules that you passed in, by the same names; these have no folder.
     """
 
     directory: Path
@@ -340,7 +339,7 @@ def refuse_another_run(
     named = ", ".join(one.name for one in known.models)
     recipes = (known.recipe.name, known.recipe.sha256), (source.recipe.name, source.recipe.recipe_hash)
     other = [
-        f"{what}: {theirs}, and not {ours}"
+        f"{what}: {theirs}, not {ours}"
         for what, theirs, ours in (
             ("models", named, ", ".join(shown_names(models).values())),
             ("recipe", *(f"{name} ({sha256[:12]})" for name, sha256 in recipes)),

@@ -65,8 +65,8 @@ from counterfoil.store.layout import user_cache
 # Answers that differ between the model and its head on kept features, by no more than rounding explains.
 _TIE = 1e-3
 LEARNED_NOTHING = (
-    "λ = 0 was chosen: on the discover half no greater weight did better in the worst context without losing more"
-    " elsewhere, so that this is the head retrained alone."
+    "λ = 0 was chosen: on the discover half, no larger weight helped the worst context without losing more"
+    " elsewhere. So this is the head retrained alone."
 )
 # How many images a context the effect of their number is shown at, as far as there are.
 _IMAGES = (1, 2, 5, 10, 20, 50, 100)
@@ -110,7 +110,7 @@ def refuse_unmendable(models: Sequence[str], source: MendSource) -> None:
             before = mended_of(name)
             if before is not None:
                 raise UserError(
-                    f"model {name!r} was mended before: the images that it learned from may be in the test now",
+                    f"model {name!r} was mended before: the images that it learned from may now be test images",
                     f"Mend the model that it was made from, with all datasets at once: {before.model}.",
                 )
             classifier = load_classifier(name, classes=source.recipe.classes)
@@ -149,7 +149,7 @@ def rows_through(
     features = features_through(images, embedder)
     rows = np.flatnonzero([digest is not None for digest in pixels])
     if not len(rows):
-        raise RunFailure(f"{images.name}: not one image can be decoded")
+        raise RunFailure(f"{images.name}: no image can be decoded")
     refuse_infinite(embedder.name, features[rows], images.name)
     return rows, features[rows]
 
@@ -176,7 +176,7 @@ def _refuse_other_answers(seen: SeenModel) -> None:
         raise RunFailure(
             f"model {seen.classifier.name!r}: its last layer on its features predicts {other:,} of {len(logits):,}"
             " audited images differently from the model itself",
-            "Does it do more after its last layer? It cannot be mended by that layer alone.",
+            "If it computes something after its last layer, refitting that layer cannot mend it.",
         )
 
 

@@ -251,8 +251,8 @@ def _shared(ours: Known, theirs: Known) -> list[str]:
     noise = ours.seeds & theirs.seeds
     if noise:
         found.append(
-            f"{counted(len(noise), 'image')} of {ours.name} began with the noise of images of {theirs.name}: they have"
-            " one samples.seed"
+            f"{counted(len(noise), 'image')} of {ours.name} and images of {theirs.name} come from the same noise: both"
+            " have the same samples.seed"
         )
     return found
 
@@ -293,8 +293,8 @@ def refuse_mined_on_judges(
                     problems[f"{called} was mined on {test[content]}, which is the test here"] = None
                 if content in audited and not test and confirm_chose(mined, audited):
                     problems[
-                        f"{called} has what the confirm half of {audited[content]} confirmed, and there is no"
-                        f" test split: the same rows would choose and test it"
+                        f"{called} comes from findings that the confirm half of {audited[content]} confirmed, and"
+                        " there is no test split: the same rows would choose and test it"
                     ] = None
                 half = record.get("discover_sha256")
                 if content in audited and not isinstance(half, str):
@@ -310,7 +310,7 @@ def refuse_mined_on_judges(
     if problems:
         raise UserError(
             list(problems)[:_MOST_PROBLEMS],
-            "Mend on the recipe that it was mined by, with the same mine.seed and mine.on, or name another --test.",
+            "Mend on the recipe that it was mined with, with the same mine.seed and mine.on, or name another --test.",
         )
     return tuple(notes)
 
@@ -341,7 +341,7 @@ def refuse_near_chance(
         which = f" (classes near chance: {shown})" if near else ""
         raise UserError(
             f"{model} is near chance on the base of {dataset}: {100 * share.mean():.1f} % of"
-            f" {counted(int(images[kept].sum()), 'image')} right, and a guess"
+            f" {counted(int(images[kept].sum()), 'image')} right; guessing gets"
             f" {100 * chances[kept].mean():.1f} %{which}",
             "The model does not recognise its classes in these images, so it cannot learn about its failures"
             " from them. `counterfoil evaluate` shows the same. Render them with a generator that knows these"
@@ -351,7 +351,7 @@ def refuse_near_chance(
         return ()
     return (
         f"{model} is near chance on the base of {dataset} for {len(near):,} of {len(kept):,} classes"
-        f" ({', '.join(near[:_MOST_NAMES])}): of these its images are likely of something else.",
+        f" ({', '.join(near[:_MOST_NAMES])}): its images of these classes probably show something else.",
     )
 
 

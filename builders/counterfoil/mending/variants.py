@@ -169,7 +169,7 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
     found = _images(opened, given.source, group or "all shifts", shifts, recipe)
     if not len(found):
         raise UserError(
-            f"{given.source}: not one image of the group '{found.group}' was accepted, so nothing can be learned",
+            f"{given.source}: no image of the group '{found.group}' was accepted, so nothing can be learned",
             "Lower its threshold, or ask for more candidates, and build it again.",
         )
     controls: dict[str, DebugImages] = {}
@@ -411,7 +411,7 @@ def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], see
     if not len(rows[images.name]):
         raise UserError(
             f"{images.name}: no class has both its own images and images of its controls ({' and '.join(controls)})",
-            "Build more images of the controls: without them nothing says what a gain is worth.",
+            "Build more images of the controls: without them, a gain means nothing.",
         )
     own = np.unique(images.labels)
     missing = {what: tuple(own[~np.isin(own, one.labels)].tolist()) for what, one in controls.items()}

@@ -29,7 +29,7 @@ from counterfoil.mining.mined_files import what_is_odd
 from counterfoil.recipe import Recipe
 from counterfoil.stats import clustered_interval
 
-_NO_CLIP = "No failure is described in words, since that takes a CLIP"
+_NO_CLIP = "Failures are not described in words, because that needs a CLIP"
 MOST_PAIRS = 50
 MOST_LABELS = 200
 # Of fewer rows that are taken for one another a pair of classes says nothing of either.
@@ -143,10 +143,10 @@ def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Int
 
 
 def find_without_words(error: WithoutClip, run: MiningRun) -> tuple[Findings, AnsweredRows]:
-    """Findings without a hypothesis, of the answers that the target has given, and the rows behind them."""
+    """Findings without a hypothesis, from the target's answers alone, and the rows behind them."""
     recipe, audited = run.recipe, error.audited
     rows = AnsweredRows.of(audited)
-    found = Found((), (ClassNote(reason="there is no CLIP to look for words with"),) * len(recipe.classes))
+    found = Found((), (ClassNote(reason="no CLIP is available to find words"),) * len(recipe.classes))
     nothing = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
     findings = replace(
         collect_findings(run, [audited], nothing, found, {}),

@@ -407,7 +407,7 @@ def audit_target(
     labels = np.concatenate([part.labels for part in parts]) if has is None else has.sets()[0]
     whole = answered & np.isfinite(raw).all(axis=1)
     if not whole.any():
-        raise RunFailure(f"{', '.join(part.name for part in parts)}: not one image can be decoded")
+        raise RunFailure(f"{', '.join(part.name for part in parts)}: no image can be decoded")
     contents: list[str] = []
     for one in seen:
         contents += one.known()

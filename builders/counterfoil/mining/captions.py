@@ -39,10 +39,10 @@ def load_words(
 ) -> Words:
     """What a bundled name or a path holds; a plain list is that of the key `kind`.
 
-    `kind` is also the folder of bundled ones (`captions`); `expected` says what a file should hold, `called` is one of
-    these in words; `problems` finds what is wrong across keys. In a text file each line is an item; empty lines, and
-    those that begin with `#`, are none. UserError for what cannot be read, with every problem, each with its file and
-    line.
+    `kind` is also the folder of bundled ones (`captions`); `expected` describes what a file should hold, `called` is
+    such a file in words; `problems` finds what is wrong across keys. In a text file each line is an item; empty lines
+    and lines that begin with `#` are skipped. UserError if it cannot be read, with every problem, each with its file
+    and line.
     """
     path = _found(source, kind)
     shown, text = str(path), text_of(path)
@@ -55,7 +55,9 @@ def load_words(
         return form.model_validate(with_tuples(raw), strict=True)
     except ValidationError as error:
         lines = problem_lines(form, raw, error, across=problems)
-        raise UserError(lines, f"{called} to start from: {bundled_folder() / kind / 'wardrobe.yaml'}") from error
+        raise UserError(
+            lines, f"For an example of {called}, see {bundled_folder() / kind / 'wardrobe.yaml'}"
+        ) from error
 
 
 def with_tuples(value: Any) -> Any:
@@ -77,7 +79,7 @@ def _found(source: str | Path, kind: str) -> Path:
         return named_path(source)
     if source not in known:
         hint = f"Bundled {kind}: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
-        raise UserError(f"no bundled {kind} are called '{source}'{did_you_mean(source, known)}", hint=hint)
+        raise UserError(f"there are no bundled {kind} named '{source}'{did_you_mean(source, known)}", hint=hint)
     return known[source]
 
 
@@ -123,7 +125,7 @@ def _templates(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         path = ("templates", index)
         yield from ((path, problem) for problem in _text_problems(template, (*PARTS, *ABOUT)))
         if not {NOUN, CLASS} & set(PLACEHOLDER.findall(template)):
-            yield path, f"found '{template[:80]}', expected '{{{NOUN}}}' or '{{{CLASS}}}' somewhere in it"
+            yield path, f"found '{template[:80]}', expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'"
 
 
 def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
@@ -140,16 +142,16 @@ def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[Rec
         here = (*path, key, index)
         yield from ((here, problem) for problem in _text_problems(word, ()))
         if word in seen:
-            yield here, f"found '{word[:80]}' again, expected each once"
+            yield here, f"found '{word[:80]}' again, expected each word once"
         seen.add(word)
 
 
 def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
     shown = text if len(text) <= 80 else f"{text[:77]}…"
     if not text.strip():
-        yield "found empty text, expected words (null, without quotes, stands for none)"
+        yield "found empty text, expected words (for none, write null without quotes)"
     elif not all(character.isprintable() or character.isspace() for character in text):
-        yield f"found {shown!r}, expected text that can be printed"
+        yield f"found {shown!r}, expected printable text"
     if len(text) > LONGEST_CAPTION:
         yield f"found '{shown}' of {len(text):,} characters, expected at most {LONGEST_CAPTION}"
     listed = ", ".join(f"'{{{name}}}'" for name in placeholders)
@@ -158,18 +160,18 @@ def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
             expected = f"expected {listed}" if placeholders else "expected plain words"
             yield f"unknown placeholder '{{{name[:40]}}}' in '{shown}', {expected}{did_you_mean(name, placeholders)}"
     if re.search(r"[{}]", PLACEHOLDER.sub("", text)):
-        yield f"a lone brace in '{shown}'; braces stand around placeholders alone"
+        yield f"found an unmatched brace in '{shown}'; use braces only around placeholders"
 
 
 def _unused_parts(
     grammar: Mapping[str, Any], places: Sequence[tuple[RecipePath, Mapping[str, Any]]]
 ) -> Iterator[RecipeProblem]:
-    """Words that no template asks for: they would be left out without a word."""
+    """Words that no template uses: they would be dropped silently."""
     used = {name for _, text in _texts(grammar.get("templates")) for name in PLACEHOLDER.findall(text)}
     for part, key in PARTS.items():
         for path, words in places:
             if part not in used and any(word for word in _sequence(words.get(key))):
-                yield (*path, key), f"no template has '{{{part}}}'; expected one that does, or no {key}"
+                yield (*path, key), f"no template uses '{{{part}}}'; expected one that does, or no {key}"
 
 
 def _not_covered(grammar: Mapping[str, Any], by_name: Mapping[str, Any]) -> Iterator[RecipeProblem]:
@@ -221,9 +223,9 @@ class Misfit:
 class WordsOfClass(Section):
     """What a grammar says of the classes of one name or category, beside what it says of all."""
 
-    adjectives: tuple[str | None, ...] = Field(default=(), description="Adjectives beside those of all classes.")
-    prepositions: tuple[str | None, ...] = Field(default=(), description="Prepositions beside those of all classes.")
-    captions: tuple[str, ...] = Field(default=(), description="Whole captions beside those of all classes.")
+    adjectives: tuple[str | None, ...] = Field(default=(), description="More adjectives, for these classes only.")
+    prepositions: tuple[str | None, ...] = Field(default=(), description="More prepositions, for these classes only.")
+    captions: tuple[str, ...] = Field(default=(), description="More complete captions, for these classes only.")
     reference: str | None = Field(default=None, description="The reference caption of these classes.")
 
 
@@ -233,33 +235,35 @@ class CaptionGrammar(Section):
     about: str | None = Field(default=None, description="Where the words come from, for people.")
     covers: tuple[str, ...] = Field(
         default=(),
-        description="The names and categories of classes that the grammar was written for; a recipe may have a part of"
+        description="The names and categories of classes that the grammar was written for; a recipe may use some of"
         " them. Without it, every name in `by_name` must be of a class of the recipe.",
     )
     reference: str = Field(
         default="a photo of a {noun}",
-        description="The caption that says the class alone; `{noun}` is its name or category, never a hyponym.",
+        description="The caption that names only the class; `{noun}` is its name or category, never a hyponym.",
     )
     templates: tuple[str, ...] = Field(
         default=(),
-        description="Captions with `{noun}` (or `{class}`), and perhaps `{adjective}`, `{preposition}`, `{category}`"
-        " and `{parent}`, filled in every combination; an empty part leaves no space.",
+        description="Captions with `{noun}` (or `{class}`), and optionally `{adjective}`, `{preposition}`, `{category}`"
+        " and `{parent}`. Every combination is used; an empty part leaves no space.",
     )
-    adjectives: tuple[str | None, ...] = Field(default=(None,), description="What `{adjective}` may be; null is none.")
+    adjectives: tuple[str | None, ...] = Field(
+        default=(None,), description="Values of `{adjective}`; null leaves it out."
+    )
     prepositions: tuple[str | None, ...] = Field(
-        default=(None,), description="What `{preposition}` may be; null is none."
+        default=(None,), description="Values of `{preposition}`; null leaves it out."
     )
     captions: tuple[str, ...] = Field(
         default=(),
-        description="Whole captions, beside templates or in place of them, perhaps with `{noun}`, `{class}`,"
-        " `{category}` or `{parent}`.",
+        description="Complete captions, in addition to templates or instead of them. They may use `{noun}`, `{class}`,"
+        " `{category}` and `{parent}`.",
     )
     by_name: dict[str, WordsOfClass] = Field(
         default_factory=dict,
-        description="More words for some classes, by their name or their category; a class has the words of both.",
+        description="More words for some classes, by class name or category; a class gets the words of both.",
     )
     hyponyms: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="By class name, what `{noun}` may be with `noun: hyponyms`."
+        default_factory=dict, description="Hyponyms by class name: the values of `{noun}` with `noun: hyponyms`."
     )
 
     @model_validator(mode="after")
@@ -305,7 +309,7 @@ class CaptionGrammar(Section):
         found.pop(said, None)
         if not found:
             advice = "Give the grammar `templates` with more words, or `captions`."
-            return [Misfit(f"has no caption beside its reference '{said}'", advice)]
+            return [Misfit(f"has no caption other than its reference '{said}'", advice)]
         return ClassCaptions(said, tuple(found))
 
     def _nouns(self, cls: RecipeClass, noun: CaptionNoun) -> tuple[str, ...]:
@@ -317,13 +321,13 @@ class CaptionGrammar(Section):
     def _missing(self, cls: RecipeClass, noun: CaptionNoun, texts: Sequence[str]) -> Iterator[Misfit]:
         """What captions would say of a class, and nobody has said."""
         if noun == "hyponyms" and not self._nouns(cls, noun):
-            advice = "List them under `hyponyms` in the grammar, or say noun: class."
+            advice = "List them under `hyponyms` in the grammar, or set noun: class."
             yield Misfit(f"has no hyponyms{did_you_mean(cls.name, self.hyponyms)}", advice)
         for word in ABOUT_CLASS:
             if getattr(cls, word) is None and noun == word:
-                yield Misfit(f"has no {word}", f"Give it a `{word}` in the recipe, or say noun: class.")
+                yield Misfit(f"has no {word}", f"Give it a `{word}` in the recipe, or set noun: class.")
             elif getattr(cls, word) is None and any(f"{{{word}}}" in text for text in texts):
-                advice = f"Give it a `{word}` in the recipe, or take {{{word}}} out of the captions."
+                advice = f"Give it a `{word}` in the recipe, or remove {{{word}}} from the captions."
                 yield Misfit(f"has no {word}", advice)
 
     def _own(self, cls: RecipeClass) -> list[WordsOfClass]:
@@ -342,7 +346,7 @@ def load_captions(source: str | Path) -> CaptionGrammar:
     In a text file each line is a caption. Raises as `load_words`.
     """
     expected = "a caption grammar or a list of captions"
-    return load_words(CaptionGrammar, source, _FOLDER, expected, "A grammar", grammar_problems)
+    return load_words(CaptionGrammar, source, _FOLDER, expected, "a grammar", grammar_problems)
 
 
 def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
@@ -385,8 +389,8 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
         candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in found.texts], dtype=np.int64))
         if len(rows) > MOST_TEXTS:
             reached = f"class '{cls.name}', {len(references)} of {len(classes)}"
-            reason = f"captions: more than {MOST_TEXTS:,} in all by {reached}"
-            raise UserError(reason, hint="Say noun: category, or leave out adjectives, prepositions or hyponyms.")
+            reason = f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}"
+            raise UserError(reason, hint="Set noun: category, or leave out adjectives, prepositions or hyponyms.")
     for misfit, names in together.items():
         problems.append(f"captions: {_classes_named(names)} {misfit.reason}")
         hints[misfit.advice] = None
@@ -406,7 +410,7 @@ def names_of_no_class(
     for position, name in enumerate(unknown):
         # Looking for the nearest of thousands takes long; nobody reads thousands of suggestions.
         close = did_you_mean(name, known) if position < _MOST_PROBLEMS else ""
-        yield f"{kind}: by_name.{name[:80]}: expected the name or the category of a class of the recipe{close}"
+        yield f"{kind}: by_name.{name[:80]}: expected the name or category of a class of the recipe{close}"
 
 
 def _classes_named(names: Sequence[str]) -> str:

@@ -46,11 +46,11 @@ class Rate(Strict):
     """How often a set of rows fails. `rate` is None where the set has no row."""
 
     rows: Annotated[Count, Field(description="Rows of the set.")]
-    units: Annotated[Count, Field(description="Units among them: rows that share one are not independent.")]
+    units: Annotated[Count, Field(description="Units among these rows; rows of one unit are not independent.")]
     failures: Annotated[Count, Field(description="Rows that the failure rule calls wrong.")]
-    rate: Annotated[Share | None, Field(description="The failure rate; null where there is no row.")]
+    rate: Annotated[Share | None, Field(description="The failure rate; null if there are no rows.")]
     interval: Annotated[
-        Interval | None, Field(description="Its interval, clustered by unit; null where none is given.")
+        Interval | None, Field(description="Interval of the rate, clustered by unit; null if none was computed.")
     ]
 
     def __post_init__(self) -> None:
@@ -64,13 +64,13 @@ class Rate(Strict):
 class Difference(Strict):
     """The set's failure rate minus the rest's."""
 
-    value: Annotated[float | None, Field(description="Null where the set or the rest has no row.")]
-    interval: Annotated[Interval | None, Field(description="95 %, as if this hypothesis were the only one.")]
+    value: Annotated[float | None, Field(description="Null if the set or the rest has no rows.")]
+    interval: Annotated[Interval | None, Field(description="95 % interval for this hypothesis alone.")]
     reported_interval: Annotated[
         Interval | None,
         Field(
-            description="Widened for being one of those reported: so that 95 % of these are true on average (FCR), or,"
-            " of fresh pairs, that all are at once in 95 % of runs. Null where not confirmed."
+            description="Interval widened for selection: on average 95 % of the reported intervals hold (FCR). With"
+            " fresh pairs, all of them hold at once in 95 % of runs. Null if not confirmed."
         ),
     ] = None
 
@@ -89,36 +89,38 @@ class Evidence(Strict):
     """One image of a finding's set."""
 
     key: Annotated[str, Field(description="The row's key among the labelled images.")]
-    score: Annotated[float, Field(description="What evidence is ordered by: high is more in the set.")]
+    score: Annotated[
+        float, Field(description="Score that orders the evidence; a high score means more clearly in the set.")
+    ]
     failed: bool
     half: Literal["discover", "confirm", "rendered"]
-    label: Annotated[str | None, Field(description="The name of its class.")] = None
-    answered: Annotated[str | None, Field(description="What the target answered, as a name.")] = None
+    label: Annotated[str | None, Field(description="Name of its class.")] = None
+    answered: Annotated[str | None, Field(description="Name of the class that the target predicts.")] = None
     path: File = None
 
 
 @dataclass(frozen=True, slots=True)
 class NearestImage(Strict):
-    """One of the images nearest to a finding's caption, and the caption of the grammar that is nearest to it."""
+    """One of the images nearest to a finding's caption, and the grammar's caption that is nearest to this image."""
 
     key: str
-    caption: Annotated[str, Field(description="The best caption for this image among the grammar's for its class.")]
-    matches: Annotated[bool, Field(description="Whether that says what the finding's own caption adds.")]
+    caption: Annotated[str, Field(description="The grammar's best caption for this image, among those of its class.")]
+    matches: Annotated[bool, Field(description="Whether that caption contains what the finding's caption adds.")]
     failed: bool
     path: File = None
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionCheck(Strict):
-    """Whether the images nearest to a caption are what it says, as far as CLIP tells among the grammar's captions."""
+    """Whether the images nearest to a caption show what it says, by CLIP's choice among the grammar's captions."""
 
-    images: Annotated[Count, Field(description="How many of the nearest images were looked at.")]
-    matching: Annotated[Count, Field(description="Those whose best caption says what the finding's adds.")]
+    images: Annotated[Count, Field(description="Number of nearest images that were checked.")]
+    matching: Annotated[Count, Field(description="Images whose best caption contains what the finding's caption adds.")]
     share: Share
     class_share: Annotated[
-        Share | None, Field(description="The same share among all images of the classes; null where not computed.")
+        Share | None, Field(description="The same share among all images of the classes; null if not computed.")
     ] = None
-    nearest: Annotated[tuple[NearestImage, ...], Field(description="The first of them, nearest first.")] = ()
+    nearest: Annotated[tuple[NearestImage, ...], Field(description="The nearest images, nearest first.")] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class OtherClassifier(Strict):
 class RenderedTest(Strict):
     """The test on images that were rendered after the hypothesis was named: its own against its base."""
 
-    set: Annotated[Rate, Field(description="Accepted images of what the hypothesis says.")]
+    set: Annotated[Rate, Field(description="Accepted images of the hypothesis.")]
     rest: Annotated[Rate, Field(description="Accepted images of the base, of the same classes.")]
     difference: Difference
     p: Annotated[Share, Field(description="One-sided p of 'the difference is at most the margin'.")]
@@ -150,7 +152,7 @@ class RenderedTest(Strict):
 
 @dataclass(frozen=True, slots=True)
 class NotTested(Strict):
-    """A hypothesis that was named and could not be tested, so that it counts for no q-value."""
+    """A hypothesis that could not be tested; q-values do not count it."""
 
     name: str
     classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
@@ -160,18 +162,22 @@ class NotTested(Strict):
 
 @dataclass(frozen=True, slots=True)
 class SequentialLook(Strict):
-    """What a sequential test stood at after some pairs."""
+    """The state of a sequential test after some pairs."""
 
     pairs: Count
-    log_e: Annotated[float, Field(description="Natural logarithm of the e-value: 0 says nothing, 2.3 one in ten.")]
+    log_e: Annotated[
+        float, Field(description="Natural logarithm of the e-value: 0 is no evidence, 2.3 is an e-value of 10.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedEstimate(Strict):
     """A failure rate estimated by drawing until the k-th failure (Wiles 2022); it enters no test."""
 
-    until: Annotated[int, Field(ge=2, description="The k that was asked for.")]
-    drawn: Annotated[Count, Field(description="The place of the k-th failure, or all images where it never came.")]
+    until: Annotated[int, Field(ge=2, description="The requested number of failures, k.")]
+    drawn: Annotated[
+        Count, Field(description="Images drawn up to the k-th failure, or all images if there were fewer failures.")
+    ]
     reached: bool
     rate: Share
     interval: Interval
@@ -179,12 +185,12 @@ class StoppedEstimate(Strict):
 
 @dataclass(frozen=True, slots=True)
 class CountedPairs(Strict, PairCount):
-    """Images of a description, each beside a base image of the same noise."""
+    """Pairs: an image of a description and a base image with the same noise."""
 
-    pairs: Annotated[Count, Field(description="Pairs of which the screen accepted both images.")]
-    both: Annotated[Count, Field(description="Pairs of which both images fail.")]
-    failing: Annotated[Count, Field(description="Pairs that fail as described and are right on the base.")]
-    rescued: Annotated[Count, Field(description="Pairs that are right as described and fail on the base.")]
+    pairs: Annotated[Count, Field(description="Pairs whose two images the screen accepted.")]
+    both: Annotated[Count, Field(description="Pairs whose two images fail.")]
+    failing: Annotated[Count, Field(description="Pairs that fail with the description and are right on the base.")]
+    rescued: Annotated[Count, Field(description="Pairs that are right with the description and fail on the base.")]
 
     def __post_init__(self) -> None:
         if self.both + self.failing + self.rescued > self.pairs:
@@ -193,36 +199,38 @@ class CountedPairs(Strict, PairCount):
 
 @dataclass(frozen=True, slots=True)
 class FreshPairs(CountedPairs):
-    """Pairs drawn once more for a finding after its test, in a number fixed before: its rates are of these alone."""
+    """Pairs drawn for a finding after its test, in a number fixed beforehand; its rates come only from these."""
 
     drawn: Annotated[Count, Field(description="Pairs drawn, of which `pairs` were accepted.")]
-    round: Annotated[str, Field(description="The folder of their round, as `rounds/07`.")]
+    round: Annotated[str, Field(description="Folder of their round, such as `rounds/07`.")]
 
 
 @dataclass(frozen=True, slots=True)
 class PairedTest(CountedPairs):
-    """Pairs that were tested as they were drawn. They prove; drawing ends when they do, so they are no estimate."""
+    """Pairs that were tested as they were drawn. Drawing stops once the test decides, so they give no estimate."""
 
     state: Annotated[
         Literal["confirmed", "futile", "out_of_budget"],
-        Field(description="confirmed by e-BH; futile: the difference cannot reach the margin; or the budget ended."),
+        Field(
+            description="confirmed: by e-BH; futile: the difference cannot reach the margin; out_of_budget: undecided."
+        ),
     ]
     looks: Annotated[tuple[SequentialLook, ...], Field(description="The test after each batch.")]
     estimate: StoppedEstimate | None = None
-    drawn: Annotated[Count | None, Field(description="Pairs drawn, the rejected ones included; null: not told.")] = None
+    drawn: Annotated[Count | None, Field(description="Pairs drawn, rejected ones included; null: not recorded.")] = None
     fresh: Annotated[
-        FreshPairs | None, Field(description="What the rates are of; null where none were drawn after the test.")
+        FreshPairs | None, Field(description="The pairs that give the rates; null if none were drawn after the test.")
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerCount(Strict):
-    """A wrong answer, and how often it was given."""
+    """A wrong answer and how often it occurs."""
 
-    answer: Annotated[str, Field(description="What the target answered, as a name.")]
+    answer: Annotated[str, Field(description="Name of the class that the target predicts.")]
     images: Count
-    share: Annotated[Share, Field(description="Of all images, right ones included.")]
-    examples: Annotated[tuple[str, ...], Field(description="Keys of some of them.")] = ()
+    share: Annotated[Share, Field(description="Share of all images, right ones included.")]
+    examples: Annotated[tuple[str, ...], Field(description="Keys of some of these images.")] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,32 +245,34 @@ class WrongAnswers(Strict):
 class RoundDrawn(Strict):
     """A round: a dataset in the folder of the findings, drawn for one purpose with noise of its own."""
 
-    name: Annotated[str, Field(description="Its folder, as `rounds/01`.")]
+    name: Annotated[str, Field(description="Its folder, such as `rounds/01`.")]
     purpose: Purpose
     seed: int
     images: Annotated[Count, Field(description="Images drawn.")]
-    accepted: Annotated[Count, Field(description="Those that the screen accepted.")]
+    accepted: Annotated[Count, Field(description="Images that the screen accepted.")]
 
 
 @dataclass(frozen=True, slots=True)
 class LabelCheck(Strict):
-    """What CLIP says of the labels of a finding's failing rows, on both halves."""
+    """CLIP's check of the labels of a finding's failing rows, on both halves."""
 
     rows: Annotated[Count, Field(description="Failing rows of the set that were checked, on both halves.")]
-    mislabelled: Annotated[Count, Field(description="Those that look mislabelled: of the class that was answered.")]
+    mislabelled: Annotated[
+        Count, Field(description="Rows that look mislabelled: they seem to show the predicted class.")
+    ]
     share: Annotated[
         Share | None,
         Field(
-            description="The estimated share of wrong labels: twice the share of rows that lie deeper in the class"
-            " that was answered than its median right row, 1 at most; null where nothing was checked."
+            description="The estimated share of wrong labels: twice the share of rows that lie deeper in the predicted"
+            " class than its median right row, at most 1; null if not checked."
         ),
     ]
     right_share: Annotated[
         Share | None,
-        Field(description="The same of the right rows of the same classes; null where nothing was checked."),
+        Field(description="The same share among right rows of the same classes; null if not checked."),
     ]
-    suspected: Annotated[bool, Field(description="Whether the finding is perhaps one of wrong labels.")] = False
-    reason: Annotated[str | None, Field(description="Why labels were not checked; null where they were.")] = None
+    suspected: Annotated[bool, Field(description="Whether wrong labels may explain the finding.")] = False
+    reason: Annotated[str | None, Field(description="Why labels were not checked; null if they were.")] = None
 
     def __post_init__(self) -> None:
         if self.mislabelled > self.rows:
@@ -286,25 +296,29 @@ class LabelCheck(Strict):
 class Finding(Strict):
     """A hypothesis that was carried to the test, confirmed or not, with its evidence."""
 
-    name: Annotated[str, Field(description="Unique in the document: the shift of the recipe that was written.")]
+    name: Annotated[str, Field(description="Name, unique in the document: that of the shift in the written recipe.")]
     classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
     class_names: tuple[str, ...]
     role: Annotated[
         Literal["hard", "far_from"],
-        Field(description="hard: the images nearest to the caption; far_from: those with the least of what it adds."),
+        Field(
+            description="hard: the images nearest to the caption; far_from: the images with the least of what it adds."
+        ),
     ]
     words: Annotated[str, Field(description="For people: 'sandal not on a beach'.")]
-    caption: Annotated[str, Field(description="The caption whose cosine makes the set.")]
-    prompt: Annotated[str | None, Field(description="What renders it; null where only an embedding does.")]
+    caption: Annotated[str, Field(description="Caption; the cosine with it defines the set.")]
+    prompt: Annotated[str | None, Field(description="Prompt that renders it; null if only an embedding does.")]
     confirmed: bool
     set: Annotated[
         Rate,
         Field(
-            description="The set, on what the hypothesis was tested on. Tested in pairs, what is confirmed has rates of"
-            " its fresh pairs alone, and none without them."
+            description="Rate of the set in the tested images. With pairs: a confirmed finding has the rate of its"
+            " fresh pairs only, and no rate without them."
         ),
     ]
-    rest: Annotated[Rate, Field(description="All other rows of the classes there, or the base of the same noise.")]
+    rest: Annotated[
+        Rate, Field(description="Rate of all other tested rows of the classes, or of the base with the same noise.")
+    ]
     difference: Difference
     p: Annotated[
         Share,
@@ -315,48 +329,58 @@ class Finding(Strict):
     ]
     q: Annotated[
         Share,
-        Field(description="p adjusted for all hypotheses tested (Benjamini, Hochberg): of the set, not of its words."),
+        Field(
+            description="p adjusted for all tested hypotheses (Benjamini, Hochberg). It holds for the set, not for"
+            " its words."
+        ),
     ]
     discover: Annotated[
         Compared | None,
-        Field(description="The same on the discover half: selected, so it flatters. Null where images were drawn."),
+        Field(
+            description="The same on the discover half: too large, because it was selected. Null if images were drawn."
+        ),
     ]
     evidence: Annotated[tuple[Evidence, ...], Field(description="Images of the set, best first.")]
     caption_check: CaptionCheck | None = None
-    nearest_curve: Annotated[tuple[CurvePoint, ...], Field(description="Descriptive: by ascending k.")] = ()
+    nearest_curve: Annotated[
+        tuple[CurvePoint, ...], Field(description="Accuracy by ascending k; descriptive, not a test.")
+    ] = ()
     others: tuple[OtherClassifier, ...] = ()
     tested_on: Annotated[
         Literal["rows", "rendered", "both", "pairs"],
-        Field(description="Rows of the confirm half, images rendered for it, or pairs drawn one after the other."),
+        Field(description="Rows of the confirm half, images rendered for the test, or pairs drawn in sequence."),
     ] = "rows"
     rendered: Annotated[
-        RenderedTest | None, Field(description="The test on rendered images; null where none were rendered for it.")
+        RenderedTest | None, Field(description="The test on rendered images; null if none were rendered.")
     ] = None
     pairs: Annotated[
-        PairedTest | None, Field(description="The sequential test on pairs; null where rows were tested.")
+        PairedTest | None, Field(description="The sequential test on pairs; null if rows were tested.")
     ] = None
-    answers: Annotated[WrongAnswers | None, Field(description="Wrong answers before and after.")] = None
+    answers: Annotated[WrongAnswers | None, Field(description="Wrong answers without and with the description.")] = None
     origin: Annotated[
         Literal["found", "shortened", "tried"] | None,
-        Field(description="Whether a cluster of failures was described so, that was shortened, or a person wrote it."),
+        Field(
+            description="found: describes a cluster of failures; shortened: from such a description; tried: by a"
+            " person."
+        ),
     ] = None
     about: Annotated[Mapping[str, Any], Field(description="The method's own numbers.")] = field(default_factory=dict)
     outside: Annotated[
         tuple[str, ...],
-        Field(description="Names of hypotheses whose sets' rows were left out of the test: rates are of the others."),
+        Field(description="Names of hypotheses whose sets were left out of the test: rates cover the other rows."),
     ] = ()
     words_untrusted: Annotated[
-        bool, Field(description="Whether CLIP may not know one of the classes, so that its words prove nothing.")
+        bool, Field(description="Whether CLIP may not know one of the classes, so its words prove nothing.")
     ] = False
     easiest: Annotated[
         tuple[Evidence, ...],
-        Field(description="Images of the classes that the method expects to be right, easiest first; a high score is."),
+        Field(description="Images of the classes that the method calls easiest, easiest (highest score) first."),
     ] = ()
-    labels: Annotated[LabelCheck | None, Field(description="Whether its failures look like wrong labels.")] = None
+    labels: Annotated[LabelCheck | None, Field(description="Check of the labels of its failures.")] = None
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What people read beside its words wherever these stand."""
+        """What people read next to its words, wherever these appear."""
         wrong = (PERHAPS_WRONG_LABELS,) if self.labels is not None and self.labels.suspected else ()
         return (*wrong, WORDS_UNTRUSTED) if self.words_untrusted else wrong
 
@@ -383,12 +407,12 @@ class Finding(Strict):
 class ClassDirection(Strict):
     """The direction of a class, found on its discover rows."""
 
-    strength: Annotated[Share, Field(description="Cross-validated balanced accuracy: .5 is chance.")]
+    strength: Annotated[Share, Field(description="Cross-validated balanced accuracy; 0.5 is chance.")]
     interval: Interval | None
-    p: Annotated[Share, Field(description="Permutation p of the strength over the whole grid of C.")]
+    p: Annotated[Share, Field(description="Permutation p-value of the strength, over the whole grid of C.")]
     C: float
     rows: Annotated[Count, Field(description="Rows of the class on the discover half.")]
-    errors: Annotated[Count, Field(description="Failures among them.")]
+    errors: Annotated[Count, Field(description="Failures among these rows.")]
     solver: str
 
 
@@ -402,48 +426,52 @@ class ScoredCaption(Strict):
 
 @dataclass(frozen=True, slots=True)
 class ClassContext(Strict):
-    """A context that a class may be in, and how often its discover rows are, as CLIP tells among all of the class's."""
+    """A context of a class, and how many of the class's discover rows CLIP assigns to it."""
 
     words: Annotated[str, Field(description="The context alone: 'in the snow'.")]
-    caption: Annotated[str, Field(description="What CLIP compared with images.")]
-    failures: Annotated[
-        Count, Field(description="Failures of the class that are in it, of all classifiers that were pooled.")
-    ]
+    caption: Annotated[str, Field(description="Caption that CLIP compares with images.")]
+    failures: Annotated[Count, Field(description="Failures of the class in this context, of all pooled classifiers.")]
     of_failures: Annotated[Count, Field(description="Failures of the class.")]
-    right: Annotated[Count, Field(description="Right answers of the class that are in it.")]
+    right: Annotated[Count, Field(description="Right answers of the class in this context.")]
     of_right: Annotated[Count, Field(description="Right answers of the class.")]
-    lift: Annotated[float | None, Field(ge=0, description="Its share of failures over its share of right answers.")]
-    rank: Annotated[Count | None, Field(description="Its place among those chosen, from 0; null where it was not.")]
+    lift: Annotated[
+        float | None, Field(ge=0, description="Its share of failures divided by its share of right answers.")
+    ]
+    rank: Annotated[Count | None, Field(description="Its rank among the chosen contexts, from 0; null if not chosen.")]
     failed_images: Annotated[
-        Count | None, Field(description="Images among its failures, of pooled classifiers; null where none was pooled.")
+        Count | None,
+        Field(description="Different images among its failures, of pooled classifiers; null if none were pooled."),
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClassAudit(Strict):
-    """What became of one class: its numbers over both halves, and its direction or contexts, or why it has none."""
+    """The result for one class: its numbers over both halves, and its direction or contexts, or why it has none."""
 
     id: str
     name: str
     rows: Annotated[Count, Field(description="Rows of the class, both halves together.")]
-    errors: Annotated[Count, Field(description="Failures among them.")]
-    rate: Annotated[Share | None, Field(description="Their failure rate; null where the class has no row.")]
+    errors: Annotated[Count, Field(description="Failures among these rows.")]
+    rate: Annotated[Share | None, Field(description="Failure rate of these rows; null if there are none.")]
     direction: ClassDirection | None = None
-    reason: Annotated[str | None, Field(description="Why there is no direction; null where there is one.")] = None
+    reason: Annotated[str | None, Field(description="Why there is no direction; null if there is one.")] = None
     hard: Annotated[tuple[ScoredCaption, ...], Field(description="Hardest captions, hardest first.")] = ()
     easy: Annotated[tuple[ScoredCaption, ...], Field(description="Easiest captions, easiest first.")] = ()
-    interval: Annotated[Interval | None, Field(description="Of the rate, where rows are images drawn for it.")] = None
+    interval: Annotated[
+        Interval | None, Field(description="Interval of the rate, if the rows are images drawn for it.")
+    ] = None
     contexts: Annotated[
-        tuple[ClassContext, ...], Field(description="Its contexts, the chosen ones first; none for other methods.")
+        tuple[ClassContext, ...], Field(description="Its contexts, the chosen ones first; empty for other methods.")
     ] = ()
     drawn: Annotated[
-        Count | None, Field(description="Images drawn of it, of which the screen accepted `rows`; null for no round.")
+        Count | None,
+        Field(description="Images drawn of it, of which the screen accepted `rows`; null if nothing was drawn."),
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClassAnswered(Strict):
-    """How often a class fails, beside all others together."""
+    """How often a class fails, compared with all other classes together."""
 
     id: str
     name: str
@@ -451,7 +479,9 @@ class ClassAnswered(Strict):
     failures: Count
     rate: Share
     interval: Annotated[Interval, Field(description="95 %, clustered by unit, for this class alone.")]
-    others_rate: Annotated[Share | None, Field(description="Of the rows of all other classes; null where none is.")]
+    others_rate: Annotated[
+        Share | None, Field(description="Rate of the rows of all other classes; null if there are none.")
+    ]
 
     @property
     def more(self) -> bool:
@@ -461,11 +491,11 @@ class ClassAnswered(Strict):
 
 @dataclass(frozen=True, slots=True)
 class TakenFor(Strict):
-    """How often a class is taken for another one."""
+    """How often a class is mistaken for another one."""
 
     id: str
     name: str
-    other_id: Annotated[str, Field(description="The class that was answered.")]
+    other_id: Annotated[str, Field(description="The predicted class.")]
     other_name: str
     count: Count
     rows: Annotated[Count, Field(description="Rows of the class.")]
@@ -475,33 +505,35 @@ class TakenFor(Strict):
 
 @dataclass(frozen=True, slots=True)
 class LabelToLookAt(Strict):
-    """A row of which the classifier is as sure of another class as it usually is of that class's own rows."""
+    """A row where the classifier is as sure of another class as it usually is on that class's own rows."""
 
     key: str
     path: File
-    label: Annotated[str, Field(description="The name of its class.")]
-    answered: Annotated[str, Field(description="The name of the class that was answered.")]
+    label: Annotated[str, Field(description="Name of its class.")]
+    answered: Annotated[str, Field(description="Name of the predicted class.")]
     confidence: Share
 
 
 @dataclass(frozen=True, slots=True)
 class AnswersTold(Strict):
-    """Which classes fail more than the others, which are taken for which, and which labels to look at."""
+    """Which classes fail more than the others, which are mistaken for which, and which labels to check."""
 
     rows: Annotated[Count, Field(description="Images with an answer, both halves together.")]
     failures: Count
-    classes: Annotated[tuple[ClassAnswered, ...], Field(description="Those with rows, the worst first.")]
-    taken_for: Annotated[tuple[TakenFor, ...], Field(description="The most frequent first.")]
-    labels: Annotated[tuple[LabelToLookAt, ...], Field(description="The surest first, so many at most.")]
+    classes: Annotated[tuple[ClassAnswered, ...], Field(description="Classes with rows, the worst first.")]
+    taken_for: Annotated[tuple[TakenFor, ...], Field(description="Pairs of classes, the most frequent first.")]
+    labels: Annotated[
+        tuple[LabelToLookAt, ...], Field(description="Labels to check, the highest confidence first; a limited number.")
+    ]
     labels_in_all: Count
     without_words: Annotated[
-        str | None, Field(description="Why nothing was named in words, for people; null where it was tried.")
+        str | None, Field(description="Why no failure was described in words; null if it was tried.")
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MinedRecipe(Strict):
-    """The recipe that named source, classes and CLIP."""
+    """The recipe that names source, classes and CLIP."""
 
     name: str
     sha256: str
@@ -517,7 +549,7 @@ class MethodUsed(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Target(Strict):
-    """The classifier that was audited. `sha256` is of its weights, or of the file of predictions; None if not known."""
+    """The audited classifier. `sha256` is of its weights or of its predictions file; None if unknown."""
 
     name: str
     sha256: str | None
@@ -526,7 +558,7 @@ class Target(Strict):
 
 @dataclass(frozen=True, slots=True)
 class AuditedImages(Strict):
-    """Labelled images that the target was audited on."""
+    """Labelled images on which the target was audited."""
 
     name: str
     content: Annotated[str, Field(description="sha256 over the images and their order.")]
@@ -544,26 +576,29 @@ class Half(Strict):
 
 @dataclass(frozen=True, slots=True)
 class DealtHalves(Strict):
-    """The halves that share no unit: names are found on one and tested on the other."""
+    """The halves, which share no unit: hypotheses come from one and are tested on the other."""
 
     seed: int
     discover: Half
     confirm: Half
     by: Annotated[
         Literal["unit", "content"] | None,
-        Field(description="unit: the dataset's own, and equal images; content: equal images; null where not told."),
+        Field(
+            description="unit: by the dataset's units and by equal images; content: by equal images; null: not"
+            " recorded."
+        ),
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class SmallestDifference(Strict):
-    """The smallest difference that this run would have confirmed, for a typical set of its size."""
+    """The smallest difference that this run could have confirmed, for a typical set of its size."""
 
-    difference: Annotated[Share | None, Field(description="Null where none at all would have been seen.")]
-    power: Annotated[Share, Field(description="How often it would have been seen: .8 is usual.")]
+    difference: Annotated[Share | None, Field(description="Null if the run could not have confirmed any difference.")]
+    power: Annotated[Share, Field(description="Power of the test for this difference; 0.8 is usual.")]
     set_rows: Annotated[Count, Field(description="Confirm rows of a typical set.")]
-    rest_rows: Annotated[Count, Field(description="Confirm rows of the rest of its classes.")]
-    rest_rate: Annotated[Share, Field(description="The failure rate of the rest that was assumed.")]
+    rest_rows: Annotated[Count, Field(description="Confirm rows in the rest of its classes.")]
+    rest_rate: Annotated[Share, Field(description="Assumed failure rate of the rest.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -575,41 +610,44 @@ class Findings(Strict):
     target: Target
     on: tuple[AuditedImages, ...]
     failure: Annotated[str, Field(description="The failure rule: what counts as wrong.")]
-    halves: Annotated[
-        DealtHalves | None, Field(description="Null where hypotheses were tested on images drawn for them.")
-    ]
-    margin: Annotated[Share, Field(description="A difference up to this is no finding.")]
-    fdr: Annotated[Share, Field(description="Confirmed are those with q at most this.")]
-    tested: Annotated[Count, Field(description="Hypotheses carried to the test: what q-values are adjusted for.")]
+    halves: Annotated[DealtHalves | None, Field(description="Null if hypotheses were tested on images drawn for them.")]
+    margin: Annotated[Share, Field(description="A difference up to this is not a finding.")]
+    fdr: Annotated[Share, Field(description="Hypotheses with q up to this are confirmed.")]
+    tested: Annotated[Count, Field(description="Tested hypotheses, for which q-values are adjusted.")]
     smallest_difference: SmallestDifference | None
     classes: tuple[ClassAudit, ...]
     findings: tuple[Finding, ...]
     unreadable: Annotated[
-        Count, Field(description="Images of `on` that were left out of everything: they could not be decoded.")
+        Count, Field(description="Images of `on` that could not be decoded and are left out everywhere.")
     ] = 0
     not_tested: Annotated[
-        tuple[NotTested, ...], Field(description="Named, but nothing could be rendered that would test them.")
+        tuple[NotTested, ...],
+        Field(description="Hypotheses that could not be tested, because no images of them can be rendered."),
     ] = ()
-    seed: Annotated[int | None, Field(description="Of the run, where no halves were dealt that name it.")] = None
-    rounds: Annotated[tuple[RoundDrawn, ...], Field(description="What was drawn, in order.")] = ()
+    seed: Annotated[int | None, Field(description="Seed of the run, if there are no halves that give it.")] = None
+    rounds: Annotated[tuple[RoundDrawn, ...], Field(description="Rounds of drawn images, in order.")] = ()
     whitened_by: Annotated[
         str | None,
-        Field(description="The rows that told centre and spread of features: of the train split, or of discover."),
+        Field(
+            description="Rows that give the centre and spread of features: of the train split, or of the discover half."
+        ),
     ] = None
-    notes: Annotated[tuple[str, ...], Field(description="What is odd about what was proposed, for people.")] = ()
+    notes: Annotated[tuple[str, ...], Field(description="Notes for people about the proposals.")] = ()
     doubts: Annotated[
         tuple[str, ...],
-        Field(description="Why CLIP may not know the classes, for people, a line each; none if it does."),
+        Field(description="Why CLIP may not know the classes, one line each, for people; empty if it does."),
     ] = ()
     answered: Annotated[
-        AnswersTold | None, Field(description="What answers alone tell, without words; null where images were drawn.")
+        AnswersTold | None, Field(description="What the answers show without descriptions; null if images were drawn.")
     ] = None
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.findings]
         if len(set(names)) < len(names):
-            raise ValueError(f"findings of one name: {sorted({name for name in names if names.count(name) > 1})}")
+            raise ValueError(
+                f"findings with the same name: {sorted({name for name in names if names.count(name) > 1})}"
+            )
         if self.tested != len(names):
             raise ValueError(f"{self.tested} hypotheses were tested and {len(names)} are listed")
         for one in self.findings:
@@ -642,32 +680,32 @@ class Findings(Strict):
 
     @property
     def standing(self) -> tuple[Finding, ...]:
-        """The confirmed findings that no shorter words stand for."""
+        """The confirmed findings that no shorter description replaces."""
         confirmed = {one.name for one in self.confirmed}
         return tuple(one for one in self.confirmed if one.about.get(SHORTENED_TO) not in confirmed)
 
     @property
     def doubt(self) -> str:
-        """What speaks against words, in a few: there is no CLIP, or it may not know classes; else nothing."""
+        """Why descriptions may be wrong, in a few words: there is no CLIP, or it may not know classes; else empty."""
         if self.answered is not None and self.answered.without_words is not None:
             return "without words: no CLIP is available"
         return self.doubts[0].partition(":")[0] if self.doubts else ""
 
     def doubted(self, doubts: ScreenDoubts | None) -> Findings:
-        """The same with what speaks against CLIP, and its findings of doubted classes marked."""
+        """The same with the doubts about CLIP, and with the findings of doubted classes marked."""
         if doubts is None:
             return self
         marked = (replace(one, words_untrusted=doubts.of_any(one.classes)) for one in self.findings)
         return replace(self, doubts=tuple(doubts.lines()), findings=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:
-        """The document as JSON values; what methods add in their own words is sorted by key."""
+        """The document as JSON values; what methods add is sorted by key."""
         document = plain(self)
         return {"findings_version": document.pop("findings_version"), **document}
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "findings.json") -> Findings:
-        """The document that a text holds. UserError, with every problem, for one that is not of this version's form."""
+        """The document in a text. UserError, with every problem, if it does not have this version's form."""
         return parse_document(
             cls, text, where, version=FINDINGS_VERSION, hint="Run counterfoil mine again: it writes a new file."
         )

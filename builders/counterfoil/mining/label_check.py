@@ -147,8 +147,8 @@ def _why_not(failing: int, taken_for_classes: int) -> str:
     if failing < FEWEST:
         return f"fewer than {FEWEST} of its images are answered wrong"
     if taken_for_classes < FEWEST:
-        return "its images are taken for what is no class of the recipe"
-    return "CLIP may not know its class, or those that its images are taken for"
+        return "its images are mistaken for something that is not a class of the recipe"
+    return "CLIP may not know its class, or the classes that its images are mistaken for"
 
 
 COLUMNS = (

@@ -58,7 +58,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
 
-_POOLED = "Their failures choose contexts beside the target's; name others, or none: --set 'mine.settings.pooled=[]'"
+_POOLED = "Their failures also choose contexts; name other models, or none: --set 'mine.settings.pooled=[]'"
 _MOST_TEXT_STEPS = 500
 # As `evaluate` takes models, one of them.
 TargetModel: TypeAlias = "str | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
@@ -241,7 +241,7 @@ def refuse_unused(mine: Mine, **given: object) -> None:
     if asked:
         raise UserError(
             f"{' and '.join(asked)}: the method '{mine.method}' draws the images that it audits",
-            "Leave it out; mine.settings.seeds names images that exist, whose failures are described.",
+            "Leave it out. To describe failures on existing images, name these in mine.settings.seeds.",
         )
 
 
@@ -251,7 +251,7 @@ def refuse_only_here(name: str, mine: Mine, draws: bool) -> None:
         asked = f"the method '{mine.method}'" if draws else f"mine.confirm: '{mine.confirm}'"
         raise UserError(
             f"{asked} renders images in other processes, but {name} runs only in this one",
-            "Name the model (a timm folder: local-dir:PATH), or mine images that exist by the method directions.",
+            "Name the model (a timm folder: local-dir:PATH), or mine existing images with the method directions.",
         )
 
 
@@ -261,7 +261,7 @@ def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
     if asked:
         raise UserError(
             f"{' and '.join(asked)}: the method '{mine.method}' describes failures and gives rows no score",
-            "Leave it out, or mine by another method: --method directions",
+            "Leave it out, or mine with another method: --method directions",
         )
 
 

@@ -34,11 +34,10 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class MineResult:
-    """What was found, and the files that say so, by what they are; `recipe` only where something was confirmed.
+    """The findings and their files. The file `recipe` exists only if a finding was confirmed.
 
-    `relabel` has the rows behind findings that are perhaps wrong labels, where there are any. pool: what was taken of
-    the pool, where one was named; its file is there where a row was chosen. `rows` lists the rows that fail where no
-    recipe was written.
+    `relabel` has the rows of findings that wrong labels may explain. pool: the rows chosen from the pool, if one was
+    named; its file exists if a row was chosen. `rows` lists the rows that fail, if no recipe was written.
     """
 
     directory: Path
@@ -64,20 +63,20 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
 
 
 def what_is_odd(recipe: Recipe, on: Sequence[str]) -> tuple[str, ...]:
-    """What a reader must know of the images, and why nothing that was found becomes a recipe where nothing can."""
+    """What a reader must know about the images, and why the findings have no recipe if they cannot have one."""
     notes, generator, train = [], recipe.generator, recipe.source.train_split
     if train in on:
         notes.append(
-            f"the source has one split, '{train}', and a classifier fails less on images that it learned from: what"
-            " fails on new ones may be something else"
+            f"the source has one split, '{train}', and a classifier fails less on images that it learned from: on new"
+            " images it may fail in other ways"
         )
     if generator.takes_rows:
-        does = "edits rows of real images, and draws none by words alone"
+        does = "edits rows of real images and cannot draw from words alone"
         if not generator.draws:
-            does = "takes rows of real images, and draws none"
+            does = "uses rows of real images and draws none"
         notes.append(
-            f"there is no recipe of what was found: generator.kind '{generator.kind}' {does}. {ROWS} lists the rows"
-            " that fail, and in which findings they are; a recipe that draws (generator.kind: diffusers) would get one"
+            f"the findings have no recipe, because generator.kind '{generator.kind}' {does}. {ROWS} lists the rows that"
+            " fail, and their findings. A recipe that draws (generator.kind: diffusers) gets a recipe of its findings"
         )
     return tuple(notes)
 

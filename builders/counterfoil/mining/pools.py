@@ -155,8 +155,8 @@ def pool_files(
         raise ValueError(f"which split of {pool.reference.dataset} are the rows from?")
     if below.generator.takes_rows or recipe.generator.takes_rows:
         raise UserError(
-            f"recipe {recipe.name}: it already selects rows, so no other selection can be laid over it",
-            "Mine by the recipe that it extends.",
+            f"recipe {recipe.name}: it already selects rows, so it cannot take another selection",
+            "Mine with the recipe that it extends.",
         )
     if not any(len(rows) for rows in hardest.rows.values()):
         raise UserError(
@@ -329,16 +329,16 @@ class FilteredPool:
         }
 
     def sentence(self) -> str:
-        """What it tells, for people."""
+        """The result, for people."""
         left = {
             "in no class with a direction": self.hardest.unlabelled,
             "among the audited images": self.shared,
-            "no image": self.hardest.unreadable,
+            "unreadable": self.hardest.unreadable,
         }
         reasons = "".join(f"; {count:,} left out: {why}" for why, count in left.items() if count)
         none = f"; without a direction: {some_of(self.without, _MOST_NAMED)}" if self.without else ""
         classes = sum(len(rows) > 0 for rows in self.hardest.rows.values())
-        return f"Of the pool {self.count:,} rows of {classes} classes were chosen{reasons}{none}."
+        return f"{self.count:,} rows of {classes} classes were chosen from the pool{reasons}{none}."
 
 
 def asked_pool(
@@ -388,8 +388,8 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
     if column == PREDICTED:
         if (mine.target or "").startswith(PREFIX):
             raise UserError(
-                f"the labels of the pool {pool} are to be predicted, and the target {mine.target} is a file of"
-                f" predictions, which has none for new images",
+                f"the target {mine.target} must predict the labels of the pool {pool}, but it is a file of predictions,"
+                " which has none for new images",
                 "Name the column of the pool's labels.",
             )
         return OpenedPool(images, origin, None, None)

@@ -54,7 +54,7 @@ def keep_layer(path: Path, layer: str) -> None:
         write_atomically(path, layer.encode())
     elif path.read_bytes() != layer.encode():
         raise UserError(
-            f"{path.parent} was rendered for other hypotheses, or by other settings",
+            f"{path.parent} was rendered for other hypotheses or with other settings",
             "Name another folder with --out, or remove that one.",
         )
 
@@ -128,7 +128,7 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
 ROUND = "rounds/01"
 PURPOSE = "confirm"
 GROUP = "hypotheses"
-NO_PROMPT = "nothing renders it: no caption draws what lies far from one"
+NO_PROMPT = "it cannot be rendered: no prompt describes what lies far from a caption"
 _PREDICTIONS = "predictions:"
 _SCORES = ("object_score", "shift_score")
 
@@ -173,7 +173,7 @@ def render_round(run: MiningRun, found: Found) -> AnsweredRound | None:
     if there is None:
         raise RunFailure(
             f"{run.folder / ROUND / DATASET}: the screen accepted no base image, so there is nothing to compare with",
-            "Lower the object threshold, or give the classes tokens of their own (`tokens`).",
+            "Lower the object threshold, or give the classes class tokens (`tokens`).",
         )
     opened = there.opened
     scores = _scores(opened)

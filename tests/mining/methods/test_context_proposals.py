@@ -126,14 +126,14 @@ def test_a_name_of_no_class_another_axis_and_an_uncovered_class_are_refused(tmp_
     assert "--set mine.settings.axis=light" in error.value.problems[0]
     assert "did you mean 'bag'?" in error.value.problems[1]
     some = written(tmp_path, "by_name: {bag: [in fog]}\n")
-    with pytest.raises(UserError, match=r"the list has none of 't-shirt', 'trouser'.* and 4 more"):
+    with pytest.raises(UserError, match=r"the list has no context for 't-shirt', 'trouser'.* and 4 more"):
         proposed("wardrobe-mini", contexts=str(some))
 
 
 def test_an_unknown_name_and_a_file_of_another_machine_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no bundled contexts are called 'cifar1O'; did you mean 'cifar10'"):
+    with pytest.raises(UserError, match="there are no bundled contexts named 'cifar1O'; did you mean 'cifar10'"):
         load_contexts("cifar1O")
-    with pytest.raises(UserError, match="of the machine that the dataset was built on"):
+    with pytest.raises(UserError, match="on the machine that built the dataset"):
         load_contexts("elsewhere:./contexts.yaml")
 
 
@@ -357,7 +357,7 @@ def test_without_a_model_what_is_not_recorded_is_refused(recipe: Recipe, tmp_pat
         asked_contexts(recipe, asked(server.address), tmp_path)
     settings = asked(None, model=None, answers=str(tmp_path / ANSWERS), seed=4)
     error = failure(recipe, settings, tmp_path / "other")
-    assert isinstance(error, UserError) and "has no answer that can be used to the question 'What are" in str(error)
+    assert isinstance(error, UserError) and "has no usable answer to the question 'What are" in str(error)
 
 
 def test_no_key_stands_in_any_file(recipe: Recipe, tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_the_same_contexts_for_all_classes_are_noted(recipe: Recipe, tmp_path: P
     with chat_server(lambda body: contexts(*(("In fog", "at sea")[:: 1 if class_in(body) == "bag" else -1]))) as server:
         _, notes = asked_contexts(recipe, asked(server.address), tmp_path)
     assert notes == (
-        "the chat model names the same 2 contexts for all 3 classes: look whether it has read the question",
+        "the chat model names the same 2 contexts for all 3 classes: it may not have understood the question",
     )
 
 
@@ -449,14 +449,14 @@ def test_files_that_are_no_recorded_answers_are_refused(recipe: Recipe, tmp_path
 
 
 def test_answers_of_another_machine_of_nobody_and_of_several_are_refused(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is a file of another machine"):
+    with pytest.raises(UserError, match="is a file on another machine"):
         asked_contexts(recipe, asked(None, answers="elsewhere:./answers.json"), tmp_path)
     with pytest.raises(UserError, match="No such file"):
         asked_contexts(recipe, asked(None, answers=str(tmp_path / "none.json")), tmp_path)
     with chat_server(by_class) as server:
         for model in ("small", "large"):
             asked_contexts(recipe, asked(server.address, model=model), tmp_path)
-    with pytest.raises(UserError, match=r"are of 2 models \(large, small\), and no model is named"):
+    with pytest.raises(UserError, match=r"come from 2 models \(large, small\), and no model is named"):
         asked_contexts(recipe, asked(None, model=None, answers=str(tmp_path / ANSWERS)), tmp_path / "out")
 
 

@@ -190,7 +190,7 @@ def test_a_fold_without_errors_is_told() -> None:
     points = np.random.default_rng(0).normal(size=(32, 4))
     for seed in range(3):
         found = fit_direction(points, right, units, seed=seed, fewest_errors=3)
-        reason = "its units are so unequal that one of 2 folds holds no error, or nothing else"
+        reason = "its units are so unequal that one of 2 folds has no errors or only errors"
         assert found == reason
 
 

@@ -129,15 +129,17 @@ class ContextList(Section):
     """Contexts of classes along one axis; a class has those of all, those of its category, and those of its name."""
 
     about: str | None = Field(default=None, description="Where the contexts come from, for people.")
-    axis: str | None = Field(default=None, min_length=1, description="What they tell: background, colour, size, light.")
+    axis: str | None = Field(
+        default=None, min_length=1, description="What they describe: background, colour, size, light."
+    )
     covers: tuple[str, ...] = Field(
         default=(),
-        description="The names and categories of classes that the list was written for; a recipe may have a part of"
+        description="The names and categories of classes that the list was written for; a recipe may use some of"
         " them. Without it, every name in `by_name` must be of a class of the recipe.",
     )
     contexts: tuple[str, ...] = Field(default=(), description="Contexts of all classes.")
     by_name: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="More contexts of some classes, by their name or their category."
+        default_factory=dict, description="More contexts of some classes, by class name or category."
     )
 
     @model_validator(mode="after")
@@ -160,7 +162,7 @@ class ContextList(Section):
     def _unfit(self, classes: Sequence[RecipeClass], axis: str) -> Iterator[str]:
         if self.axis is not None and self.axis != axis:
             yield (
-                f"mine.settings.axis: found '{axis}', and the contexts are of the axis '{self.axis}';"
+                f"mine.settings.axis: found '{axis}', but the contexts are for the axis '{self.axis}';"
                 f" expected the same: --set mine.settings.axis={self.axis}"
             )
         yield from names_of_no_class("contexts", self.covers, self.by_name, classes)
@@ -174,7 +176,7 @@ def load_contexts(source: str | Path) -> ContextList:
 
     Raises as `load_words`.
     """
-    return load_words(ContextList, source, "contexts", "a list of contexts", "A list", list_problems)
+    return load_words(ContextList, source, "contexts", "a list of contexts", "a list", list_problems)
 
 
 ANSWERS = "answers.json"
@@ -243,7 +245,7 @@ class Record:
         if model is None and len(models) != 1:
             of = f"{len(models)} models ({', '.join(models[:3])})" if models else "no model"
             raise UserError(
-                f"mine.settings.chat: the recorded answers are of {of}, and no model is named",
+                f"mine.settings.chat: the recorded answers come from {of}, and no model is named",
                 "Name the model whose answers to replay: --set mine.settings.chat.model=NAME",
             )
         return cls(path, model if model is not None else models[0], own, earlier)
@@ -280,8 +282,8 @@ class Record:
 def _named(answers: str) -> Path:
     if answers.startswith(ELSEWHERE):
         raise UserError(
-            f"mine.settings.chat.answers: {answers.removeprefix(ELSEWHERE)} is a file of another machine",
-            "Say where it is: --set mine.settings.chat.answers=PATH",
+            f"mine.settings.chat.answers: {answers.removeprefix(ELSEWHERE)} is a file on another machine",
+            "Give its path here: --set mine.settings.chat.answers=PATH",
         )
     return named_path(answers)
 
@@ -298,7 +300,7 @@ def _read(path: Path) -> dict[str, Answered]:
         place = ".".join(map(str, first["loc"])) or "the whole"
         raise UserError(f"recorded answers: {path}: {place}: {first['msg']}; {expected}") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"recorded answers: {path} is no readable JSON; {expected}") from error
+        raise UserError(f"recorded answers: {path} is not readable JSON; {expected}") from error
     return {one.sha256: one for one in document.answers}
 
 
@@ -357,7 +359,7 @@ def ask_contexts(
     if failed:
         raise RunFailure(
             failed,
-            f"Name another model, or allow it more: mine.settings.chat.tries, most_tokens, temperature. Usable"
+            f"Name another model, or raise mine.settings.chat.tries, most_tokens or temperature. Usable"
             f" answers are kept in {record.path.name}: run again to ask only about these classes.",
         )
     return found
@@ -511,9 +513,9 @@ class _Asked:
     def __call__(self, messages: Messages, **options: Any) -> str:
         if self.settings.model is None:
             raise UserError(
-                f"mine.settings.chat.answers: {self.settings.answers} has no answer that can be used to the question"
+                f"mine.settings.chat.answers: {self.settings.answers} has no usable answer to the question"
                 f" '{messages[0]['content'][:100]}…'",
-                "Name the model that is to be asked: --set mine.settings.chat.model=NAME; or change the settings back"
+                "Name the model to ask: --set mine.settings.chat.model=NAME; or change the settings back"
                 " to those of the run that recorded them.",
             )
         if self.model is None:
@@ -527,7 +529,7 @@ def _odd(answered: Sequence[Sequence[str]]) -> Iterator[str]:
     if len(answered) > 1 and len(named) == 1:
         yield (
             f"the chat model names the same {len(next(iter(named)))} contexts for all {len(answered)} classes:"
-            " look whether it has read the question"
+            " it may not have understood the question"
         )
 
 
@@ -536,6 +538,6 @@ def _refuse_empty(recipe: Recipe, by_label: list[tuple[str, ...]]) -> None:
     if empty:
         more = f", … and {len(empty) - 5} more" if len(empty) > 5 else ""
         raise UserError(
-            f"contexts: the list has none of {', '.join(repr(name) for name in empty[:5])}{more}",
+            f"contexts: the list has no context for {', '.join(repr(name) for name in empty[:5])}{more}",
             "Add `contexts` for all classes, or `by_name` for these; or ask a chat model too: mine.settings.chat",
         )

@@ -199,8 +199,8 @@ def control_notes(findings: Findings, run: MiningRun) -> tuple[str, ...]:
     if not every:
         return ()
     return (
-        f"All contexts of {some_of(every, _MOST_NAMED)} were chosen: none is left to draw for"
-        f" {RANDOM_CONTEXTS}, so that mending has no such control there",
+        f"All contexts of {some_of(every, _MOST_NAMED)} were chosen, so none is left for {RANDOM_CONTEXTS}, and mending"
+        " has no such control for these classes",
     )
 
 
@@ -300,7 +300,7 @@ def _of_class(
     kept = without_duplicates(words, half.captions.vectors[candidates], settings.similarity)
     candidates, words = candidates[kept], [words[place] for place in kept]
     if len(candidates) < 2:
-        return ClassNote(reason="fewer than two contexts are proposed: an image is in one of them, or in another"), []
+        return ClassNote(reason="fewer than two contexts were proposed, so there is nothing to compare"), []
     vectors = half.captions.vectors[candidates]
     features = half.features[own]
     assigned = nearest_context(features, vectors)
@@ -310,7 +310,7 @@ def _of_class(
     failed_images = np.bincount(assigned[np.any(every, axis=0)], minlength=len(candidates)) if half.pooled else None
     contexts = _noted(half, candidates, words, counts, chosen, failed_images)
     if not chosen:
-        reason = f"no context holds {settings.fewest_failures} failures of the discover half"
+        reason = f"no context has {settings.fewest_failures} failures on the discover half"
         return ClassNote(reason=reason, contexts=contexts), []
     reference = half.captions.texts[half.captions.references[label]]
     names = slugs([f"{stem} {words[place]}" for place in chosen])

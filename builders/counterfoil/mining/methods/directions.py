@@ -254,8 +254,8 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
         return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
     others = ", ".join(one for one in bundled_captions() if one != ANY)
     note = (
-        f"captions are those of the grammar '{ANY}', which fits classes of any names; to name another: --set"
-        f" mine.settings.captions=, with {others} or a file of yours"
+        f"captions come from the grammar '{ANY}', which fits any class names; to use another, pass --set"
+        f" mine.settings.captions= with {others} or your own file"
     )
     return gather(load_captions(ANY), recipe.classes, settings.noun), (note,)
 

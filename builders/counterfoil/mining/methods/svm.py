@@ -120,7 +120,7 @@ def deal_folds(
         dealt = tuple(Fold(train, test) for train, test in splits)
     if all(0 < right[fold.test].sum() < len(fold.test) for fold in dealt):
         return dealt
-    return f"its units are so unequal that one of {folds} folds holds no error, or nothing else"
+    return f"its units are so unequal that one of {folds} folds has no errors or only errors"
 
 
 # Rows so near the threshold, as a share of the range of decisions, are counted for whichever side scores more: libsvm

@@ -56,7 +56,7 @@ def left_in(folder: Path) -> list[str]:
         (['classes=["5"]'], r"no class of the id '5'; did you mean '05'\?"),
         (['classes=["sandal", "05"]'], r"no class of the id 'sandal'; did you mean '05'\?"),
         (["classes=[]"], r"found an empty list"),
-        (["base=a photo"], r"mine\.settings\.base: found 'a photo', expected '\{class\}'"),
+        (["base=a photo"], r"mine\.settings\.base: found 'a photo', expected it to contain '\{class\}'"),
         (["base=a photo of a {clas}"], r"unknown placeholder '\{clas\}'.*did you mean '\{class\}'"),
         (["base='a {class} ({parent})'"], r"the class 't-shirt' has no words for 'a \{class\} \(\{parent\}\)'"),
         (["adversarial=101", "at_most=100"], r"mine\.settings: at_most is 100, expected at least adversarial \(101\)"),
@@ -137,7 +137,7 @@ def test_an_example_that_is_no_image_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         searched(tmp_path / "out", *sets)
     assert refused.value.problems == tuple(
-        f"mine.settings.examples: {tmp_path / name} is no image that can be read" for name in ("words.png", "none.png")
+        f"mine.settings.examples: {tmp_path / name} is not a readable image" for name in ("words.png", "none.png")
     )
     assert left_in(tmp_path / "out") == []
 
@@ -186,5 +186,5 @@ def test_failures_that_make_no_cluster_are_told() -> None:
     settings = BugsSettings(captioner="lab:captioner", seeds=("validation",))
     found = search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, Mine(method="bugs"), settings, seeds)
     assert [one.reason for one in found.baseline] == [
-        "1 of its images of mine.settings.seeds fails, and 2 make a cluster (mine.settings.fewest_failures)"
+        "1 of its images of mine.settings.seeds fails, but a cluster needs 2 (mine.settings.fewest_failures)"
     ]

@@ -224,7 +224,7 @@ def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(
 
 def test_a_refused_search_leaves_the_folder_as_it_was(small_search: Path, tmp_path: Path) -> None:
     shutil.copytree(small_search, tmp_path / "other")
-    with pytest.raises(UserError, match="rounds/01 was rendered for other hypotheses, or by other settings"):
+    with pytest.raises(UserError, match="rounds/01 was rendered for other hypotheses or with other settings"):
         searched(tmp_path / "other", "generator.guidance=4")
     with pytest.raises(UserError, match="rounds/01 was rendered"):
         searched(tmp_path / "other", "mine.settings.baseline=16")
@@ -383,9 +383,9 @@ def test_check_prices_it(tmp_path: Path) -> None:
     plan = make_plan(recipe)
     assert sum(one.cells * one.at_most for one in (red, snow)) == plan.n_samples - 8 * 3, "the base is drawn besides"
     assert format_quotas((red, snow)) == (
-        "at most 8 candidates a cell, 24 in all, until 2 are kept that lab:resnet10t gets wrong; at the failure rates"
-        " that mined_from tells (25 %) a kept image takes about 4 candidates that pass the screen, a cell about 8;"
-        " 1 of 2 shifts tell no rate."
+        "at most 8 candidates per cell, 24 in all, until 2 are kept that lab:resnet10t gets wrong; at the failure rates"
+        " in mined_from (25 %), a kept image takes about 4 candidates that pass the screen, and a cell about 8;"
+        " 1 of 2 shifts give no rate."
     )
 
 

@@ -257,10 +257,10 @@ class ClusterDescriber:
             captions += self._captions(keys, prefix)
         often = pieces_said(captions, base, cls)
         if not often:
-            said = "nothing" if not any(captions) else "nothing that a prompt could say more than the base"
-            return Described(
-                None, f"{self.settings.captioner} says {said} of these images", tuple(sorted(set(captions))[:8])
-            )
+            said = "says nothing about these images"
+            if any(captions):
+                said = "says nothing about these images that a prompt could add to the base"
+            return Described(None, f"{self.settings.captioner} {said}", tuple(sorted(set(captions))[:8]))
         chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
 
         def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
@@ -279,7 +279,11 @@ class ClusterDescriber:
         best, likelihood = combine(chosen, score, self.settings.sentences)[-1]
         said = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])
         if not np.isfinite(likelihood):
-            return Described(None, f"{self.settings.captioner} has no room for what it says of these images", said)
+            return Described(
+                None,
+                f"{self.settings.captioner} cannot score its own words about these images: they are too long",
+                said,
+            )
         return Described(best, None, said, likelihood)
 
     def _captions(self, keys: Sequence[str], prefix: str) -> list[str]:

@@ -103,7 +103,7 @@ def document_of(
         smallest_difference=smallest_of(search, mine),
         classes=tuple(
             looked_at.get(cls.id)
-            or ClassAudit(cls.id, cls.name, 0, 0, None, reason="not looked at (mine.settings.classes)")
+            or ClassAudit(cls.id, cls.name, 0, 0, None, reason="not searched (mine.settings.classes)")
             for cls in recipe.classes
         ),
         findings=adjusted_together(findings, mine.fdr, mine.margin),

@@ -323,7 +323,7 @@ def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
         if path.is_file() and path.stat().st_size <= _MOST_EXAMPLE_BYTES:
             image = readable_image(path.read_bytes(), photograph=True)
         if image is None:
-            wrong.append(f"mine.settings.examples: {path} is no image that can be read")
+            wrong.append(f"mine.settings.examples: {path} is not a readable image")
         else:
             found.append(CaptionExample(one.text, image))
     if wrong:

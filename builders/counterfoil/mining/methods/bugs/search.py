@@ -168,13 +168,13 @@ def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) 
         reason = (
             f"the screen accepts {images} of {drawn} base images: the generator does not draw this class by its name"
         )
-        return replace(audit, reason=f"{reason}; class tokens (`tokens`) may")
+        return replace(audit, reason=f"{reason}; with class tokens (`tokens`) it may")
     interval = clopper_pearson(failures, images - failures)
     reason = None
     if failures > MOST_FAILING * images:
         reason = (
-            f"{failures} of {images} base images fail, so that nothing more can be made of its failures; what the name"
-            " draws may not be the class: class tokens (`tokens`) may help"
+            f"{failures} of {images} base images fail, too many to find what makes it fail; the name may draw something"
+            " else than the class, and class tokens (`tokens`) may help"
         )
     elif not failures and not seeded:
         reason = f"no failure in {images} base images: its rate is at most {interval[1]:.1%} (95 %)"
@@ -196,8 +196,8 @@ def _too_few(one: ClassAudit, label: int, where: FailedImages, settings: BugsSet
     failures = int(((where.labels == label) & where.failed).sum())
     kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
     fail = "fails" if failures == 1 else "fail"
-    needed = f"{settings.fewest_failures} make a cluster (mine.settings.fewest_failures)"
-    return replace(one, reason=f"{failures} of its {kind} {fail}, and {needed}")
+    needed = f"a cluster needs {settings.fewest_failures} (mine.settings.fewest_failures)"
+    return replace(one, reason=f"{failures} of its {kind} {fail}, but {needed}")
 
 
 def _clusters(
@@ -245,7 +245,7 @@ def _undescribed(
         if each.reason is not None:
             found.append((cluster, each.reason))
         elif same is not None and same.evidence != cluster.keys:
-            found.append((cluster, f"described in the words of {same.name}"))
+            found.append((cluster, f"it has the same description as {same.name}"))
     return found
 
 

@@ -205,7 +205,7 @@ def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
     """The open prompt that descriptions are added to. ValueError where the recipe draws its base from no prompt."""
     prompt = settings.base if settings.base is not None else recipe.prompts.base.prompt
     if prompt is None:
-        raise ValueError("the base is drawn from no prompt")
+        raise ValueError("the base has no prompt")
     return prompt
 
 

@@ -77,7 +77,7 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     captions = _captions(hypotheses, recipe, settings, clip)
     found = Found(
         tuple(_on_rows(one, audited, captions, recipe, settings, mine.margin) for one in hypotheses),
-        tuple(ClassNote(reason="not looked for: these were found in what was drawn") for _ in recipe.classes),
+        tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
     )
     findings = collect_findings(run, [audited], captions, found, {})
     doubts = clip_doubts(recipe, clip, [audited], "words")
@@ -349,11 +349,11 @@ def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings:
         if not pieces:
             wrong.append(f"--try: '{text}' adds nothing to '{base.replace(CLASS, cls.name)}'")
         elif description in found:
-            wrong.append(f"--try: '{text}' says what '{found[description]}' says")
+            wrong.append(f"--try: '{text}' says the same as '{found[description]}'")
         else:
             found[description] = text
     if wrong:
-        raise UserError(wrong, f"Write what is to be seen, as in: --try 'a {cls.name} in the snow'")
+        raise UserError(wrong, f"Describe what an image shows, as in: --try 'a {cls.name} in the snow'")
     return list(found)
 
 
