@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -81,24 +82,34 @@ def test_the_dataset_is_whole_and_holds_what_was_measured(stored: tuple[Path, Ev
                 assert getattr(found, end) == pytest.approx(getattr(row, end), abs=1e-6)
 
 
-def test_the_card_shows_the_drops_largest_first(stored: tuple[Path, Evaluation]) -> None:
+def tables(shown: str) -> list[list[list[str]]]:
+    """The rows of each table."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
+    heads = [at - 1 for at, row in enumerate(rows) if set("".join(row)) <= {":", "-"}]
+    return [rows[start:end] for start, end in zip(heads, [*heads[1:], len(rows)], strict=True)]
+
+
+def test_the_card_shows_the_largest_drops_first_and_folds_the_rest(stored: tuple[Path, Evaluation]) -> None:
     directory, evaluation = stored
     shown = section(directory)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
-    assert shown.strip().startswith("> **Warning.** The base does not stand for the input dataset")
+    visible, _, folded = shown.partition("<details>")
+    assert visible.strip().startswith("> **Warning.** The base differs from the input dataset: ")
     opening = (directory / "README.md").read_text().partition("\n## ")[0]
     assert (
-        "\n> **Warning.** The base does not stand for the input dataset" in opening
+        "\n> **Warning.** The base differs from the input dataset. " in opening
         and "[What fails](#what-fails)" in opening
     )
-    at = next(at for at, row in enumerate(rows) if row[0] == "Model")
-    drops, models = rows[:at], rows[at:]
+    [summary] = tables(visible)
+    drops, models, *_ = tables(folded)
+    assert summary[0] == ["Model", "Accuracy on base", "Mean drop", "Largest drop", "Second largest drop"]
     assert models[0][:4] == ["Model", "Validation", "Gap to base", "Accuracy on base"]
     base = evaluation.results.base_number(evaluation.models[0].name)
     assert base and base.low is not None
-    assert (models[2][0], models[2][3]) == ("`local-dir:./sharp`", f"100.0 % ({100 * base.low:.1f} to 100.0)")
+    accuracy = f"100.0 % ({100 * base.low:.1f} to 100.0)"
+    assert [models[2][0], models[2][3]] == summary[2][:2] == ["`local-dir:./sharp`", accuracy]
+    assert [row[0] for row in summary[2:]] == [row[0] for row in models[2:]]
     [near] = [row for row in models if "near chance" in row[0]]
-    assert near[0] == "`local-dir:./only_blue` (near chance)" and "1 of 6 models" in shown
+    assert near[0] == "`local-dir:./only_blue` (near chance)" and "1 of 6 models" in visible
     assert drops[0] == [
         "Shift",
         "All models",
@@ -108,11 +119,23 @@ def test_the_card_shows_the_drops_largest_first(stored: tuple[Path, Evaluation])
         *(row[0] for row in models[2 : 2 + len(NAMES)]),
     ]
     assert [row[0] for row in drops[2:]] == ["`swap`", "`dusk`"], "every third image of swap is another class"
-    drop = evaluation.score(evaluation.models[0].name, "swap").drop
-    assert drop and drop.low is not None and drop.high is not None
-    message = f"{100 * drop.value:.1f} points of 100.0 % ({100 * drop.low:.1f} to {100 * drop.high:.1f})"
-    assert drops[2][4:6] == ["3", message]
-    assert "at least 5 images" in shown
+    name = evaluation.models[0].name
+    own = {shift: evaluation.score(name, shift).drop for shift in ("swap", "dusk")}
+    drop = own["swap"]
+    assert drop and own["dusk"] and drop.low is not None and drop.high is not None
+    interval = f"({100 * drop.low:.1f} to {100 * drop.high:.1f})"
+    assert drops[2][4:6] == ["3", f"{100 * drop.value:.1f} points of 100.0 % {interval}"]
+    mean = (drop.value + own["dusk"].value) / 2
+    assert summary[2][2:4] == [f"{100 * mean:.1f}", f"swap: {100 * drop.value:.1f} {interval}"]
+    assert summary[2][4].startswith("dusk: ")
+    assert "at least 5 images" in folded
+
+
+def test_what_is_not_folded_of_a_card_is_short(stored: tuple[Path, Evaluation]) -> None:
+    text = (stored[0] / "README.md").read_text().partition("\n---\n")[2]
+    for folded in (r"^```.*?^```$", r"<details>.*?</details>"):
+        text = re.sub(folded, "", text, flags=re.DOTALL | re.MULTILINE)
+    assert len(re.findall(r"\S*\w\S*", text)) <= 900
 
 
 def test_croissant_lists_the_results(stored: tuple[Path, Evaluation]) -> None:
@@ -231,7 +254,7 @@ def test_sealed_results_of_another_form_are_reported_in_a_sentence(
     (place / "evaluation" / "results.json").write_bytes(content)
     close_again(place)
     shown = section(place)
-    assert "nothing of them is shown: evaluation/results.json is not a results document" in shown
+    assert "are not shown: evaluation/results.json is not a results document" in shown
     assert "|" not in shown and verify_files(place) == []
 
 
@@ -308,7 +331,7 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
     file = min((changed / "data" / "dusk").iterdir())
     shutil.copy(min((changed / "data" / "base").iterdir()), file)
     before = published(changed)
-    with pytest.raises(RunFailure, match="not as its receipt says"):
+    with pytest.raises(RunFailure, match="not the file in its receipt"):
         run(changed)
     assert published(changed) == before
 

@@ -64,7 +64,7 @@ def test_the_gap_is_between_the_same_classes_of_both_sides(evaluation: Evaluatio
             assert shown.low is not None and shown.high is not None and shown.low <= shown.value <= shown.high
             assert shown.low < shown.high
     assert numbers_of(evaluation, models["sharp"])[2].value < -0.4
-    assert any("The base does not stand for the input dataset" in one for one in reference_warnings(evaluation.results))
+    assert any("The base differs from the input dataset" in one for one in reference_warnings(evaluation.results))
 
 
 def test_the_accuracy_is_that_of_the_same_images_scored_by_themselves(
@@ -155,7 +155,7 @@ def test_a_folder_in_a_datasets_recipe_is_not_opened(
     with_source(copy, '"./photos"')
     found = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=True)
     assert found.reference is not None and found.reference.skipped is not None
-    assert "the machine that the dataset was built on" in found.reference.skipped and scored(found) == []
+    assert "the machine that built the dataset" in found.reference.skipped and scored(found) == []
     assert (reference_note(found.results) or "").startswith(
         "Accuracy on the source's validation images was not measured: "
     )
@@ -242,7 +242,7 @@ def test_warnings_say_which_gap_is_large_and_why(evaluation: Evaluation) -> None
 
     assert warnings_of("even") == ()
     [large] = warnings_of("even", "far")
-    assert large.startswith("The base does not stand for the input dataset") and "1 of 2 models" in large
+    assert large.startswith("The base differs from the input dataset") and "1 of 2 models" in large
     assert "54.8 points, for far: 73.8 % → 19.0 %" in large
     assert "2 of 3 models" in warnings_of("even", "far", "wide")[0]
     [small] = warnings_of("even", "near")
@@ -257,7 +257,7 @@ def test_the_command_tells_it_first_and_every_difference_in_points(
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("Warning: The base does not stand for the input dataset")
+    assert lines[0].startswith("Warning: The base differs from the input dataset")
     assert "validation → base" in done.stdout and "1 of 2 models (only_blue) is near chance" in done.stdout
     swap = next(line for line in lines if line.strip().startswith("swap"))
     assert swap.count(" points") == 3 and "33.3 points" in swap and "33.3 %" in swap, "two models, all, and relative"

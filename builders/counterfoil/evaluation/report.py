@@ -223,7 +223,7 @@ def without_reference(results: Results) -> str | None:
     if results.reference is None and results.label_checks is not None and results.label_checks.own:
         return "The base is unchanged images of the input dataset, so there is no gap to measure."
     why = reference_note(results) or "Validation → base was not measured."
-    return f"{why.rstrip('.')}. So the report cannot say whether the base stands for the input dataset."
+    return f"{why.rstrip('.')}. So the report cannot say whether the base is like the input dataset."
 
 
 def headlines(

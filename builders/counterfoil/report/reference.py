@@ -98,7 +98,7 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
         there, here = (rows.value(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE))
         subject = f"{len(over):,} of {len(gaps):,} models" if len(gaps) > 1 else "the model"
         found.append(
-            "The base does not stand for the input dataset: from the source's validation images to the base, the"
+            "The base differs from the input dataset: from the source's validation images to the base, the"
             f" accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points"
             f" ({'at most ' if len(over) > 1 else ''}{points(abs(gap.value))} points, for {name}:"
             f" {percent(there)} → {percent(here)})."

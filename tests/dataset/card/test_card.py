@@ -143,7 +143,7 @@ def test_the_yield_table_counts_what_was_screened(built: Built) -> None:
         dropped = [sum(c.reason == reason for c in own) for reason in ("low_object", "low_shift", "failed")]
         assert [low_object, low_shift, failed] == [str(each) for each in dropped]
         assert pairs == ("–" if name == "base" else str(len(pairs_of[name] & pairs_of["base"])))
-    assert "and so without a config and a split: `nowhere`." in built.card.readme
+    assert "No image was accepted, so there is no config and no split: `nowhere`." in built.card.readme
     assert "- `nowhere`: every class" in built.card.readme
 
 
@@ -201,7 +201,7 @@ def test_what_prompts_say_of_a_class_beside_its_name_is_explained_where_they_do(
     kinds = "[{id: a, name: crane, source_label: 0, parent: wading bird}]"
     prompt = "a photo of a {class}, a {parent}, in the snow"
     card = build(tmp_path, plan_of(f"source.classes={kinds}", f"prompts.shifts.snow.prompt={prompt}"))
-    assert "always for its name. `{parent}` is what the recipe’s list of classes says of the class. " in card.readme
+    assert "stands for the class’s name. `{parent}` comes from the recipe’s list of classes. " in card.readme
     assert "`{category}`" not in card.readme
 
 
@@ -250,12 +250,12 @@ def test_hostile_text_stays_text(tmp_path: Path, format: str) -> None:
 
 
 def test_options_and_fewer_bits_are_reported(built: Built, tmp_path: Path) -> None:
-    assert "with the options" not in built.card.readme and "fewer bits" not in built.card.readme
+    assert "with the options" not in built.card.readme and "quantised weights" not in built.card.readme
     options = f"generator.options={{true_cfg_scale: 4.0, layers: [9, 18], fast: false, said: {HOSTILE}}}"
     readme = build(tmp_path, plan_of(options, "generator.quantize=torchao-int8")).readme
     assert 'with the options ````{"fast": false, "layers": [9, 18], "said": ' in readme
     assert '"true_cfg_scale": 4.0}' in readme
-    assert "by weights in fewer bits (`torchao-int8`)" in readme
+    assert "with quantised weights (`torchao-int8`)" in readme
     tokens = MarkdownIt("commonmark").enable("table").parse(readme.split("\n---\n", 1)[1])
     assert not [child for token in tokens for child in token.children or [] if child.type == "html_inline"]
 
@@ -264,7 +264,12 @@ def test_pairs_that_share_more_than_noise_are_reported_with_what_it_does_to_a_dr
     built: Built, tmp_path: Path
 ) -> None:
     readme = build(tmp_path, plan_of("samples.pairs=attention")).readme
-    shown = ("was drawn beside its base image", "| `paired_by` | string |", "**Pairs.**", "a drop may be too small")
+    shown = (
+        "was drawn together with its base image",
+        "| `paired_by` | string |",
+        "**Pairs.**",
+        "a drop may be too small",
+    )
     assert all(text in readme for text in shown), [text for text in shown if text not in readme]
     assert not any(text in built.card.readme for text in shown)
     metadata = json.loads((tmp_path / "croissant.json").read_text(encoding="utf-8"))
@@ -275,7 +280,7 @@ def test_pairs_that_share_more_than_noise_are_reported_with_what_it_does_to_a_dr
 @pytest.mark.parametrize(("steps", "held"), [(1, False), (2, True)])
 def test_a_part_is_reported_as_held_where_a_step_holds_it(steps: int, held: bool, tmp_path: Path) -> None:
     readme = build(tmp_path, plan_of("samples.pairs=attention", f"generator.steps={steps}")).readme
-    assert ("that the shift changes least stay" in readme) == held and "**Pairs.**" in readme
+    assert ("that the shift changes least are kept from the base" in readme) == held and "**Pairs.**" in readme
 
 
 def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path) -> None:
@@ -332,11 +337,11 @@ def test_an_open_shift_says_so_and_names_the_next_command(built: Built, tmp_path
     assert (rows["snow"][4], rows["snow"][6], rows["snow"][7]) == ("open", "0", "18")
     assert rows["snow"][3] == "open (percentile 5)"
     assert rows["rain"][4].endswith("%")
-    assert "1 shift waits for its threshold: `snow`" in card.readme
+    assert "**No threshold yet** for 1 shift: `snow`" in card.readme
     assert "counterfoil calibrate cranes --apply cut.yaml --out cranes-cut" in card.readme
     configs = {config["config_name"]: config for config in front_matter(card.readme)["configs"]}
     assert "rejected" in configs, "the images of an open shift are kept whatever the recipe says"
-    assert "for its threshold" not in built.card.readme
+    assert "No threshold yet" not in built.card.readme
 
 
 def test_classes_with_too_few_images_for_their_percentile_are_listed() -> None:

@@ -162,7 +162,7 @@ SECTION_OF_MINED = re.compile(r"## Mined shifts\n.*?(?=\n## )", re.DOTALL)
 # Every card has it since a recipe may name a second judge.
 LABELS = re.compile(r"## Are the labels true\?\n.*?\n(?=## )", re.DOTALL)
 # README.md of `cranes` as it was before there was such a section; the version is cut out of it.
-PLAIN = "3edece6b6e7ee627a8a548643f862ae6fde5a1498da67bfdbd5bec30baf6aad1"
+PLAIN = "bf80d1be8f9ce3b22996ef32366e996da9207bfad9add040987250446a9b0f25"
 
 
 def mined(record: Any, shift: str = "starry") -> str:
@@ -207,25 +207,25 @@ def test_the_section_and_the_recipe_are_all_that_mining_adds(format: str, tmp_pa
 def test_what_speaks_against_a_finding_stands_beside_its_words(marks: Any, shown: str, tmp_path: Path) -> None:
     readme = build(tmp_path, plan_of(mined({**RECORD, "words": "crane", "marks": marks}))).readme
     header, row = _rows(section_of_mined(readme))
-    assert dict(zip(header, row, strict=True))["Words"] == shown
+    assert dict(zip(header, row, strict=True))["Description"] == shown
 
 
 def test_it_says_that_they_were_chosen_for_failing_and_what_they_came_from(tmp_path: Path) -> None:
     readme = build(tmp_path, plan_of(mined(RECORD))).readme
     said = section_of_mined(readme)
     assert "A shift was chosen because the classifier `lab:resnet10t` failed on such images." in said
-    assert "**Accuracy on it is no estimate of accuracy elsewhere**: not that of this classifier" in said
+    assert "**Accuracy on it does not estimate accuracy elsewhere**, neither for this classifier" in said
     header, row = _rows(said)
     assert dict(zip(header, row, strict=True)) == {
         "Shift": "starry",
-        "Words": r"crane | by \*starlight\*",
+        "Description": r"crane | by \*starlight\*",
         "Caption": "a photo of a crane by starlight",
         "Role": "hard",
         "Classes": "n02012849, n03126707",
         "Method": "directions",
         "Target": "lab:resnet10t",
         "Target’s sha256": "ab" * 6,
-        "Wrong there (%)": "61.0",
+        "Wrong (%)": "61.0",
         "Wrong in the rest (%)": "9.0",
         "p": "0.00041",
         "q": "0.0023",
@@ -247,7 +247,7 @@ def test_what_was_tested_in_pairs_is_reported_beside_its_base(tmp_path: Path) ->
     pairs = {**RECORD, "tested_on": "pairs"}
     said = section_of_mined(build(tmp_path / "pairs", plan_of(mined(pairs))).readme)
     assert "Wrong without it (%)" in _rows(said)[0] and "the rest" not in said
-    assert "beside images of the same noise without the words; its p is one over its e-value." in said
+    assert "compared with images of the same noise without the description; its p is one over its e-value." in said
     plan = plan_of(mined(pairs), mined(RECORD, "snow"))
     assert "Wrong in the rest, or without it (%)" in _rows(section_of_mined(build(tmp_path / "mixed", plan).readme))[0]
     beside = {"role": "reference", "target": RECORD["target"]}  # it has no rates of its own
@@ -260,13 +260,13 @@ def test_others_than_failures_are_reported_to_be_there_for_comparison(tmp_path: 
     plan = plan_of(mined(RECORD), mined({**RECORD, "role": "easy", "target": {"name": "lab:other"}}, "snow"))
     said = section_of_mined(build(tmp_path, plan).readme)
     assert "2 shifts were chosen because the classifiers `lab:other`, `lab:resnet10t` failed on such images" in said
-    assert ", or for comparison with these, as their role tells." in said
-    assert "not that of these classifiers, and not that of others; nor is a mean over shifts that counts them." in said
+    assert ", or for comparison with these (see their role)." in said
+    assert "neither for these classifiers nor for others; nor does a mean over shifts that includes them." in said
 
 
 def test_a_rule_that_asks_a_classifier_is_reported(tmp_path: Path) -> None:
     keep = "prompts.shifts.starry.keep=[thresholds, {misclassified: {models: ['lab:resnet10t']}}]"
-    assert "a rule that asks `lab:resnet10t` kept failures only" in section_of_mined(
+    assert "A keep rule with `lab:resnet10t` kept only failures" in section_of_mined(
         build(tmp_path, plan_of(mined(RECORD), keep)).readme
     )
 
@@ -346,7 +346,7 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
 @pytest.mark.parametrize("validation", [{"crane": {"crane": 1}}, {"00": {"00": 10**6}}, "<script>"])
 def test_a_lock_of_another_form_is_reported(validation: Any) -> None:
     recipe = load_recipe("wardrobe-mini", [f"screen.judge={JUDGE}"])
-    with pytest.raises(RunFailure, match=r"lock\.json is not one that a build wrote"):
+    with pytest.raises(RunFailure, match=r"lock\.json is not a lock that a build wrote"):
         labels_of(recipe, inputs(validation), Tally({}), 100)
 
 

@@ -118,7 +118,7 @@ def test_a_picture_is_that_of_its_place(tmp_path: Path) -> None:
 
 def test_an_image_that_does_not_open_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("card_cases.picture", lambda sample, format: b"no image")
-    with pytest.raises(RunFailure, match=r"data/.*parquet: \w+ is not an image that opens"):
+    with pytest.raises(RunFailure, match=r"data/.*parquet: \w+ cannot be opened as an image"):
         build(tmp_path, plan_of())
 
 

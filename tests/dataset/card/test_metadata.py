@@ -280,14 +280,14 @@ def test_licences_are_shown_as_people_read_them(license: str, shown: str, tmp_pa
 
 
 def test_what_the_card_says_of_the_screen_is_what_was_asked(tmp_path: Path) -> None:
-    both = "showing both the object and the shift"
+    both = "high enough for the object and the shift"
     every = build(tmp_path / "every", plan_of())
     assert both in every.readme
     assert "both its cosines in CLIP reach their thresholds" in every.readme
     none = [f"prompts.shifts.{name}.caption=null" for name in plan_of().recipe.prompts.shifts]
     nothing = build(tmp_path / "nothing", plan_of(*none))
     assert both not in nothing.readme
-    assert "for showing the object; whether they show the shift, nothing asked." in nothing.readme
+    assert "high enough for the object; the shift was not checked." in nothing.readme
     assert "both its cosines" not in nothing.readme
     assert "with the object caption reaches its threshold" in nothing.croissant.decode()
     some = build(tmp_path / "some", plan_of(*none[:1]))

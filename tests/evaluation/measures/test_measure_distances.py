@@ -221,7 +221,7 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, 
     found = evaluate(dataset, [model], distances=model, against=photos, device="cpu", into_card=True)
     assert verify_files(dataset) == []
     text = (dataset / "README.md").read_text()
-    section = text.partition("## How near the source")[2].partition("\n## ")[0]
+    section = text.partition("## Distance to the source")[2].partition("\n## ")[0]
     kept = json.loads((dataset / "evaluation" / "results.json").read_text())
     stored = read_results(dataset, found.results.content)
     assert stored is not None

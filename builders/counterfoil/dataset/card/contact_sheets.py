@@ -182,7 +182,7 @@ def reduced(encoded: bytes, where: str, side: int) -> Image.Image:
         image = rgb_image(encoded)
     except UnreadableImage as error:
         raise RunFailure(
-            f"{where} is not an image that opens: {error}",
+            f"{where} cannot be opened as an image: {error}",
             hint="Remove the receipt of its shard and build again: only that shard is rendered again.",
         ) from error
     image.thumbnail((side, side))

@@ -106,7 +106,7 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
     yield IndexEntry(
         f"{FIGURES}/{OVERVIEW}",
         "Contact sheets",
-        "Images of all classes and shifts, and of each shift beside the base:",
+        "Images of all classes and shifts, and of each shift next to the base:",
         tuple(one for one in sheets if _is_there(directory, one[1])),
     )
     waiting = open_shifts(recipe) if recipe else ()

@@ -57,7 +57,7 @@ FAILING = ("hard", "far_from")
 _OVER = {
     "plan": "what is rendered: classes, prompts, seed, samples, generator, format and layout",
     "screen": "what is kept: captions, CLIP model, thresholds, keep rule",
-    "inputs": "what names stand for: commits and hashes of models, input dataset, tokens, thresholds",
+    "inputs": "the content of the inputs: commits and hashes of models, input dataset, tokens, thresholds",
 }
 
 
@@ -138,7 +138,7 @@ def labels_of(
     try:
         checks = checks_of_dataset(recipe, inputs, tally.judged)
     except ValueError as error:
-        raise RunFailure(f"{LOCK} is not one that a build wrote: {error}", "Restore it from a copy.") from error
+        raise RunFailure(f"{LOCK} is not a lock that a build wrote: {error}", "Restore it from a copy.") from error
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
     class_names = {cls.id: names[cls.label] for cls in recipe.classes}
     table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
@@ -148,7 +148,7 @@ def labels_of(
     ]
     table = replace(
         table,
-        columns=(*table.columns, TableColumn("most doubted classes", "text")),
+        columns=(*table.columns, TableColumn("classes doubted most", "text")),
         rows=tuple(
             replace(row, cells=(*row.cells, TableCell(text or NOTHING)))
             for row, text in zip(table.rows, worst, strict=True)
@@ -179,7 +179,9 @@ def known_of(recipe: Recipe, stored: Thresholds) -> tuple[dict[str, Any] | None,
     return {**counts, "accuracy": known.right / known.n, "low": low, "high": high}, doubts
 
 
-# What a person reads; all of it is in evaluation/robustness.csv.
+# What a person reads; evaluation/ has all of it. The first table, the only one that is not folded, is the shortest.
+MOST_SUMMARISED = 10
+MOST_LARGEST = 2
 MOST_MODELS = 20
 MOST_COLUMNS = 6
 MOST_SHIFTS = 40
@@ -187,9 +189,10 @@ MOST_SHIFTS = 40
 
 @dataclass(frozen=True, slots=True)
 class Robustness:
-    """What the section shows. warnings, near_chance: sentences on a base that is not like the validation images, and on
-    what is near chance there."""
+    """What the section shows. summary: one row per model. models, shifts: the folded tables. warnings: sentences on a
+    base that differs from the validation images. near_chance: sentences on what is near chance on the base."""
 
+    summary: Table
     models: Table
     shifts: Table
     warnings: tuple[str, ...]
@@ -222,12 +225,31 @@ def robustness_of(results: Results) -> Robustness:
         more = f"{len(models) - MOST_COLUMNS:,} more models, in robustness.csv"
         by_shift = replace(by_shift, more=f"{by_shift.more}; and {more}" if by_shift.more else f"and {more}")
     return Robustness(
+        _summary(results, models),
         table_of("Models", columns, rows).first(MOST_MODELS, "models", "results.csv"),
         by_shift,
         reference_warnings(results, short=False),
         near_chance_sentences(results, short=False),
         ten_points_table(results, shown, short=False).first(MOST_SHIFTS, "shifts", "measures.csv"),
     )
+
+
+def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
+    """A row per model: its accuracy on the base, its mean drop, and its largest drops, each with its shift."""
+    heads = ("accuracy on base", "mean drop", "largest drop", "second largest drop")
+    columns = [TableColumn("model", "name"), *map(TableColumn, heads[: 2 + MOST_LARGEST])]
+    rows = []
+    for model in models:
+        drops = [row for row in results.rows.where("drop", model=model.name, class_id="") if row.value is not None]
+        largest = sorted(drops, key=lambda row: (-(row.value or 0.0), row.group))[:MOST_LARGEST]
+        cells = [TableCell(f"{row.group}: {points(row.value)}", between(row.estimate)) for row in largest]
+        cells += [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
+        mean = results.rows.value("average_drop", model=model.name)
+        name = TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name)
+        rows.append(
+            TableRow((name, _cell(results.base_number(model.name), " %"), TableCell(points(mean)), *cells)),
+        )
+    return table_of("Models", columns, rows).first(MOST_SUMMARISED, "models", "results.csv")
 
 
 def _model_row(results: Results, model: ModelFacts) -> TableRow:
