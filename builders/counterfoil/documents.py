@@ -45,7 +45,7 @@ _LONGEST_TEXT = 200
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\n")
 _MOST_SHOWN = 10
 _LONGEST_SHOWN = 160
-_WORDS = {"missing": "is missing", "unexpected_keyword_argument": "is no key of this form"}
+_WORDS = {"missing": "is missing", "unexpected_keyword_argument": "is not a key of this form"}
 
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -53,7 +53,7 @@ Interval = tuple[float, float]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 # Paths may name people: no recipe, card or dataset that is made of a document takes them over.
 File = Annotated[
-    str | None, Field(description="Where it lies below its folder; null where it was read from no folder of images.")
+    str | None, Field(description="Path below its folder; null if it does not come from a folder of images.")
 ]
 
 Document = TypeVar("Document")
@@ -148,7 +148,7 @@ def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST, mos
         if len(found) < len(pairs):
             known: set[str] = set()
             twice = next(key for key, _ in pairs if key in known or known.add(key))
-            raise UserError(f"{where}: {twice[:_LONGEST_SHOWN]!r:.60} is there more than once")
+            raise UserError(f"{where}: {twice[:_LONGEST_SHOWN]!r:.60} appears more than once")
         return found
 
     try:

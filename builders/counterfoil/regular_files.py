@@ -41,7 +41,7 @@ def irregularity(mode: int) -> str | None:
     """What a file's mode says that it is, where it is no regular file: "is a pipe"; None for a regular one."""
     if stat.S_ISREG(mode):
         return None
-    return next((words for test, words in _NOT_REGULAR if test(mode)), "is no regular file")
+    return next((words for test, words in _NOT_REGULAR if test(mode)), "is not a regular file")
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ def named_path(text: str | Path) -> Path:
     written = str(text)
     shown = written if len(written) <= 80 else f"{written[:77]}…"
     if "\0" in written:
-        raise UserError(f"{shown!r} is no path: it holds a NUL character")
+        raise UserError(f"{shown!r} is not a path: it holds a NUL character")
     try:
         path = Path(written).expanduser()
     except RuntimeError as error:
@@ -97,7 +97,7 @@ def named_path(text: str | Path) -> Path:
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise UserError(f"{shown!r} is no path: it holds half a character") from error
+        raise UserError(f"{shown!r} is not a path: it holds half a character") from error
     if len(encoded) > LONGEST_PATH or any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
         raise UserError(
             f"{shown}: too long for a path",

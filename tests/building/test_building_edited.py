@@ -165,7 +165,7 @@ def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) ->
     wordy = saved(tmp_path / "photos", SCENES, dict.fromkeys(first, "a bag " * 30))
     found = choose(wordy)
     assert not first & {one.row for own in found.table.rows.values() for one in own}
-    assert any("3 rows of those that came first have a caption with which a prompt is longer" in n for n in found.notes)
+    assert any("3 of the first rows have a caption too long for" in n for n in found.notes)
     assert "32 tokens that lab:sd reads" in " ".join(found.notes)
     with pytest.raises(CounterfoilError, match="1 more with one too long for the 32 tokens of a prompt"):
         choose(wordy, "samples.candidates=4")
@@ -195,9 +195,9 @@ def test_it_is_whole_tells_what_it_is_and_comes_out_again(dataset: tuple[Path, B
         verify(directory, rerender=1, device="cpu")
     card, _, its_recipe = (directory / "README.md").read_text().partition("```yaml")
     assert "kind: edit" in its_recipe and str(source.parent) not in card + its_recipe
-    assert "edits of real images" in card and "are edits of one and the same row" in card
+    assert "edits of real images" in card and "are edits of one row" in card
     assert "- edited" in card and "- synthetic" in card
-    assert "started from the same noise" not in card and "None of the images comes" not in card
+    assert "start from the same noise" not in card and "None of the images comes" not in card
     assert "They may show the people in the originals" in (directory / "croissant.json").read_text()
     lock = read_lock(directory)
     assert lock is not None and lock.inputs["models"].keys() == {"generator", "screen"}
@@ -237,7 +237,7 @@ def test_a_changed_table_is_seen(
     file.write_text(file.read_text().replace(old, new, 1))
     found = verify(tmp_path / "changed")
     assert "rows.csv" in {problem.path for problem in found.problems}
-    assert "prompts were not compared with the plan, since rows.csv is damaged" in found.notes
+    assert "prompts were not compared with the plan, because rows.csv is damaged" in found.notes
     with pytest.raises(CounterfoilError, match=r"rows\.csv"):
         regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"source.dataset={source}"], device="cpu")
 

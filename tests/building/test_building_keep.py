@@ -227,7 +227,7 @@ def test_a_judge_elsewhere_is_the_same_by_its_weights(tmp_path: Path) -> None:
     few = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null", "samples.candidates=1")
     tiny(tmp_path / "out", *few, keep("first"))
     (tmp_path / "first").rename(tmp_path / "moved")
-    with pytest.raises(CounterfoilError, match="folder of the machine that the dataset was built on"):
+    with pytest.raises(CounterfoilError, match="folder on the machine that built the dataset"):
         regenerate(tmp_path / "out", tmp_path / "again", device="cpu", workers=1)
     with pytest.raises(UserError, match=r"the judges are not those that lock\.json pins"):
         regenerate(tmp_path / "out", tmp_path / "again", overrides=[keep("second")], device="cpu", workers=1)

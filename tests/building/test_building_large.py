@@ -146,7 +146,7 @@ def test_a_shift_that_the_screen_left_empty_is_named_and_has_no_config(large: Bu
         assert all((spec := thresholds[shift]) is not None and spec.value is not None for shift in large.empty)
     configs = get_dataset_config_names(str(large.directory))
     card = (large.directory / "README.md").read_text(encoding="utf-8")
-    (sentence,) = [line for line in card.splitlines() if line.startswith("Without an accepted image")]
+    (sentence,) = [line for line in card.splitlines() if line.startswith("No image was accepted, so")]
     for shift in large.result.counts:
         assert (shift in configs) == (shift not in large.empty)
         assert (f"`{shift}`" in sentence) == (shift in large.empty)

@@ -82,7 +82,7 @@ def test_a_part_learns_no_tokens_and_says_what_does(tmp_path: Path) -> None:
     out = tmp_path / "a dataset"
     learn = "tokens={path: null, learn: {steps: 1, size: 32}}"
     changes = [*TINY, *SMALL, GARMENT_CLASSES, f"source.dataset={source}", learn]
-    with pytest.raises(UserError, match="a part of a build does not learn them") as refused:
+    with pytest.raises(UserError, match="which one part of a build cannot do") as refused:
         build("wardrobe-mini", out, overrides=changes, device="cpu", workers=1, shards="1/2")
     words = shlex.split((refused.value.hint or "").split("`")[1])
     assert words[:3] == ["counterfoil", "tokens", "wardrobe-mini"]

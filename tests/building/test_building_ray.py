@@ -69,7 +69,7 @@ def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clu
     progress_found: list[BuildProgress] = []
     with pytest.raises(UserError) as refused:
         tiny(out, workers=1, engine=one_node.choice())
-    assert f"{out} is not the same folder on" in refused.value.problems[0]
+    assert f"{out} is a different folder on" in refused.value.problems[0]
     assert "--collect" in (refused.value.hint or "")
     assert shards_done(out) == 0
     assert tried(one_node)
@@ -95,7 +95,7 @@ def test_class_tokens_come_back_likewise(three_nodes: Clusters, tmp_path: Path) 
     one = "source.classes=[{id: '05', name: sandal, source_label: 5}]"
     recipe = load_recipe("wardrobe-mini", [one, learn])
     out = three_nodes.unseen / "tokens"
-    with pytest.raises(UserError, match="is not the same folder on"):
+    with pytest.raises(UserError, match="is a different folder on"):
         learn_tokens(recipe, out, device="cpu", workers=1, engine=three_nodes.choice())
     result = learn_tokens(recipe, out, device="cpu", workers=1, engine=three_nodes.choice(collect=True))
     assert set(result.losses) == {"05"}

@@ -142,7 +142,7 @@ def test_rows_may_stand_in_a_file(chosen: Path, tmp_path: Path) -> None:
         ("generator.rows.base.07=[7]", "found '07', expected a class of the shift"),
         ("generator.rows.base.00=[0, 0]", "found a row again, expected each once"),
         ("generator.rows.base.00=[-1]", "found -1, expected rows from 0"),
-        ("samples.noise=paired", "rows of a pool share no noise, expected independent"),
+        ("samples.noise=paired", "rows of a pool have no noise to share, expected independent"),
         ("generator.guidance=3", "found guidance, expected none with kind rows"),
         ("generator.rows=null", "missing rows, which kind rows needs"),
         ("generator.rows=./nowhere.csv", "No such file"),
@@ -430,7 +430,7 @@ def test_another_pool_of_the_same_name_is_refused(
     [
         (f"samples.candidates={(len(SCENES) + 4) // 6 + 1}", f"has {len(SCENES) + 4} rows, but 36 samples are needed"),
         ("prompts.shifts.in_the_snow={prompt: 'a {class} in the snow', classes: ['00', '05']}", None),
-        ("samples.noise=paired", "rows of a pool share no noise, expected independent"),
+        ("samples.noise=paired", "rows of a pool have no noise to share, expected independent"),
         ("tokens={path: lab:tokens}", "a pool is searched by class names, and a CLIP knows no class token"),
         ("prompts.shifts.red={embedding: {file: a.safetensors}}", "rows of a pool are not drawn from embeddings"),
         ("generator.guidance=3", "found guidance, expected none with kind retrieve"),

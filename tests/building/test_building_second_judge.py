@@ -223,14 +223,14 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
     section = card.split("## Are the labels true?")[1].split("\n## ")[0]
     said = next(line for line in section.splitlines() if line.startswith("| `base` "))
     assert f"| {100 * base.disagreement.value:.1f} (" in said and f"({base.disagreed} of {base.images})" in said
-    assert "12 validation images" in card and "assumes that the judge errs here" in section
+    assert "12 validation images" in card and "assumes the same error rate here" in section
     assert "disagrees by construction" in card
 
 
 @pytest.mark.parametrize(
     ("judge", "message"),
     [("predictions:./answers.csv", "screen.judge.*recorded predictions"), ("lab:resnet10", "screen.judge.*resnet10t"),
-     ("open_clip:lab:clap", "screen.judge.*clip"), ("open_clip:lab:clip", "screen.judge.*the model that screens")],
+     ("open_clip:lab:clap", "screen.judge.*clip"), ("open_clip:lab:clip", "screen.judge.*the screening model")],
 )  # fmt: skip
 def test_one_that_cannot_judge_is_reported_before_anything_is_made(judge: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
@@ -266,7 +266,7 @@ def test_a_strangers_lock_that_pins_no_counts_is_refused_though_its_hashes_agree
 def test_the_screens_weights_by_another_name_are_no_second_judge(tmp_path: Path) -> None:
     shutil.copytree(LAB_WEIGHTS / "clip", tmp_path / "copy")
     recipe = load_recipe("wardrobe-mini", [f"screen.judge=open_clip:local-dir:{tmp_path / 'copy'}"])
-    with pytest.raises(UserError, match="by another name"):
+    with pytest.raises(UserError, match="under another name"):
         pin_judges(recipe)
     other = load_recipe("wardrobe-mini", [f"screen.judge=open_clip:local-dir:{second_clip(tmp_path)}"])
     assert list(pin_judges(other)) == ["open_clip:local-dir:./second"]
@@ -352,7 +352,7 @@ def test_the_command_warns_people_and_machines(folder: Path, doubted: Doubted) -
     settings = [word for change in (*TINY, *changes(folder)) for word in ("--set", change)]
     done = run_command(["build", "wardrobe-mini", "--out", str(out), "--device", "cpu", *settings, "--json"])
     assert done.returncode == 0, done.stderr
-    assert "Warning: CLIP does not know these classes: it names 38.9 %" in done.stderr
+    assert "Warning: CLIP does not know these classes: it matches 38.9 %" in done.stderr
     assert "screen.model" in done.stderr
     machines = json.loads(done.stdout)["screen_doubts"]
     assert machines["near_chance"] is True
@@ -421,7 +421,7 @@ def test_thresholds_are_chosen_under_the_same_warning(doubted: Doubted, tmp_path
     assert str(escape(doubts.meaning)) in shown
     done = CliRunner().invoke(app, ["calibrate", str(doubted[0]), "--out", str(page), "--json"])
     assert done.exit_code == 0, done.output
-    assert "Warning: CLIP does not know these classes: it names 38.9 %" in done.stderr
+    assert "Warning: CLIP does not know these classes: it matches 38.9 %" in done.stderr
     assert doubts.what_to_do in done.stderr
     assert json.loads(done.stdout)["screen_doubts"]["near_chance"] is True
 

@@ -164,7 +164,7 @@ def test_configs_are_groups(tmp_path: Path) -> None:
     assert labelled_source(place, BOTH, config="snow").labels.tolist() == [1]
     with pytest.raises(UserError):
         labelled_source(place, BOTH)
-    with pytest.raises(UserError, match="not both"):
+    with pytest.raises(UserError, match="groups are either the configs or"):
         labelled_source(place, BOTH, config="snow", configs_are_groups=True)
     with pytest.raises(UserError, match="one config"):
         labelled_source(parquet(tmp_path / "one", label=[8]), BOTH, configs_are_groups=True)

@@ -194,7 +194,7 @@ def test_a_name_of_the_hub_is_never_a_folder_here(
 def test_a_folder_of_another_machine_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
-    with pytest.raises(UserError, match=r"'\./photos' is a folder of the machine that the dataset was built on"):
+    with pytest.raises(UserError, match=r"'\./photos' is a folder on the machine that built the dataset"):
         open_source(source_of("elsewhere:./photos")).split("train")
     assert open_source(source_of("elsewhere:./photos")).pin == open_source(source_of("/other/photos")).pin
 
@@ -205,7 +205,7 @@ def test_an_image_of_too_many_pixels_is_refused_by_its_header(tmp_path: Path) ->
     folder.mkdir()
     large = {"bytes": encoded(Image.new("1", (12_000, 8_000))), "path": None}
     datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(str(folder / "train.parquet"))
-    with pytest.raises(UserError, match=r"it has 12000×8000 pixels"):
+    with pytest.raises(UserError, match=r"it declares 12000×8000 pixels"):
         open_source(source_of(folder)).split("train").image(0)
 
 
@@ -221,7 +221,7 @@ def test_a_saved_dataset_names_files_beside_it(
     (own,) = (tmp_path / "saved").glob("*.arrow")
     own.rename(tmp_path / "elsewhere.arrow")
     edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": name}])
-    with pytest.raises(UserError, match=r"state\.json names the file .*expected files beside it"):
+    with pytest.raises(UserError, match=r"state\.json names the file .*expected files in the same folder"):
         open_source(source).split("train")
 
 
@@ -541,9 +541,9 @@ def test_labels_are_reported_as_the_dataset_tells_them() -> None:
     [
         ("lab:planted/corelation-3", ["no planted world 'corelation-3'", "did you mean 'correlation-3'?"]),
         ("lab:planted/rare", ["no planted world 'rare'", "did you mean 'rare-0'?"]),
-        ("lab:planted/rare-x", ["'x' is no seed", "a seed of 0 to 99999"]),
-        ("lab:planted/rare-007", ["'007' is no seed"]),
-        ("lab:planted/rare-100000", ["'100000' is no seed"]),
+        ("lab:planted/rare-x", ["'x' is not a seed", "a seed of 0 to 99999"]),
+        ("lab:planted/rare-007", ["'007' is not a seed"]),
+        ("lab:planted/rare-100000", ["'100000' is not a seed"]),
         ("lab:planted/../wardrobe", ["no planted world '../wardrobe'", "correlation, rare, noisy, null, corruption"]),
         ("lab:planted/", ["no planted world ''", "lab:planted/correlation-0"]),
         ("lab:planted", ["the lab has no 'planted'", "lab:planted/KIND-SEED"]),

@@ -114,7 +114,7 @@ def test_the_lab_s_datasets_have_names() -> None:
         (FOLDERS, "[mag]", r"called 'mag'; did you mean 'mug'\?"),
         (("a mug", "a_mug"), "[a mug]", r"'a mug' is the name of the labels 0, 1 .*; write source_label"),
         (("a mug", "a_mug"), "null", r"the names 'a mug' and 'a_mug' would both have the id 'a-mug'"),
-        (("a", "杯"), "null", r"no id can be made of the name '杯' \(label 1\)"),
+        (("a", "杯"), "null", r"no id can be made from the name '杯' \(label 1\)"),
         (FOLDERS, "[sea-star, sea_star]", r"'sea_star' is label 2 of .*, which already belongs to 'sea-star'"),
     ],
 )

@@ -77,13 +77,13 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "other thresholds": (
         "thresholds.json",
         lambda d: edited(d / "thresholds.json", lambda t: t["object"]["base"]["00"].update(value=0.5)),
-        "is not what the recipe says",
+        "differs from the recipe",
     ),
     "a damaged receipt": (RECEIPT, lambda d: (d / RECEIPT).write_text("{"), "is damaged"),
     "a receipt of another dataset": (
         RECEIPT,
         lambda d: edited(d / RECEIPT, lambda receipt: receipt["hashes"].update(plan="0" * 64)),
-        "is of another dataset",
+        "belongs to another dataset",
     ),
     "a lock of other bytes": (
         "lock.json",

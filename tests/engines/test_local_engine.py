@@ -219,7 +219,9 @@ def test_an_item_that_kills_every_worker_ends_the_run_and_is_named(tmp_path: Pat
     with pytest.raises(RunFailure) as failed:
         for event in LocalEngine(2).run(Tens(tmp_path, deadly=(2,)), [2, 1, 3]):
             heard.append(event)
-    assert failed.value.problems == ("2: 3 workers died at it; the last, on cpu, was ended by SIGKILL",)
+    assert failed.value.problems == (
+        "2: 3 workers died while working on it; the last one, on cpu, was ended by SIGKILL",
+    )
     hint = failed.value.hint or ""
     assert "run the same command again" in hint
     assert "Count to less." in hint

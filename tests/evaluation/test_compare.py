@@ -331,7 +331,7 @@ def test_what_cannot_be_compared_is_reported(dataset: Path, models: dict[str, st
     sharp = models["sharp"]
     with pytest.raises(UserError, match="compare takes two different models"):
         evaluate(dataset, compare=(sharp, sharp), out=tmp_path, device="cpu")
-    with pytest.raises(UserError, match="'nine' is none of the given models"):
+    with pytest.raises(UserError, match="'nine' is not one of the given models"):
         evaluate(dataset, {"mine": sharp, "none": models["no_red"]}, compare=("mine", "nine"), out=tmp_path)
     listed = tmp_path / "list.txt"
     listed.write_text(f"{models['no_red']}\n")

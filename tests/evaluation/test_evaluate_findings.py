@@ -448,18 +448,30 @@ def test_tables_that_are_not_their_receipts_are_refused(
 
 # Row 1 is accepted, row 5 answered right, row 0 dropped by the screen.
 FORGED: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
-    "another key": ("candidates", with_value("key", 5, "x"), "no sample of its shard"),
-    "another index": ("candidates", with_value("index", 5, 999), "no sample of its shard"),
+    "another key": ("candidates", with_value("key", 5, "x"), "not a sample of its shard"),
+    "another index": ("candidates", with_value("index", 5, 999), "not a sample of its shard"),
     "twice": ("candidates", twice, "more than once"),
-    "another reason": ("candidates", with_value("reason", 5, "odd"), "not those that its receipts count"),
-    "accepted in word": ("candidates", with_value("reason", 5, "accepted"), "which data does not have"),
-    "accepted in deed": ("candidates", with_value("reason", 1, "answered_right"), "rejected does not hold each image"),
+    "another reason": ("candidates", with_value("reason", 5, "odd"), "do not match the counts in its receipts"),
+    "accepted in word": (
+        "candidates",
+        with_value("reason", 5, "accepted"),
+        "is accepted in candidates but missing in data",
+    ),
+    "accepted in deed": (
+        "candidates",
+        with_value("reason", 1, "answered_right"),
+        "rejected does not hold the image of each",
+    ),
     "an image less": (
         "rejected",
         lambda table: table.slice(0, table.num_rows - 2),
-        "rejected does not hold each image",
+        "rejected does not hold the image of each",
     ),
-    "an image twice": ("rejected", lambda table: pa.concat_tables([table, table]), "rejected does not hold each image"),
+    "an image twice": (
+        "rejected",
+        lambda table: pa.concat_tables([table, table]),
+        "rejected does not hold the image of each",
+    ),
 }
 
 

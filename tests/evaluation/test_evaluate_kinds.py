@@ -142,7 +142,7 @@ class TestCallables:
             assert says in text
         with pytest.raises(UserError, match="'four' has 4 outputs, which match nothing"):
             evaluate(dataset, {"four": given["four"]}, device="cpu")
-        with pytest.raises(UserError, match="transform is given without a callable"):
+        with pytest.raises(UserError, match="transform needs a callable"):
             evaluate(dataset, ["lab:resnet10t"], transform=np.asarray, device="cpu")
 
     def test_a_transform_that_fails_or_gives_unequal_shapes_is_reported(self, dataset: Path) -> None:

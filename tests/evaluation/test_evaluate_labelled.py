@@ -209,7 +209,7 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
         with pytest.raises(UserError, match=shown):
             write_keys(photos, out)
     assert place.read_bytes() == before and not (photos / "keys.csv").exists()
-    with pytest.raises(UserError, match="leave the label out"):
+    with pytest.raises(UserError, match="remove the label"):
         evaluate(photos, [f"predictions:{place}"], out=tmp_path / "out", device="cpu")
 
 
@@ -253,7 +253,7 @@ def test_scores_are_a_data_frame(evaluation) -> None:
     [
         ({"base": "frost", "groups": "weather"}, "has no group 'frost'"),
         ({"groups": "wether"}, "has no column 'wether'"),
-        ({"beside": {"v2": "source:validation"}}, "which source"),
+        ({"beside": {"v2": "source:validation"}}, "its source is unknown"),
         ({"into_card": True}, "is no built dataset|not a Counterfoil dataset"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_model_that_is_another_one_elsewhere_is_refused(
         "counterfoil.evaluation.evaluate_dataset.load_classifier",
         lambda name, **options: dataclasses.replace(load_classifier(name, **options), sha256="0" * 64),
     )
-    with pytest.raises(RunFailure, match="is another one where it answers than where the run began"):
+    with pytest.raises(RunFailure, match="has other weights on a worker than where the run started"):
         evaluate(dataset, [models["no_blue"]], device="cpu", out=tmp_path / "out", workers=2)
 
 
@@ -154,7 +154,7 @@ def test_workers_that_are_lost_are_reported(
         lambda: evaluate(dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2)
     )
     assert len(lost) == 1
-    assert "was ended by SIGKILL; rows " in lost[0] and "is begun again by another" in lost[0]
+    assert "was ended by SIGKILL; " in lost[0] and "another worker restarts rows " in lost[0]
 
 
 def test_workers_that_are_lost_while_they_embed_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

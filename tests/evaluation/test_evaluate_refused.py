@@ -184,12 +184,12 @@ def test_a_folder_with_spaces_and_commas_is_one_name(tmp_path: Path) -> None:
     [
         (b"", "lists no model"),
         (b"# only this\n\n", "lists no model"),
-        (b"resnet18 resnet50\n", "line 1: found 'resnet18 resnet50', expected one name a line"),
-        (b"ok\nresnet18, resnet50\n", "line 2: .* one name a line"),
-        (b"- resnet18\n", "line 1: .* one name a line"),
+        (b"resnet18 resnet50\n", "line 1: found 'resnet18 resnet50', expected one name per line"),
+        (b"ok\nresnet18, resnet50\n", "line 2: .* one name per line"),
+        (b"- resnet18\n", "line 1: .* one name per line"),
         (b"@other.txt\n", "line 1: .*cannot name another list"),
         (b"a\x00b\n", "line 1: .*printable"),
-        (b"\x80\x81\xff", "is no list of models: expected plain text"),
+        (b"\x80\x81\xff", "is not a list of models: expected plain text"),
         (b"x" * 1_000_001, "expected at most 1,000,000"),
     ],
 )
@@ -277,7 +277,7 @@ def test_the_person_at_the_keyboard_may_name_a_folder_and_its_pickle_does_not_ru
 @pytest.mark.parametrize("name", ["local-dir:./mine", "transformers:./mine", "open_clip:local-dir:./mine"])
 def test_a_folder_in_its_recipe_is_one_of_another_machine(dataset: Path, tmp_path: Path, name: str) -> None:
     with_models(dataset, name)
-    with pytest.raises(UserError, match=rf"'{name}' is a folder of the machine that the dataset was built on"):
+    with pytest.raises(UserError, match=rf"'{name}' is a folder on the machine that built the dataset"):
         evaluate(dataset, device="cpu", out=tmp_path / "out")
 
 
@@ -285,7 +285,7 @@ def test_a_file_in_its_recipe_is_not_opened(dataset: Path, tmp_path: Path, monke
     (tmp_path / "answers.csv").write_text("key,label\n")
     monkeypatch.chdir(tmp_path)
     with_models(dataset, "predictions:answers.csv")
-    with pytest.raises(UserError, match="is a folder of the machine that the dataset was built on"):
+    with pytest.raises(UserError, match="is a folder on the machine that built the dataset"):
         evaluate(dataset, device="cpu", out=tmp_path / "out")
 
 

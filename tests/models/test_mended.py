@@ -77,8 +77,8 @@ def with_edits(document: dict[str, Any], edits: Any) -> dict[str, Any]:
 
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "an unknown key": (lambda one: one | {"also": 1}, "also: is no key"),
-    "an unknown key inside": (lambda one: one | {"on": [one["on"][0] | {"rows": 3}]}, r"on\.0\.rows: is no key"),
+    "an unknown key": (lambda one: one | {"also": 1}, "also: is not a key"),
+    "an unknown key inside": (lambda one: one | {"on": [one["on"][0] | {"rows": 3}]}, r"on\.0\.rows: is not a key"),
     "a key less": (lambda one: {key: value for key, value in one.items() if key != "on"}, "on: is missing"),
     "a later format": (lambda one: one | {"format": 2}, "format: Input should be .* found 2"),
     "true for a format": (lambda one: one | {"format": True}, "format: Input should be .* found true"),
@@ -102,7 +102,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "too many rows": (lambda one: with_edits(one, EDITS | {"rows": [0] * 200_001}), "at most 200,000"),
     "edits of what is no set": (
         lambda one: one | {"on": [one["on"][0] | {"edits": EDITS}]},
-        r"on\.0\.edits: is no key",
+        r"on\.0\.edits: is not a key",
     ),
     "another fit": (lambda one: one | {"fit": "adam"}, "fit: Input should be 'lbfgs' or 'sgd', found 'adam'"),
     "a negative λ": (lambda one: one | {"lambda": -1}, "lambda: .* found -1"),
@@ -111,7 +111,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "rows as a text": (lambda one: one | {"rows": "many"}, "rows: "),
     "rows of no kind": (lambda one: one | {"rows": {}}, "rows: "),
     "true for rows": (lambda one: one | {"rows": True}, "rows"),
-    "a key that is long": (lambda one: one | {"\x1b" * 9_000: 1}, "is no key"),
+    "a key that is long": (lambda one: one | {"\x1b" * 9_000: 1}, "is not a key"),
 }
 
 
@@ -159,5 +159,5 @@ def test_many_keys_are_looked_at_once(tmp_path: Path) -> None:
     """Counted for each key, the last of 400,000 would be found after hours."""
     keys = ",".join(f'"{place}":0' for place in range(400_000))
     (tmp_path / MENDED).write_text(f'{{{keys},"last":0,"last":0}}')
-    with pytest.raises(UserError, match="'last' is there more than once"):
+    with pytest.raises(UserError, match="'last' appears more than once"):
         read_mended(tmp_path, "m")

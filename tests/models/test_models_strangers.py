@@ -160,7 +160,7 @@ def test_weights_lie_beside_the_index_that_lists_them(generator: Path, part: str
     weights.rename(elsewhere)
     index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(elsewhere), name)}
     weights.with_name(f"{weights.name}.index.json").write_text(json.dumps(index))
-    with pytest.raises(UserError, match=r"it lists .*expected files beside it"):
+    with pytest.raises(UserError, match=r"it lists .*expected files in the same folder"):
         load_pipeline(f"local-dir:{generator}")
 
 
@@ -175,7 +175,7 @@ def test_a_pipe_is_not_waited_for(generator: Path, place: str) -> None:
 def test_weights_that_are_not_there_are_not_made_up(clip: Path) -> None:
     for file in clip.glob("*.safetensors"):
         file.unlink()
-    with pytest.raises(UserError, match="no weights beside it"):
+    with pytest.raises(UserError, match="its folder has no weights"):
         load_clip(f"local-dir:{clip}")
 
 
@@ -357,7 +357,7 @@ def weights_of(clip: Path) -> dict[str, torch.Tensor]:
 def test_weights_under_a_name_that_nobody_reads_are_none(clip: Path) -> None:
     weights = clip / "open_clip_model.safetensors"
     weights.rename(clip / "open_clip_model.pt")
-    with pytest.raises(UserError, match="no weights beside it"):
+    with pytest.raises(UserError, match="its folder has no weights"):
         load_clip(f"local-dir:{clip}")
 
 

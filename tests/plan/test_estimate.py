@@ -151,8 +151,8 @@ def test_candidates_are_what_is_wanted_over_the_rate() -> None:
     assert (one.shift, one.cells, one.accepted, one.at_most) == ("red", 10, 20, 50)
     assert (one.rate, one.candidates_each, one.candidates_a_cell) == (0.25, 4, 80)
     assert format_quotas([one]) == (
-        "at most 50 candidates a cell, 500 in all, until 20 are kept that lab:resnet10t gets wrong; at the failure"
-        " rates that mined_from tells (25 %) a kept image takes about 4 candidates that pass the screen, a cell about"
+        "at most 50 candidates per cell, 500 in all, until 20 are kept that lab:resnet10t gets wrong; at the failure"
+        " rates in mined_from (25 %), a kept image takes about 4 candidates that pass the screen, and a cell about"
         " 80, more than at_most."
     )
 
@@ -174,7 +174,7 @@ def test_candidates_are_what_is_wanted_over_the_rate() -> None:
 def test_a_rate_that_is_not_that_of_the_rule_is_not_used(recipe: Recipe) -> None:
     [one] = judged_quotas(recipe)
     assert (one.rate, one.candidates_each, one.candidates_a_cell) == (None, None, None)
-    assert "no failure rate is told (mined_from)" in format_quotas([one])
+    assert "no failure rate is given (mined_from)" in format_quotas([one])
 
 
 @pytest.mark.parametrize("failure", ["top3", "answered:05"])
@@ -193,7 +193,7 @@ def test_check_tells_it() -> None:
     words = [word for change in changes(RECORD) for word in ("--set", change)]
     shown = CliRunner().invoke(app, ["check", "wardrobe-mini", *words])
     assert shown.exit_code == 0, shown.output
-    assert "at most 50 candidates a cell, 500 in all" in " ".join(shown.stdout.split())
+    assert "at most 50 candidates per cell, 500 in all" in " ".join(shown.stdout.split())
     document = json.loads(CliRunner().invoke(app, ["check", "wardrobe-mini", *words, "--json"]).stdout)
     assert document["judged"][0]["candidates_a_cell"] == 80
     plain = json.loads(CliRunner().invoke(app, ["check", "wardrobe-mini", "--json"]).stdout)

@@ -413,8 +413,8 @@ def test_a_shift_with_more_candidates_takes_more_rows_of_the_same() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (lambda rows: {**rows, (None, "99"): rows[None, "00"]}, "'99' is no class"),
-        (lambda rows: {**rows, ("red", "00"): rows[None, "00"]}, "'00' is no class"),
+        (lambda rows: {**rows, (None, "99"): rows[None, "00"]}, "'99' is not a class"),
+        (lambda rows: {**rows, ("red", "00"): rows[None, "00"]}, "'00' is not a class"),
         (lambda rows: {**rows, (None, "00"): rows[None, "00"][:1]}, "the class '00' has 1 rows, expected 2"),
         (lambda rows: {**rows, (None, "00"): [rows[None, "00"][0]] * 2}, "the class '00' has a row more than once"),
         (lambda rows: {**rows, (None, "01"): [PoolRow(3), PoolRow(4)]}, "row 3 has no caption"),
@@ -514,10 +514,10 @@ def test_samples_are_the_rows_of_their_cells(recipe: Recipe) -> None:
     ("change", "message"),
     [
         (lambda rows: rows.pop(("base", "00")), "'base' of class '00' has 0 rows, expected 2"),
-        (lambda rows: rows.update({("red", "00"): rows["red", "05"]}), "'red' of class '00' is no cell"),
+        (lambda rows: rows.update({("red", "00"): rows["red", "05"]}), "'red' of class '00' is not a cell"),
         (lambda rows: rows["base", "00"].pop(), "has 1 rows, expected 2"),
-        (lambda rows: rows.update({("red", "05"): rows["base", "00"]}), "2 rows are there more than once"),
-        (lambda rows: rows.update({("rde", "05"): rows.pop(("red", "05"))}), "'rde' of class '05' is no cell"),
+        (lambda rows: rows.update({("red", "05"): rows["base", "00"]}), "2 rows appear more than once"),
+        (lambda rows: rows.update({("rde", "05"): rows.pop(("red", "05"))}), "'rde' of class '05' is not a cell"),
     ],
 )
 def test_a_table_of_another_recipe_is_none(recipe: Recipe, change, message: str) -> None:

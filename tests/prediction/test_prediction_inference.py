@@ -151,7 +151,7 @@ def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: di
     classifier = load_classifier(models["sharp"])
     for other in (replace(classifier, label_names=("b", "c", "a")), replace(classifier, num_classes=4)):
         old = ClassMap("names", 3, ((0,), (1,), (2,)), ("a", "b", "c") if other.label_names else None)
-        with pytest.raises(RunFailure, match="changed while the run began"):
+        with pytest.raises(RunFailure, match="changed while the run started"):
             score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda name, o=other: o)
 
 

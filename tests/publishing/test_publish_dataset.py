@@ -259,7 +259,7 @@ def test_expired_addresses_and_quotas_are_waited_out(
     answer = start_publisher(hub, sleep_scale=0.001).publish(call(first, files_per_commit=10))
     assert published(hub) == contents(first)
     assert any("429" in line for line in answer["lines"])
-    assert any("address of the storage" in line for line in answer["lines"])
+    assert any("the storage refused an address" in line for line in answer["lines"])
 
 
 def test_a_pull_request_of_an_older_base_is_begun_anew(

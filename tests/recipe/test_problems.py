@@ -71,14 +71,14 @@ ONE = {
     "prompt without class": (
         "prompts: {base: {prompt: a photo}}",
         "prompts.base.prompt",
-        r"found 'a photo', expected '\{class\}'",
+        r"found 'a photo', expected it to contain '\{class\}'",
     ),
     "unknown placeholder": (
         "prompts: {base: {prompt: 'a {clas}'}}",
         "prompts.base.prompt",
         r"'\{clas\}'.*did you mean '\{class\}'",
     ),
-    "lone brace": ("prompts: {base: {prompt: 'a {class} {'}}", "prompts.base.prompt", "lone brace"),
+    "lone brace": ("prompts: {base: {prompt: 'a {class} {'}}", "prompts.base.prompt", "unmatched brace"),
     "class in a caption": (
         "prompts: {shifts: {red: {caption: 'a red {class}'}}}",
         f"{SHIFT}.caption",
@@ -87,7 +87,7 @@ ONE = {
     "object caption without class": (
         "screen: {object_caption: a thing}",
         "screen.object_caption",
-        r"expected '\{class\}'",
+        r"expected it to contain '\{class\}'",
     ),
     "caption of the base": ("prompts: {base: {caption: a photo}}", "prompts.base.caption", "unknown key"),
     "threshold too high": (

@@ -729,7 +729,10 @@ def test_the_short_forms_mean_what_the_long_ones_do() -> None:
         (recipe_text("[mug, 杯]"), r"classes\[1\]\.id.*missing, expected text: Unique slug"),
         (recipe_text("[]"), r"source\.classes.*expected at least one item"),
         (recipe_text(prompts="\nprompts: {base: 3}"), r"base.*found the number 3, expected a prompt, or a mapping"),
-        (recipe_text(prompts="\nprompts: {base: a photo}"), r"prompts\.base\.prompt.*expected '\{class\}'"),
+        (
+            recipe_text(prompts="\nprompts: {base: a photo}"),
+            r"prompts\.base\.prompt.*expected it to contain '\{class\}'",
+        ),
     ],
 )
 def test_what_is_no_class_and_no_prompt_is_reported(text: str, expected_message: str) -> None:

@@ -172,7 +172,7 @@ ASKS = "prompts.shifts.red.prompt='{caption}, red'"
             "generator.captioner (--set generator.captioner=lab:captioner): no",
         ),
         ([EDIT, ASKS, "generator.captioner=lab:captioner", "generator.caption_column=text"], "expected one of them"),
-        ([EDIT, "prompts.shifts.red.prompt=red"], "expected '{class}' somewhere"),
+        ([EDIT, "prompts.shifts.red.prompt=red"], "expected it to contain '{class}'"),
         ([EDIT, "screen.object_caption='{caption}'"], "unknown placeholder '{caption}'"),
         (["screen.keep=[thresholds, {same_image: {}}]"], "generator.kind edit"),
         (["generator={kind: retrieve, model: null, captioner: 'lab:captioner'}"], "and captioner, expected none"),
@@ -219,13 +219,13 @@ CORRUPT = "wardrobe-corrupt"
         (CORRUPT, ["prompts.shifts.fog.corruption=fogg"], "prompts.shifts.fog.corruption (--set"),
         (CORRUPT, ["prompts.shifts.fog.corruption=fogg"], "did you mean 'fog'?"),
         (CORRUPT, ["prompts.shifts.fog.severity=6"], "severity"),
-        (CORRUPT, ["prompts.shifts.fog={severity: 2, corruption: null}"], "missing, expected what is done to the rows"),
+        (CORRUPT, ["prompts.shifts.fog={severity: 2, corruption: null}"], "missing, expected a corruption"),
         (CORRUPT, ["prompts.shifts.fog.prompt=a {class} in fog"], "are not drawn, expected null"),
         (CORRUPT, ["prompts.base=a photo of a {class}"], "prompts.base.prompt"),
         (CORRUPT, ["tokens={path: 'lab:tokens'}"], "tokens (--set"),
         (CORRUPT, ["generator.split=train"], "which classifiers learn from"),
         (CORRUPT, ["samples.noise=independent"], "expected paired"),
-        (CORRUPT, ["samples.pairs=attention"], "see no base beside them"),
+        (CORRUPT, ["samples.pairs=attention"], "cannot see their base"),
         (CORRUPT, ["generator.model=lab:sd"], "found model, expected none with kind corrupt"),
         (CORRUPT, ["screen.shift_threshold=0.2"], "without screen.model nothing is screened"),
         (CORRUPT, ["screen.object_threshold={percentile: 5}"], "without screen.model nothing is screened"),
@@ -413,11 +413,11 @@ def problems(*changes: str) -> list[str]:
         (["generator.compile=true"], "generator.compile", "expected false"),
         (["generator.adapter=lab:decoder"], "generator.adapter", "expected null"),
         (["prompts.base.embedding={file: a.safetensors, key: '{class_id}'}"], "prompts.base.embedding", "null"),
-        ([DRAWN], "prompts.shifts.red.embedding", "drawn from prompts alone, expected null"),
+        ([DRAWN], "prompts.shifts.red.embedding", "is drawn only from prompts, expected null"),
         (
             ["generator={kind: retrieve, model: null, steps: null, guidance: null}", "tokens=null"],
             "samples.pairs",
-            "generator.kind retrieve see no base beside them, expected noise",
+            "generator.kind retrieve cannot see their base, expected noise",
         ),
     ],
 )
@@ -444,7 +444,7 @@ def test_what_is_held_of_a_base_is_of_the_plan_and_of_nothing_where_pairs_share_
     assert load_recipe("wardrobe-mini", [BESIDE, *default]).plan_hash == beside.plan_hash
     assert load_recipe("wardrobe-mini", default).plan_hash == plain.plan_hash
     assert load_recipe("wardrobe-mini", [BESIDE, *less]).plan_hash != beside.plan_hash
-    with pytest.raises(UserError, match=r"samples\.held.*pairs of noise alone"):
+    with pytest.raises(UserError, match=r"samples\.held.*pairs that share only noise"):
         load_recipe("wardrobe-mini", less)
 
 

@@ -173,7 +173,7 @@ def test_text_is_one_line_of_what_can_be_printed() -> None:
     ({"chat": {"base_url": "http://localhost/v1"}}, "base_url needs model"),
     ({"chat": {"model": "./llm", "base_url": "http://localhost/v1"}}, "runs in this process"),
     ({"chat": {"model": "a/b"}, "axis": "mood"}, "axis is 'mood'"),
-    ({"chat": {"model": "a/b"}, "question": "What?"}, "expected '{class}' somewhere in it"),
+    ({"chat": {"model": "a/b"}, "question": "What?"}, "expected it to contain '{class}'"),
     ({"contexts": "wardrobe", "prompt": "a {class}"}, "expected {context} once"),
     ({"contexts": "wardrobe", "prompt": "a {class} {context} {class}"}, "expected {class} once"),
     ({"contexts": "wardrobe", "prompt": "a {class} {context} {x}"}, "expected no braces"),

@@ -210,9 +210,9 @@ def test_other_problems_of_the_recipe_are_reported_beside_it() -> None:
 
 WRONG = {
     "prompts.shifts.red.caption=a red {parent}": "without '{parent}'",
-    "prompts.shifts.red.prompt=a red {parent}": "expected '{class}' somewhere in it",
+    "prompts.shifts.red.prompt=a red {parent}": "expected it to contain '{class}'",
     "prompts.shifts.red.prompt=a {class} ({parnt})": "did you mean '{parent}'?",
-    "prompts.shifts.red.prompt=a {class} {": "lone brace",
+    "prompts.shifts.red.prompt=a {class} {": "unmatched brace",
     "tokens={path: null, learn: {templates: ['a {class} ({parent})']}}": "the only one is '{class}'",
     "source.classes=[{id: a, name: b, source_label: 0, parent: ''}]": "text that is not empty",
     "source.classes=[{id: a, name: b, source_label: 0, category: 3}]": "found the number 3, expected text",
@@ -512,7 +512,7 @@ def test_judges_that_would_share_columns_are_refused() -> None:
     ],
 )
 def test_the_model_that_screens_is_no_second_judge(judge: str, screen: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match=r"screen\.judge.*the model that screens"):
+    with pytest.raises(UserError, match=r"screen\.judge.*the screening model"):
         judged_mini(f"screen.judge={judge}", *screen)
     assert judged_mini("screen.judge=open_clip:ViT-B-16/openai", *screen).screen.judge == "open_clip:ViT-B-16/openai"
 

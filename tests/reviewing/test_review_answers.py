@@ -269,7 +269,7 @@ def test_who_was_asked_for_shifts_alone_has_checked_no_label(copied: Callable[..
     said["grids"] = [grid for grid in said["grids"] if grid["task"] == "shift"]
     review_answers(directory, [written(directory.parent / "shift.json", said)])
     labels = (directory / "README.md").read_text().partition("\n## Are the labels true?\n")[2].partition("\n## ")[0]
-    assert "**Unchecked.**" in labels and "People were asked for shifts alone" in labels
+    assert "**Unchecked.**" in labels and "People were asked about shifts only" in labels
 
 
 def test_what_people_say_is_read_back_as_label_checks(reviewed: tuple[Path, Review]) -> None:
@@ -375,7 +375,7 @@ def test_a_sealed_review_of_another_form_is_reported_in_a_sentence(
     (place / "review" / "selection.json").write_bytes(odd)
     close_again(place)
     text = (place / "README.md").read_text()
-    assert "nothing of it is shown: review/selection.json is not a selection document" in text
+    assert "is not shown: review/selection.json is not a selection document" in text
     assert "Fleiss" not in text and verify_files(place) == []
 
 
@@ -422,7 +422,7 @@ def changed(document: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -
 HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a list": (lambda d: [d], "is not the answers of a review"),
     "another form": (lambda d: d.update(version=2), "is not the answers of a review"),
-    "a key more": (lambda d: d.update(evil=1), "evil: is no key of this form"),
+    "a key more": (lambda d: d.update(evil=1), "evil: is not a key of this form"),
     "a key less": (lambda d: {key: value for key, value in d.items() if key != "rater"}, "rater: is missing"),
     "another dataset": (lambda d: d.update(content="0" * 64), "is for another dataset"),
     "content that is no text": (lambda d: d.update(content=[1]), "content: Input"),

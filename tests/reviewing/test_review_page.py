@@ -304,5 +304,5 @@ def test_an_image_that_does_not_open_is_named(tmp_path: Path) -> None:
         return b"no image"
 
     directory = build_colours(tmp_path / "colours", image=broken)
-    with pytest.raises(RunFailure, match="is not an image that opens"):
+    with pytest.raises(RunFailure, match="cannot be opened as an image"):
         review(directory)

@@ -181,7 +181,7 @@ def test_a_receipt_from_elsewhere_or_damaged_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "receipts/base-00000.json"
     receipt = json.loads(path.read_text())
     path.write_text(json.dumps({**receipt, "hashes": {**receipt["hashes"], "plan": "other"}}))
-    with opened(tmp_path, plan) as store, pytest.raises(RunFailure, match="of another dataset"):
+    with opened(tmp_path, plan) as store, pytest.raises(RunFailure, match="belongs to another dataset"):
         store.finish("")
     twice = [*receipt["files"], receipt["files"][0]]
     changed = [json.dumps({**receipt, **change}) for change in ({"files": 3}, {"clock": 3}, {"files": twice})]

@@ -258,7 +258,7 @@ def test_a_folder_that_is_another_is_refused(tmp_path: Path, monkeypatch: pytest
         for other in (second, tmp_path / "absent"):
             with pytest.raises(UserError) as refused:
                 replace(mark, folder=other).refuse_unseen()
-            assert f"{other} is not the same folder on" in refused.value.problems[0]
+            assert f"{other} is a different folder on" in refused.value.problems[0]
             assert "--collect" in (refused.value.hint or "")
 
 

@@ -86,8 +86,8 @@ TABLES: dict[Callable[[pa.Table], pa.Table], str] = {
     numbers_for_images: "image is int64, expected struct",
     bare_images: "image is binary, expected struct",
     no_shift: "it has no column shift",
-    nan_scores: "object_score holds a value that is no finite number",
-    infinite_scores: "shift_score holds a value that is no finite number",
+    nan_scores: "object_score holds a value that is not a finite number",
+    infinite_scores: "shift_score holds a value that is not a finite number",
     one_row_less: r"has \d+ rows, and receipts/base-00000.json says",
     one_row_more: r"has more rows, and receipts/base-00000.json says",
 }
@@ -104,7 +104,7 @@ def test_tables_of_another_form_are_reported_in_words(parquet: Path, change: Cal
 @pytest.mark.parametrize("packed", ["gzip", "zstd", "brotli", "lz4"])
 def test_packing_that_unfolds_without_bound_is_not_unpacked(parquet: Path, packed: str) -> None:
     pq.write_table(pq.read_table(shard(parquet)), shard(parquet), compression=packed)
-    with pytest.raises(RunFailure, match=rf"packed by {packed.upper()}.*, expected SNAPPY or UNCOMPRESSED"):
+    with pytest.raises(RunFailure, match=rf"compressed with {packed.upper()}.*, expected SNAPPY or UNCOMPRESSED"):
         rows(parquet)
 
 
@@ -165,12 +165,12 @@ MEMBERS: dict[str, tuple[list[tuple[tarfile.TarInfo, bytes]], str]] = {
     "label of digits": (row_of("a", cls=b"9" * 5000), "ValueError"),
     "label too large": (row_of("a", cls=b"99999999999999999999"), "expected the number of a class"),
     "deep": (row_of("a", json=b"[" * 100_000), "nested too deeply"),
-    "list": (row_of("a", json=b"[]"), "does not tell its key"),
-    "no key": (row_of("a", json=b"{}"), "does not tell its key"),
-    "key of a number": (row_of("a", json=b'{"key": 3}'), "does not tell its key"),
+    "list": (row_of("a", json=b"[]"), "has no key"),
+    "no key": (row_of("a", json=b"{}"), "has no key"),
+    "key of a number": (row_of("a", json=b'{"key": 3}'), "has no key"),
     "no json": ([member("a.cls"), member("a.png")], "KeyError"),
     "score of text": (row_of("a", json=b'{"key": "a", "object_score": "x"}'), "object_score|Arrow"),
-    "score not a number": (row_of("a", json=b'{"key": "a", "object_score": NaN}'), "no finite|is empty"),
+    "score not a number": (row_of("a", json=b'{"key": "a", "object_score": NaN}'), "not a finite|is empty"),
 }
 
 

@@ -45,10 +45,10 @@ from counterfoil.store.replacement import settle_directory
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """What became of a part: its shards, those of the whole plan that are done so far, and this run's speed.
+    """The result of building a part: its shards, the finished shards of the whole plan, and this run's speed.
 
-    shards, shards_made: of the part, and of them made now. all_shards, all_done: of the whole plan, when the part
-    ended; other parts may go on. closed: whether a build of the whole has closed the dataset already. `notes` are
+    shards, shards_made: shards of the part, and those made in this run. all_shards, all_done: shards of the whole plan
+    when the part ended; other parts may still be running. closed: whether the dataset is complete already. `notes` are
     sentences about what could not be measured.
     """
 
@@ -88,12 +88,11 @@ class BuildProgress:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What a finished build made: counts by shift and reason over the whole dataset, and this run's speed.
+    """The result of a finished build: counts by shift and reason over the whole dataset, and this run's speed.
 
-    `open_shifts` wait for a threshold (see `counterfoil calibrate`); `few_images` are classes whose object
-    threshold is a percentile of too few validation images. `notes` are sentences about what could not be measured.
-    `screen_doubts` says where CLIP does not know the classes,
-    as far as that was measured; None where nothing speaks against it.
+    `open_shifts` have no threshold yet (see `counterfoil calibrate`). `few_images` are classes whose object threshold
+    is a percentile of too few validation images. `notes` are sentences about what could not be measured.
+    `screen_doubts` says which classes CLIP may not know, as far as measured; None if there is no doubt.
     """
 
     directory: Path
@@ -212,7 +211,7 @@ def _build_part(
     recipe, on, made_by = _ready(recipe, out, device, workers, engine)
     if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
         raise UserError(
-            f"tokens: the class tokens of {recipe.name} are to be learned, and a part of a build does not learn them",
+            f"tokens: {recipe.name} learns class tokens, which one part of a build cannot do",
             f"Learn them once: `counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}`. Then every"
             " part finds them there.",
         )

@@ -137,8 +137,10 @@ def retrieve(recipe: Recipe, pool: SourcePin, clip: Pin, device: str) -> ChosenT
         usable = readable & first
         copies = int((readable & ~first).sum())
         if usable.sum() < wanted:
-            left = f"{int(usable.sum()):,} images: of {len(images):,} rows {int((~readable).sum()):,} cannot be read,"
-            raise _too_few(recipe, rows.place, wanted, f"{left} and {copies:,} are copies of another")
+            left = (
+                f"{int(usable.sum()):,} usable images ({len(images):,} rows: {int((~readable).sum()):,} cannot be read,"
+            )
+            raise _too_few(recipe, rows.place, wanted, f"{left} {copies:,} are copies)")
         cells = [(shift, recipe.classes[label]) for shift in recipe.all_shifts() for label in shift.class_labels]
         prompts = [prompt_for(shift, cls) or "" for shift, cls in cells]
         texts = loaded.embed_texts(prompts)
@@ -169,12 +171,12 @@ def shared_with_source(recipe: Recipe) -> tuple[str, ...]:
     if generator.split == source.validation_split:
         return (
             f"The pool is {source.dataset}, split {generator.split}, the input dataset's own validation images: object"
-            " thresholds that are percentiles are taken over the very images that they now decide about",
+            " thresholds that are percentiles come from the same images that they screen",
         )
     if generator.split == source.train_split:
         return (
             f"The pool is {source.dataset}, split {generator.split}: classifiers that learned from the input dataset"
-            " have seen these images, and their accuracy on them tells nothing",
+            " have seen these images, so their accuracy here means nothing",
         )
     return ()
 
@@ -185,7 +187,7 @@ def _not_retrieved(place: str, unreadable: int, copies: int) -> list[str]:
         f"{copies:,} {'is a copy' if copies == 1 else 'are copies'} of an earlier one" if copies else None,
     ]
     joined = " and ".join(one for one in parts if one is not None)
-    return [f"Of the rows of {place} {joined}, and none of these is retrieved"] if joined else []
+    return [f"{place}: {joined}; these rows are not retrieved"] if joined else []
 
 
 def _too_few(recipe: Recipe, place: str, wanted: int, found: str) -> UserError:
@@ -261,15 +263,15 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> ChosenT
             f"samples: the table of rows takes {len(edited.content):,} bytes, expected at most {MOST_BYTES:,}",
             "Build fewer candidates or classes.",
         )
-    no_words = f"no caption in {rows.place} that can be used"
-    long = f"a caption with which a prompt is longer than the {prompts.most} tokens that {recipe.generator.model} reads"
+    no_words = f"no usable caption in {rows.place}"
+    long = f"a caption too long for the {prompts.most} prompt tokens that {recipe.generator.model} reads"
     notes = tuple(_left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count)
     return ChosenTable(edited, {"sha256": edited.sha256, **captioner}, notes)
 
 
 def _left_out(count: int, what: str) -> str:
-    rows = "1 row of those that came first has" if count == 1 else f"{count:,} rows of those that came first have"
-    return f"{rows} {what}, and others are taken in their place"
+    rows = "1 of the first rows has" if count == 1 else f"{count:,} of the first rows have"
+    return f"{rows} {what}; other rows replace {'it' if count == 1 else 'them'}"
 
 
 def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> ChosenTable:
@@ -311,7 +313,7 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> ChosenTable:
     if few:
         more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
         names = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
-        notes.append(f"{names} fewer images than the recipe asks for: all of them are taken")
+        notes.append(f"{names} fewer images than the recipe asks for, and the dataset has all of them")
     return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
 
 

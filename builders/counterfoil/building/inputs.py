@@ -305,7 +305,8 @@ def _with_judge_errors(
     if counts is not None:
         return ()
     return (
-        f"How often the judge {name} errs is not known, so its disagreement is told plainly{f': {why}' if why else ''}",
+        f"The error rate of the judge {name} is unknown, so its plain disagreement is"
+        f" reported{f': {why}' if why else ''}",
     )
 
 

@@ -82,7 +82,7 @@ def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
     same_files = own.sha256 is not None and own.sha256 == screen.sha256
     if same_files or (own.revision is not None and own.revision == screen.revision):
         raise UserError(
-            f"'{judge}' is the model that screens, '{screen.name}', by another name: it would agree with itself",
+            f"'{judge}' is the screening model '{screen.name}' under another name: it would agree with itself",
             "Name another model, or none.",
         )
 
@@ -125,7 +125,7 @@ class Judges:
             if pinned != _pin(classifier, class_map):
                 expected = f"sha256 {pinned['sha256']}" if pinned else "none"
                 raise RunFailure(
-                    f"the judge {name!r} is not the one that the dataset was begun with:"
+                    f"the judge {name!r} is not the one that the dataset was started with:"
                     f" found sha256 {classifier.sha256}, expected {expected}",
                     "Restore that judge, or name its revision (hf-hub:NAME@COMMIT). Another judge makes another"
                     " dataset.",
@@ -197,7 +197,7 @@ def validation_answers(
     with one of all its outputs. Predictions are kept in the user's cache. Raises what the judge's own loading raises.
     """
     if recipe.source.conditions is not None:
-        return None, "a row of its source has several labels, or none"
+        return None, "rows of its source may have several labels or none"
     try:
         images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
     except Exception as error:

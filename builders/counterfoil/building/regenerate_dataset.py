@@ -114,7 +114,8 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     if problems:
         raise UserError(
             problems,
-            "The same weights must be there. To use another model, build another dataset: `counterfoil build RECIPE`.",
+            "Rebuilding needs the same weights. To use another model, build another dataset: `counterfoil build"
+            " RECIPE`.",
         )
 
 
@@ -125,9 +126,9 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
     recipe = load_own_recipe(dataset.directory, overrides)
     lines: list[str] = []
     if own.plan_hash != recipe.plan_hash:
-        lines += differences(own.plan_document, recipe.plan_document) or ["plan: another hash"]
+        lines += differences(own.plan_document, recipe.plan_document) or ["plan: the hash differs"]
     if own.screen_hash != recipe.screen_hash:
-        lines += differences(own.screen_document, recipe.screen_document) or ["screen: another hash"]
+        lines += differences(own.screen_document, recipe.screen_document) or ["screen: the hash differs"]
     # These make no image here, but the recipe would no longer say where the thresholds and the tokens come from.
     for section in ("source", TOKENS):
         before, after = (getattr(each, section) for each in (own, recipe))
@@ -334,9 +335,9 @@ def _changed(directory: Path, there: Receipt, out: Path, here: Receipt) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class Regeneration(BuildResult):
-    """What a build made, and how it is to the original; `comparison` is None where the original had no manifest.
+    """The rebuilt dataset, and its comparison with the original; `comparison` is None if the original has no manifest.
 
-    `repaired` says that it was made in the original's own directory.
+    `repaired` is True if it was rebuilt in the original's own directory.
     """
 
     comparison: Comparison | None = None

@@ -115,8 +115,8 @@ def write_collected(writer: ShardWriter, came: ShardFiles, asked: Collection[tup
     receipt = came.receipt
     if (receipt.group, receipt.shard, receipt.of) not in asked:
         raise RunFailure(
-            f"a worker sent a shard that nobody asked for: {receipt.shard} of {receipt.of} of {receipt.group[:80]!r}",
-            "Nothing of it was written. Look at that machine.",
+            f"a worker sent a shard that was not requested: {receipt.shard} of {receipt.of} of {receipt.group[:80]!r}",
+            "The shard was not written. Check that machine.",
         )
     directory = writer.directory
     if not (directory / LOCK).exists():
@@ -146,8 +146,8 @@ def _refuse_damaged(writer: ShardWriter, came: ShardFiles) -> None:
     )
     if not own or not whole or dict(receipt.hashes) != dict(writer.hashes):
         raise RunFailure(
-            f"{receipt.path}: what a worker sent of this shard is not what its receipt says",
-            "Nothing of it was written. Run the same command again; if it happens again, look at that machine.",
+            f"{receipt.path}: the files that a worker sent do not match their receipt",
+            "The shard was not written. Run the same command again; if it happens again, check that machine.",
         )
 
 

@@ -343,7 +343,7 @@ def _compared_lines(found: Comparison | None) -> list[str]:
         return ["Nothing was compared: the original has no valid manifest.json."]
     lines = []
     if found.identical:
-        lines.append(f"Identical to the original: all {found.shard_files} shard files and the files beside them.")
+        lines.append(f"Identical to the original: all {found.shard_files} shard files and all other files.")
     else:
         lines.append(f"{len(found.differing)} of {found.shard_files} shard files differ from the original's.")
         lines += _listed(found.differing)

@@ -83,7 +83,9 @@ def _fetched(reference: HubDataset, patterns: Sequence[str] | None) -> Path:
             reference.repo, repo_type="dataset", revision=reference.revision, allow_patterns=wanted
         )
     except errors.HFValidationError as error:
-        raise UserError(f"'{reference}' is no name of a dataset on the Hub: {error}", "Expected user/name.") from error
+        raise UserError(
+            f"'{reference}' is not the name of a dataset on the Hub: {error}", "Expected user/name."
+        ) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise UserError(
             f"there is no folder {reference}, and no such dataset on the Hub (or it is private)",
@@ -158,9 +160,9 @@ def with_retries(
     tell: Callable[[str], None] = lambda line: None,
     patience: Patience = PATIENCE,
 ) -> T:
-    """The result of `call`, which is tried again while that can help. `call` must be safe to repeat.
+    """The result of `call`, which is repeated while that can help. `call` must be safe to repeat.
 
-    `what` says what is being done, for messages. Raises as `diagnose`, and RunFailure where every try was in vain.
+    `what` says what is being done, for messages. Raises as `diagnose`, and RunFailure if every try fails.
     """
     failed = 0
     while True:
@@ -176,12 +178,12 @@ def with_retries(
             failed += 1
             if failed >= patience.tries or (again.retry_after or 0) > patience.asked:
                 raise RunFailure(
-                    f"{what}: gave up after {failed} {'tries' if failed > 1 else 'try'}, the last answer was: "
-                    f"{again.reason}",
-                    "What arrived is kept: run the same command again to resume.",
+                    f"{what}: gave up after {failed} {'tries' if failed > 1 else 'try'}; the last error:"
+                    f" {again.reason}",
+                    "What was transferred is kept: run the same command again to resume.",
                 ) from error
             seconds = patience.wait(failed, again.retry_after, random.random())
-            tell(f"{what}: {again.reason}; trying again in {seconds:.0f} s ({failed} of {patience.tries - 1})")
+            tell(f"{what}: {again.reason}; trying again in {seconds:.0f} s (try {failed} of {patience.tries - 1})")
             time.sleep(seconds)
 
 
@@ -217,7 +219,7 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
     if isinstance(error, RuntimeError | httpx2.HTTPError):  # an upload that broke off, or an answer that did
         return AnotherTry(text or type(error).__name__)
     if isinstance(error, json.JSONDecodeError):
-        return AnotherTry("an answer broke off")
+        return AnotherTry("an answer ended too early")
     raise error
 
 
@@ -252,7 +254,7 @@ def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:
         raise _quota(what, said or reason)
     if status in (400, 403, 404, 410) and not _is_of_the_hub(str(error.response.url)):
         # Of a signed address at the storage: it ran out, and the next try gets a new one.
-        return AnotherTry(f"an address of the storage was refused ({status})")
+        return AnotherTry(f"the storage refused an address ({status})")
     raise _refusal(status, what, reason)
 
 
@@ -270,15 +272,17 @@ def _refusal(status: int, what: str, reason: str) -> CounterfoilError:
         case 403:
             return UserError(
                 f"{what}: not allowed: {reason}",
-                "Check the user or organisation in the name, and that the token may write there (`hf auth whoami`).",
+                "Check the user or organisation in the name, and that your token may write there (`hf auth whoami`).",
             )
         case 404:
             return UserError(
                 f"{what}: there is no such repository or revision, or it is private: {reason}",
-                "Check the name, and whose token is used (`hf auth whoami`).",
+                "Check the name, and which account your token belongs to (`hf auth whoami`).",
             )
         case 409:
-            return UserError(f"{what}: the name is taken, or what is there conflicts: {reason}", "Choose another name.")
+            return UserError(
+                f"{what}: the name is taken, or the repository conflicts: {reason}", "Choose another name."
+            )
         case 413:
             return RunFailure(f"{what}: too much for one request: {reason}", "Lower --files-per-commit.")
     return RunFailure(f"{what}: {reason}")

@@ -140,7 +140,7 @@ def labelled_source(
     UserError for what is not there, with what there is, and for labels that fit no class; RunFailure without network.
     """
     if configs_are_groups and (config is not None or group_column is not None):
-        raise UserError("groups are the configs, or a column's values in one config, and not both", "Name one of them.")
+        raise UserError("groups are either the configs or the values of a column in one config", "Name one of them.")
     origin = reference if isinstance(reference, NamedDataset) else NamedDataset.parse(reference)
     if not isinstance(reference, NamedDataset):
         origin = replace(origin, config=config, image_column=image_column, label_column=label_column)
@@ -266,7 +266,7 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
     if sum(len(part.keys) for part in parts) == 0:
         raise UserError(f"source: {first.rows.place} has no row of these classes", "Name another split.")
     if any(part.class_names != first.class_names for part in parts):
-        raise UserError(f"source: the configs of '{first.rows.dataset}' have other labels", "Name one config.")
+        raise UserError(f"source: the configs of '{first.rows.dataset}' have different labels", "Name one config.")
     known = [[part.paths[row] for row in part.chosen.tolist()] for part in parts if part.paths is not None]
     chosen = hashlib.sha256()
     for part in parts:

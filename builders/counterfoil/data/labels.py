@@ -58,7 +58,7 @@ def labels_of(rows: Rows, column: str) -> Labels:
     values, names = rows.column(column), rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
         raise UserError(
-            f"source.label_column: {rows.place}: '{column}' holds lists, so that a row has several labels",
+            f"source.label_column: {rows.place}: '{column}' holds lists, so a row has several labels",
             "List the labels that you want in source.conditions.",
         )
     if names is not None:
@@ -258,7 +258,8 @@ def _by_columns(rows: Rows, columns: Sequence[str]) -> NDArray[np.bool_]:
         found.append(np.asarray([value == 1 for value in values], dtype=bool))
     if problems:
         raise UserError(
-            first_of(problems, _MOST_PROBLEMS), "Leave these rows out of the input dataset, or decide what they have."
+            first_of(problems, _MOST_PROBLEMS),
+            "Leave these rows out of the input dataset, or fill in their conditions.",
         )
     return np.stack(found, axis=1)
 

@@ -136,7 +136,7 @@ class OpenSource:
             raise UserError(
                 f"source: '{source.dataset}' has {len(names):,} labels in the column '{source.label_column}', expected"
                 f" at most {MOST_LABELS:,}",
-                "Is it the column of the labels? Set source.label_column, or write the classes out with source_label.",
+                "Check that it is the label column (source.label_column), or write the classes out with source_label.",
             )
         return names
 
@@ -371,7 +371,7 @@ def _planted(name: str, world_name: str) -> LabDataset:
         near = did_you_mean(world_name, [f"{each}-{seed if seed.isdecimal() else 0}" for each in planted.KINDS])
         raise UserError(
             f"source.dataset: the lab has no planted world '{world_name}'"
-            + (f": '{seed}' is no seed" if kind in planted.KINDS else near),
+            + (f": '{seed}' is not a seed" if kind in planted.KINDS else near),
             f"Write {LAB}{_PLANTED}KIND-SEED with a kind of {', '.join(planted.KINDS)} and a seed of 0 to "
             f"{planted.MOST_SEED}, such as {LAB}{_PLANTED}{planted.KINDS[0]}-0.",
         )

@@ -78,7 +78,7 @@ class Partners:
     def image(self, row: int) -> Image.Image:
         """The partner of a base row. UserError where it has none, or one that cannot be decoded."""
         if row not in self.row_of:
-            raise UserError(f"{ROWS}: row {row} has no partner to be matched with")
+            raise UserError(f"{ROWS}: row {row} has no partner to match")
         return self.read(self.row_of[row])
 
 

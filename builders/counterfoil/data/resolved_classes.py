@@ -92,7 +92,7 @@ def every_class(names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
         words = " ".join(name.replace("_", " ").split())
         slug = class_slug(words)
         if not slug or class_id_problem(slug) or len(words) > LONGEST_CLASS_NAME:
-            problems.append(f"no id can be made of the name {quoted(name)} (label {label})")
+            problems.append(f"no id can be made from the name {quoted(name)} (label {label})")
         elif slug in owners:
             problems.append(f"the names '{owners[slug][:80]}' and '{name[:80]}' would both have the id '{slug[:80]}'")
         else:
@@ -125,7 +125,7 @@ def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], place: str) -
             entry = entry.model_copy(update={"source_label": found[0]})
             owners[found[0]] = entry.name
         labelled.append(entry)
-    _refuse(problems, "Write the names that the labels have, or the label as source_label.")
+    _refuse(problems, "Use the names of the labels, or give the label as source_label.")
     return tuple(labelled)
 
 

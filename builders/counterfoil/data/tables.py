@@ -333,7 +333,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         if found.sha256 != pin.content:
             raise RunFailure(
                 f"source: '{source.dataset}' is no longer what was pinned: its files have changed",
-                "Run it again when nothing writes there. A build that has begun needs the files that it began with.",
+                "Run it again when nothing writes to the folder. A started build needs the files that it started with.",
             )
     if _is_saved(path):
         _refuse_odd_saved(source, path)
@@ -390,7 +390,7 @@ def _refuse_odd_saved(source: InputDataset, path: Path) -> None:
 
 def _odd_saved(source: InputDataset, what: str) -> UserError:
     return UserError(
-        f"source: '{source.dataset}': {what}, expected files beside it",
+        f"source: '{source.dataset}': {what}, expected files in the same folder",
         "A saved dataset is what dataset.save_to_disk(FOLDER) wrote: save it again.",
     )
 

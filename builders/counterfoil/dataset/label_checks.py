@@ -101,13 +101,13 @@ class JudgedClass:
     def __post_init__(self) -> None:
         pairs = ((self.disagreed, self.images), (self.wrong, self.own), (self.told_apart, self.others))
         if not all(0 <= part <= whole for part, whole in pairs):
-            raise ValueError(f"counts that cannot be: {self}")
+            raise ValueError(f"impossible counts: {self}")
 
 
 def share_of(part: int, whole: int) -> CheckedShare:
     """A share with its 95 % interval (Wilson 1927). ValueError for a share of nothing."""
     if not 0 <= part <= whole or whole == 0:
-        raise ValueError(f"{part} of {whole} is no share")
+        raise ValueError(f"{part} of {whole} is not a share")
     low, high = wilson_interval(part, whole)
     return CheckedShare(part / whole, low, high)
 
@@ -377,7 +377,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if len({one.name for one in self.shifts}) < len(self.shifts):
-            raise ValueError("a shift is there twice")
+            raise ValueError("a shift appears twice")
 
     def of(self, shift: str, task: Task) -> TaskResult | None:
         """A shift under a task; None where nobody was asked."""

@@ -246,8 +246,8 @@ def _thresholds(
         return None, known
     expected = resolve_thresholds(recipe, None, known).with_known(None if there is None else there.known, recipe)
     if there is not None and content != expected.content():
-        lines = differences(expected.document(), there.document()) or ["it is written otherwise"]
-        faults.append(Fault(THRESHOLDS, "is not what the recipe says (“there”)", tuple(lines)))
+        lines = differences(expected.document(), there.document()) or ["the same values, written differently"]
+        faults.append(Fault(THRESHOLDS, "differs from the recipe (“there”)", tuple(lines)))
     return expected, known
 
 
@@ -322,7 +322,7 @@ def _table(
         return None
     problems = tuple(islice(found.problems(recipe), _MOST_LINES))
     if problems:
-        faults.append(Fault(ROWS, "is no table of the recipe's rows", problems, consequence=True))
+        faults.append(Fault(ROWS, "is not a table of the recipe's rows", problems, consequence=True))
         return None
     pin = None if lock is None else lock.inputs.get(kind) or {}  # it may say more, such as what wrote captions
     if pin is not None and pin.get("sha256") != found.sha256:
@@ -384,7 +384,7 @@ def _unlisted(
             what = "cannot be read" if (directory / path).exists() else "is missing"
             yield Fault(path, what, consequence=True)
         elif sha256 != entry.sha256:
-            yield Fault(path, f"is not as {MANIFEST} lists it", consequence=True)
+            yield Fault(path, f"does not match its entry in {MANIFEST}", consequence=True)
 
 
 def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
@@ -395,7 +395,7 @@ def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
         plain = without_folders(name)
         scheme = LOCAL if plain.startswith(LOCAL) else ""
         place = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
-        yield f"{key}: {'; '.join(error.problems)}; say where it is, as in --set {key}={place}"
+        yield f"{key}: {'; '.join(error.problems)}; give its path, as in --set {key}={place}"
         return
     found = None if folder is None else folder_sha256(folder)
     if folder is None and pin["revision"] is None:

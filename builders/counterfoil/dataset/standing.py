@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_FAULTS = 20  # shown where a command refuses
 
 
-RESTORE = "These cannot be made again: restore them from a copy, such as the published dataset."
+RESTORE = "These cannot be rebuilt: restore them from a copy, such as the published dataset."
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class StandingDataset:
                 )
             ]
             if len(faults) > _MOST_FAULTS:
-                lines.append(f"… and {len(faults) - _MOST_FAULTS} more; `counterfoil verify` names every one")
+                lines.append(f"… and {len(faults) - _MOST_FAULTS} more; `counterfoil verify` lists them all")
             kind = UserError if all(fault.mistake for fault in faults) else RunFailure
             hints = list(dict.fromkeys(fault.hint for fault in faults))
             raise kind(lines, hints[0] if len(hints) == 1 else RESTORE)

@@ -25,7 +25,7 @@ MOST_DEATHS_A_WORKER = 3
 MOST_UNREADY = 3
 _MOST_NAMED = 3
 _LONGEST_NAME = 80
-_KEPT = "What is finished is kept: run the same command again."
+_KEPT = "Finished work is kept: run the same command again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +187,10 @@ def _loss(
             if not crew.stands_in():
                 raise RunFailure(
                     ["no device is left to work on", *gone],
-                    f"{_KEPT} `nvidia-smi` shows the GPUs of this machine and who uses them; --device names others.",
+                    f"{_KEPT} `nvidia-smi` shows the GPUs of this machine and their processes; choose others with"
+                    " --device.",
                 )
-            return f"{device} cannot be used: {reason}; {named(item)} and what follows go to other workers"
+            return f"{device} cannot be used: {reason}; other workers take {named(item)} and the rest"
 
 
 @dataclass(slots=True)
@@ -207,20 +208,18 @@ class Deaths:
         self._of_items[place] += 1
         times, total = self._of_items[place], self._of_items.total()
         if times < MOST_DEATHS_OF_AN_ITEM and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished:
-            return f"the worker on {device} {ending}; {named(item)} is begun again by another"
+            return f"the worker on {device} {ending}; another worker restarts {named(item)}"
         if times >= MOST_DEATHS_OF_AN_ITEM:
-            problem = f"{named(item)}: {times} workers died at it; the last, on {device}, {ending}"
+            problem = f"{named(item)}: {times} workers died while working on it; the last one, on {device}, {ending}"
         else:
-            problem = f"{total} workers died, and {self.finished} items were finished; the last, on {device}, {ending}"
+            problem = f"{total} workers died, with {self.finished} items finished; the last one, on {device}, {ending}"
         hint = [_KEPT]
         if code == -signal.SIGKILL:
-            hint.append(f"The system kills what takes too much memory. {self._less_memory(device)}")
+            hint.append(f"The system kills processes that use too much memory. {self._less_memory(device)}")
         elif not began:
-            hint.append('A script that starts workers needs `if __name__ == "__main__":` around what it does.')
+            hint.append('A script that starts workers needs `if __name__ == "__main__":` around its code.')
         else:
-            hint.append(
-                "If it happens again, a library or a driver fails there: another device, or --workers 1, tells."
-            )
+            hint.append("If it happens again, a library or driver may be at fault: try another device, or --workers 1.")
         raise RunFailure(problem, " ".join(hint))
 
     def out_of_memory(self, item: Any, device: str, reason: str) -> RunFailure:
@@ -231,8 +230,8 @@ class Deaths:
         advice = [own] if (own := getattr(self.work, "less_memory", None)) else []
         if self.workers > 1:
             a_device = " a device" if holds_context(device) else ""
-            advice.append(f"So do fewer --workers (now {self.workers}{a_device}).")
-        advice.append("Or end what else runs there.")
+            advice.append(f"Fewer --workers (now {self.workers}{a_device}) need less memory.")
+        advice.append("Or stop other programs there.")
         return " ".join(advice)
 
 
@@ -258,7 +257,7 @@ class Unready:
         if node is not None:
             self._nodes.add(node)
         if self._causes < MOST_UNREADY:
-            return f"a {self.what} was lost before it was ready ({reason}); another one takes its place"
+            return f"a {self.what} was lost before it was ready ({reason}); starting another one"
         raise RunFailure(
             f"{self._causes} {self.what}s were lost before they were ready; the last: {reason}",
             f"{_KEPT} Fewer --workers need less memory.",
@@ -268,7 +267,7 @@ class Unready:
 def ending_of(code: int | None) -> str:
     """How a process ended, behind its name."""
     if code is None:
-        return "answered no more"
+        return "stopped answering"
     if code >= 0:
         return f"ended unexpectedly with exit code {code}"
     try:

@@ -219,14 +219,10 @@ class WorkerProcess:
                 self._process = context.Process(target=_serve, args=(theirs, environment))
                 start(self._process)
         except (OSError, EOFError) as error:
-            reason = (
-                "the process that it was to be forked from ended"
-                if isinstance(error, EOFError)
-                else error.strerror or error
-            )
+            reason = "the process it forks from has ended" if isinstance(error, EOFError) else error.strerror or error
             raise RunFailure(
                 f"a worker process could not be started: {reason}",
-                "End what else runs on this machine, or use fewer --workers.",
+                "Stop other programs on this machine, or use fewer --workers.",
             ) from error
         finally:
             theirs.close()

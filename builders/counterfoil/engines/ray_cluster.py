@@ -25,7 +25,7 @@ _ANSWERS_WITHIN = 10.0  # seconds, of a machine that is there
 # What a client of HTTP/2 says first (RFC 9113, 3.4), with settings that are empty; a server answers by its own.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS = 4
-_START = "`ray start --head` begins a cluster and prints its address; run this command on a machine of the cluster."
+_START = "`ray start --head` starts a cluster and prints its address; run this command on a machine of the cluster."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class RayCluster:
             has = "no GPU" if self.resource == "GPU" else "no CPU core for work"
             raise UserError(
                 f"the Ray cluster at {self.address} has {has}",
-                "See `ray status`; a cluster that grows by itself needs the first such node before.",
+                "See `ray status`. A cluster that adds nodes on demand needs at least one such node first.",
             )
 
 
@@ -129,9 +129,9 @@ def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStac
         )
     except Exception as error:
         raise RunFailure(
-            f"Ray could not begin a cluster on this machine: {one_line(error)}",
-            "Where this machine was busy, run the same command again: Ray gives itself half a minute. Leave out "
-            "--engine ray to work without it, or begin a cluster by `ray start --head` and name it by --address.",
+            f"Ray could not start a cluster on this machine: {one_line(error)}",
+            "If this machine was busy, run the same command again: Ray waits for half a minute. Or leave out --engine"
+            " ray, or start a cluster with `ray start --head` and name it with --address.",
         ) from error
 
 
@@ -149,7 +149,7 @@ def _join(address: str, at_the_end: contextlib.ExitStack) -> None:
 def _unusable(address: str, error: Exception) -> UserError:
     if "Version mismatch" in str(error):
         return UserError(
-            f"the Ray cluster at {address} is of another version: {one_line(error)}",
+            f"the Ray cluster at {address} has another version: {one_line(error)}",
             "Install the same Ray and the same Python on every machine.",
         )
     return UserError(f"the Ray cluster at {address} cannot be used: {one_line(error)}", _START)
@@ -171,7 +171,7 @@ def _refuse_silent(address: str) -> None:
     except (OSError, OverflowError) as error:
         raise UserError(f"address {named}: no Ray cluster answers there ({one_line(error)})", _START) from error
     if len(answer) < 4 or answer[3] != _SETTINGS:
-        raise UserError(f"address {named}: what answers there is no Ray cluster", _START)
+        raise UserError(f"address {named}: the server there is not a Ray cluster", _START)
 
 
 def _found(address: str) -> str:

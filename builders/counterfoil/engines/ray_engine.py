@@ -66,7 +66,7 @@ class RayEngine:
             if devices[0] not in ("auto", "cpu", "cuda"):
                 raise UserError(
                     f"device: found '{devices[0]}', expected auto, cpu or cuda with a Ray cluster",
-                    "A cluster deals out its GPUs itself, one to each actor.",
+                    "A Ray cluster assigns its GPUs itself, one to each actor.",
                 )
         return cls(tuple(devices), workers, choice.address, choice.collect)
 
@@ -141,8 +141,8 @@ class _Actors:
             places = self.cluster.places()
             if not places and not self.actors:
                 raise RunFailure(
-                    f"no node of the Ray cluster at {self.cluster.address} is left that could work",
-                    "Start nodes and run the same command again: what is finished is kept.",
+                    f"the Ray cluster at {self.cluster.address} has no working node left",
+                    "Start nodes and run the same command again: finished work is kept.",
                 )
             left = wanted + sum(actor.has_item for actor in self.actors)
             self.actors += [self._started() for _ in range(min(self.workers or places, left) - len(self.actors))]
@@ -162,7 +162,7 @@ class _Actors:
         what = "GPU" if self.cluster.resource == "GPU" else "CPU core"
         message = (
             f"no actor is ready after {_TELLS_AFTER:.0f} seconds: every {what} of the Ray cluster at"
-            f" {self.cluster.address} may be in use, or models still load (see `ray status`); the run goes on waiting"
+            f" {self.cluster.address} may be in use, or models still load (see `ray status`); still waiting"
         )
         yield None, Lost(message)
 

@@ -116,7 +116,9 @@ def read_mined(
         own = found.get(shift.name)
         passed = sum(n for why, n in reasons.get(shift.name, {}).items() if before_judges(shift.keep, why))
         if own is not None and len(own.keys) != passed:
-            raise RunFailure(f"{directory}: candidates of {shift.name} are not those that its receipts count", VERIFY)
+            raise RunFailure(
+                f"{directory}: the candidates of {shift.name} do not match the counts in its receipts", VERIFY
+            )
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
         judges = tuple(map(without_folders, _judges(shift)))
         quota = shift.accepted if judges else None
@@ -137,11 +139,11 @@ def refuse_other_data(directory: Path, recipe: Recipe, mined: MinedCandidates, k
         accepted = set(own[shift.unpicked.accepted].tolist())
         missing = next((key for key in sorted(accepted) if key not in there), None)
         if missing is not None:
-            raise RunFailure(f"{directory}: candidates accept {missing}, which data does not have", VERIFY)
+            raise RunFailure(f"{directory}: {missing} is accepted in candidates but missing in data", VERIFY)
         refused = next((key for key in own[~shift.unpicked.accepted].tolist() if key in there), None)
         if refused is not None:
-            of_shift = f"candidates of {names[shift.place]}"
-            raise RunFailure(f"{directory}: data has {refused}, which {of_shift} do not accept", VERIFY)
+            of_shift = f"the candidates of {names[shift.place]}"
+            raise RunFailure(f"{directory}: data has {refused}, which {of_shift} reject", VERIFY)
 
 
 def _judges(shift: Shift) -> tuple[str, ...]:
@@ -220,7 +222,9 @@ def _images(directory: Path, receipts: Sequence[Receipt], dropped: Sequence[tupl
         if key in labels
     ]
     if sorted(stored) != sorted(labels):
-        raise RunFailure(f"{directory}: rejected does not hold each image that candidates tell of, once", VERIFY)
+        raise RunFailure(
+            f"{directory}: rejected does not hold the image of each rejected candidate exactly once", VERIFY
+        )
     files = [[file.path, file.sha256] for receipt in receipts if (file := receipt.file("rejected")) is not None]
     return LabelledImages(
         name=f"candidates of {directory.name}",

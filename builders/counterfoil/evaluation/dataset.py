@@ -355,4 +355,4 @@ def read_judged_labels(
     try:
         return checks_of_dataset(recipe, inputs, counts)
     except ValueError as error:
-        raise RunFailure(f"{directory / LOCK} is not one that a build wrote: {error}", VERIFY) from error
+        raise RunFailure(f"{directory / LOCK} is not a lock that a build wrote: {error}", VERIFY) from error

@@ -361,7 +361,7 @@ def _of_base(results: Results, model: ModelFacts) -> str:
     if own is not None and results.base_group is not None:
         notes += f"; averaged over {results.base_group.classes} classes {100 * own.value:.1f}, {_interval(own)}"
     if model.near_chance:
-        notes += "; near chance, so that its drops say nothing"
+        notes += "; near chance, so its drops mean nothing"
     gap = results.rows.estimate(VALIDATION_GAP, model=model.name)
     validation = results.rows.value(VALIDATION, model=model.name)
     if gap is not None and validation is not None:
@@ -428,10 +428,10 @@ def write_keys(
     """
     place = named_path(out)
     if place.exists():
-        raise UserError(f"there is a file {place} already", "Name another, or remove it.")
+        raise UserError(f"the file {place} exists already", "Name another, or remove it.")
     folder = named_path(dataset)
     if folder.is_dir() and place.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{place} is inside the dataset and would change it", "Name a place outside.")
+        raise UserError(f"{place} is inside the dataset and would change it", "Name a place outside it.")
     subject = open_subject(dataset, recipe, base, groups, {})
     paths = subject.paths or (None,) * len(subject.keys)
     rows = (

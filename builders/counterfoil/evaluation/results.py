@@ -115,11 +115,11 @@ class Score:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Everything that was measured on one dataset; `files` names what was written.
+    """All measurements on one dataset; `files` are the paths of the written files.
 
-    results: the document, with every number as a row. dataset: what was evaluated, as it was named. directory: None for
-    images that lie in no built dataset. `unreadable` are keys, `unreadable_paths` beside them where these images lie
-    below their folder, None for those of none; no path is in anything that is stored in a dataset.
+    results: the document, with every number as a row. dataset: the name of the evaluated images. directory: None if
+    they are not a built dataset. `unreadable` are keys of images that could not be decoded, `unreadable_paths` their
+    paths below their folder, None for images that are not in a folder. What a dataset stores has no path.
     """
 
     results: Results
@@ -176,7 +176,7 @@ class Evaluation:
 
     @property
     def base(self) -> GroupFacts | None:
-        """The group that the others are compared with; None where there is none, and no drop."""
+        """The group that the others are compared with; None if there is none, and then there are no drops."""
         return self.results.base_group
 
     @property
@@ -191,17 +191,17 @@ class Evaluation:
 
     @property
     def sound_models(self) -> tuple[ModelFacts, ...]:
-        """The models that averages are over."""
+        """The models that averages include."""
         return self.results.sound_models
 
     @property
     def near_chance_classes(self) -> tuple[LeftOut, ...]:
-        """The classes that are near chance on the base, and in no average."""
+        """The classes that are near chance on the base, which averages leave out."""
         return self.results.near_chance_classes
 
     @property
     def findings(self) -> tuple[MinedShiftResult, ...]:
-        """The mined shifts, before a classifier's rule took its pick."""
+        """The mined shifts, before a classifier's rule selected images."""
         return self.results.findings
 
     @property
@@ -254,15 +254,15 @@ class Evaluation:
         return {(one.model, one.shift): one for one in self.scores}
 
     def score(self, model: str, shift: str) -> Score:
-        """The score of one model under one shift; KeyError when it was not measured."""
+        """The score of one model under one shift; KeyError if it was not measured."""
         return self._scores_by_name[model, shift]
 
     def number(self, measure: str, **key: str) -> Estimate | None:
-        """A number by its measure and key (model, group, class_id, against, at); None where there is none."""
+        """A number by its measure and key (model, group, class_id, against, at); None if there is none."""
         return self.results.rows.estimate(measure, **key)
 
     def to_pandas(self) -> Any:
-        """The scores as a pandas DataFrame: a row a model and group, fractions, intervals as `…_low` and `…_high`."""
+        """The scores as a pandas DataFrame: a row per model and group, fractions, intervals as `…_low` and `…_high`."""
         import pyarrow as pa
 
         measures = dict.fromkeys(name for score in self.scores for name in score.numbers)
@@ -289,7 +289,7 @@ class Evaluation:
         return pd.DataFrame(rows, columns=["model", "shift", "level", *ends]).astype(dict.fromkeys(ends, float))
 
     def failures(self, model: str | None = None) -> Any:
-        """The images that a model gets wrong as a pandas DataFrame, a row an image and model, the surest first.
+        """The images that a model gets wrong as a pandas DataFrame: a row per image and model, the surest first.
 
         Of every model, or of one. Columns: model, key, path (below the folder that the image was read from; None where
         there is none), label, class, answered, confidence and shift. They are read from `files["predictions"]`.

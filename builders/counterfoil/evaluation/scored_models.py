@@ -81,7 +81,7 @@ def _read_list(file: Path, problems: list[str]) -> list[NamedModel]:
         problems.append(f"there is no list of models {file}")
         return []
     except UnicodeDecodeError:
-        problems.append(f"{file} is no list of models: expected plain text, one name a line")
+        problems.append(f"{file} is not a list of models: expected plain text with one name per line")
         return []
     except OSError as error:
         problems.append(f"the list of models {file} cannot be read: {error.strerror or error}")
@@ -105,12 +105,12 @@ def _line_problem(name: str) -> str | None:
     """What is wrong with a line of a list, or None."""
     shown = name if len(name) <= 60 else f"{name[:60]} …"
     if not name.isprintable():
-        return f"found {shown!r}, expected one name in printable letters"
+        return f"found {shown!r}, expected one name of printable characters"
     if name.startswith("@"):
         return f"found '{shown}', but a list cannot name another list"
     # Only the name of a folder or a file may hold these.
     if re.search(r"[\s,;]", name) and not (_SOURCE.match(name) and is_local(name)):
-        return f"found '{shown}', expected one name a line and nothing else"
+        return f"found '{shown}', expected one name per line and nothing else"
     return None
 
 
@@ -135,7 +135,9 @@ def given_models(
     """
     if not isinstance(models, Mapping):
         if transform is not None:
-            raise UserError("transform is given without a callable", 'Give one: evaluate(dataset, {"mine": model}, …)')
+            raise UserError(
+                "transform needs a callable, and none is given", 'Give one: evaluate(dataset, {"mine": model}, …)'
+            )
         return {}
     errors: list[CounterfoilError] = []
     called = [name for name, model in models.items() if not isinstance(model, str)]
@@ -163,7 +165,7 @@ def _given(
         return GivenModel(facts, lambda: replace(load_classifier(model, classes=classes), name=name))
     first = next((image for _, one in images.images() if (image := images.decoded(one)) is not None), None)
     if first is None:
-        raise RunFailure(f"{images.name}: not one image can be decoded")
+        raise RunFailure(f"{images.name}: no image can be decoded")
     facts, classifier = classifier_of(name, model, transform, first)
     return GivenModel(facts, lambda: classifier)
 
@@ -183,7 +185,7 @@ def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
     if isinstance(models, Mapping):
         known = [str(name) for name in models]
         problems = [
-            f"compare: {name!r} is none of the given models{did_you_mean(name, known)}"
+            f"compare: {name!r} is not one of the given models{did_you_mean(name, known)}"
             for name in compare
             if name not in models
         ]
@@ -200,7 +202,7 @@ def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
 
 def refuse_uncompared(names: Sequence[str], compare: tuple[str, str] | None) -> None:
     """UserError where a compared name is no model, but a file that lists some."""
-    problems = [f"compare: {name!r} is no model's name" for name in compare or () if name not in names]
+    problems = [f"compare: {name!r} is not the name of a model" for name in compare or () if name not in names]
     if problems:
         raise UserError(problems, _HINT)
 
@@ -255,7 +257,7 @@ def with_public_names(results: Results) -> Results:
             for one in results.transfer
         ),
         reference=reference
-        and replace(reference, skipped=None if reference.skipped is None else "it was not at hand", left_out={}),
+        and replace(reference, skipped=None if reference.skipped is None else "it was not available", left_out={}),
         distances=tuple(
             replace(one, features=called(one.features)) for one in results.distances if one.skipped is None
         ),

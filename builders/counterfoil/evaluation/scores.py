@@ -151,7 +151,7 @@ class AllAnswers:
         if not np.any((subject.shifts == 0) & answers.readable if subject.base else answers.readable):
             what = "base image" if subject.base else "image"
             hint = "Run `counterfoil verify` on it." if subject.directory else None
-            raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
+            raise RunFailure(f"{subject.directory or subject.source}: no {what} can be decoded", hint)
         chances = np.stack([one.class_map.chances for one in scored], axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)
         return cls(subject, tuple(scored), answers, near, minimum, seed, asking, wanted)

@@ -76,7 +76,7 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
         groups = _groups(images, name)
         clash = next((group.name for group in groups if group.name in {one.name for one in subject.groups}), None)
         if clash is not None:
-            raise UserError(f"there are two groups '{clash}'", "Give the images beside the dataset another name.")
+            raise UserError(f"there are two groups '{clash}'", "Give the --beside images another name.")
         first = len(subject.groups)
         subject = replace(
             subject,
@@ -187,7 +187,7 @@ def _labelled(
     if not str(place).startswith(_SOURCE):
         return labelled_source(place, classes, configs_are_groups=groups == CONFIGS, group_column=column)
     if recipe is None:
-        raise UserError(f"{place}: which source? expected a recipe", "Name one: --recipe wardrobe-mini")
+        raise UserError(f"{place}: its source is unknown without a recipe", "Name one: --recipe wardrobe-mini")
     source = recipe.source
     reference = NamedDataset(
         dataset=source.dataset,

@@ -26,9 +26,8 @@ from counterfoil.store.rows import TableForm
 
 _REPORTED_EVERY = 1000  # images between two reports of progress
 _HINT = (
-    "Images that a model was fitted to do not measure what it learned. Measure it on others: a benchmark built"
-    " with another"
-    " samples.seed, another split of the source, other rows."
+    "Images that a model was fitted to cannot measure what it learned. Evaluate it on others: a dataset built with"
+    " another samples.seed, another split of the source, or other rows."
 )
 
 
@@ -86,7 +85,7 @@ def _common_sets(subject: Subject, name: str, note: MendedNote) -> list[str]:
         seed = subject.recipe.samples.seed
         lines += [
             f"model {name!r} was mended with {one.name} (recipe {one.recipe or 'unknown'}), whose samples.seed {seed}"
-            f" is that of {subject.source} too: images of one seed are drawn from the same noise"
+            f" is also that of {subject.source}: images of one seed come from the same noise"
             for one in note.datasets
             if one.seed == seed and one.content not in scored
         ]
@@ -108,7 +107,7 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
             common = sorted(set(edits.rows) & set(scored.rows))
             if common and one.content not in {part.images.content for part in subject.parts}:
                 lines.append(
-                    f"model {name!r} was mended with {one.name}, and {subject.source} is of edits of {len(common):,} of"
+                    f"model {name!r} was mended with {one.name}, and {subject.source} has edits of {len(common):,} of"
                     f" the same rows, such as row {common[0]} of {scored.split}"
                 )
     return lines
@@ -140,7 +139,7 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
     UserError where the dataset does not say it of each; ValueError where no pool has any.
     """
     if not recipe.generator.takes_rows:
-        raise ValueError(f"the images of {recipe.name} are no rows")
+        raise ValueError(f"the images of {recipe.name} are not rows")
     row_of: dict[str, int] = {}
     form = TableForm.of(recipe)
     for receipt in read_receipts(directory):
@@ -149,8 +148,8 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
     unknown = [key for key, row in zip(keys, found, strict=True) if row is None or row < 0]
     if unknown:
         raise UserError(
-            f"{directory}: {ROW} of {unknown[0]} is no row of a pool, nor are those of {len(unknown) - 1:,} more"
-            " images",
+            f"{directory}: {ROW} of {unknown[0]} is not a row of a pool; the same holds for"
+            f" {len(unknown) - 1:,} more images",
             f"See what is wrong with it: counterfoil verify {directory}",
         )
     return [row for row in found if row is not None]

@@ -159,7 +159,7 @@ def _as_vector(tensor: Mapping[str, Any]) -> Vector | str:
     if not np.isfinite(vector).all():
         return "holds numbers that are not finite"
     if not vector.any():
-        return "is all 0, which is no direction"
+        return "is all zeros, which is not a direction"
     return np.asarray(vector, np.float32)
 
 

@@ -229,7 +229,7 @@ _SLACK = 64 << 20
 def refuse_odd_clip(model: str, folder: Path) -> None:
     """UserError, with every problem, for a folder whose configuration reads other folders or asks for absurd sizes."""
     if not (folder / CONFIG).is_file():
-        raise UserError(f"model {model!r}: {folder} has no {CONFIG}, so it is no open_clip folder")
+        raise UserError(f"model {model!r}: {folder} has no {CONFIG}, so it is not an open_clip folder")
     config = read_config(folder / CONFIG, model)
     problems = [f"{CONFIG}: {problem}" for problem in _clip_problems(config, folder)]
     problems += folder_problems(folder, ("auto_map",))
@@ -307,7 +307,7 @@ def _clip_problems(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
     odd = list(number_problems(config, "model"))
     yield from [*odd, *wrong]
     if not weights_in(folder):
-        yield "there are no weights beside it, and open_clip would use random ones"
+        yield "its folder has no weights, and open_clip would use random ones"
     if not odd and not wrong:
         asked = 4 * sum(_parameters(model.get(name, {})) for name in ("vision_cfg", "text_cfg"))
         held = sum(file.stat().st_size for file in weights_in(folder))

@@ -325,7 +325,7 @@ def compile_blocks(pipeline: Any, name: str, device: str) -> None:
     blocks = getattr(model, "_repeated_blocks", None) or []
     if not any(type(part).__name__ in blocks for part in model.modules()):
         raise UserError(
-            f"generator.compile: '{name}' draws by a {type(model).__name__} without repeated blocks, so there"
+            f"generator.compile: '{name}' draws with a {type(model).__name__} without repeated blocks, so there"
             f" is nothing to compile",
             "Leave generator.compile out.",
         )
@@ -344,7 +344,9 @@ def compiler_of(device: str) -> str:
         from torch.utils._triton import has_triton
 
         if not has_triton():
-            raise UserError(f"generator.compile: torch compiles for {device} by Triton, which does not work here", hint)
+            raise UserError(
+                f"generator.compile: torch compiles for {device} with Triton, which does not work here", hint
+            )
         return f"Triton {metadata.version('triton')}"
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
@@ -353,7 +355,7 @@ def compiler_of(device: str) -> str:
         compiler = get_cpp_compiler()
     except InvalidCxxCompiler as error:
         raise UserError(
-            f"generator.compile: torch compiles for {device} by a C++ compiler, and none works here", hint
+            f"generator.compile: torch compiles for {device} with a C++ compiler, and none works here", hint
         ) from error
     said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     return said.splitlines()[0].strip()

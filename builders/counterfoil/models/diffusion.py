@@ -198,7 +198,7 @@ def _source(name: str) -> str:
         refuse_shadowed(repository, "model")
         return repository
     if not (folder / INDEX).is_file():
-        raise UserError(f"model '{name}': {folder} has no {INDEX}, so it is no diffusers pipeline")
+        raise UserError(f"model '{name}': {folder} has no {INDEX}, so it is not a diffusers pipeline")
     return str(folder)
 
 

@@ -70,13 +70,13 @@ def resolve_name(name: str) -> str:
 
 
 def _lab_hint(short: str, known: tuple[str, ...]) -> str | None:
-    """The hint beside an unknown name. Most worlds' classifiers are not in the package: they are trained at need."""
+    """The hint for an unknown name. The package holds the classifiers of few worlds; a script trains the others."""
     if not known:
         return None
     hint = f"The lab's models are {', '.join(LAB + k for k in known)}."
     if short.split("/")[0] != _PLANTED:
         return hint
-    return f"{hint} Others are trained by scripts/train_planted.py, and local-dir: names their folder."
+    return f"{hint} scripts/train_planted.py trains others; name their folder with local-dir:."
 
 
 def local_folder(name: str) -> Path | None:
@@ -106,8 +106,8 @@ def refuse_elsewhere(name: str, what: str) -> None:
     """UserError for a folder that only a dataset's own recipe names: it lay on the machine that built the dataset."""
     if name.startswith(ELSEWHERE):
         raise UserError(
-            f"{what} '{name.removeprefix(ELSEWHERE)}' is a folder of the machine that the dataset was built on",
-            "If you have it and trust it, say where it is: with --set KEY=PATH or the command's own option.",
+            f"{what} '{name.removeprefix(ELSEWHERE)}' is a folder on the machine that built the dataset",
+            "If you have it and trust it, give its path with --set KEY=PATH or the command's own option.",
         )
 
 
@@ -155,7 +155,8 @@ def _pin_on_hub(name: str, revision: str | None) -> Pin:
         return Pin(name, info.sha, None, licence if isinstance(licence, str) else None)
     except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
         raise UserError(
-            f"model '{name}'" + (f" at revision '{revision}'" if revision else "") + " is not on the Hub, or private",
+            f"model '{name}'" + (f" at revision '{revision}'" if revision else "") + " is not on the Hub, or is"
+            " private",
             "Correct the name, or run `hf auth login`.",
         ) from error
     except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, httpx2.HTTPError, OSError) as error:

@@ -44,9 +44,9 @@ def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
     if generator.lora and find_spec("peft") is None:
         yield absent_library("peft")
     if generator.offload == "sequential" and generator.adapter is not None:
-        yield "generator.offload: sequential keeps layers that an adapter would change; expected model or none"
+        yield "generator.offload: sequential holds layers that the adapter must change; expected model or none"
     if generator.lora and (generator.quantize or generator.compile or generator.offload == "sequential"):
-        yield "generator.lora: found with quantize, compile or offload sequential; expected layers as they are"
+        yield "generator.lora: found with quantize, compile or offload sequential; expected unchanged layers"
 
 
 def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[str, Any] | None = None) -> Iterator[str]:
@@ -75,10 +75,10 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     if (problem := family.negative_problem(generator.negative_prompt, generator.options)) is not None:
         yield problem
     if recipe.samples.pairs == "attention" and family.pairs is None:
-        yield f"samples.pairs: {its}, whose images cannot attend to a base beside them; expected noise"
+        yield f"samples.pairs: {its}, whose images cannot attend to their base; expected noise"
     yield from _level_problems(recipe, family, called, its)
     if generator.lora and family.lora is None:
-        yield f"generator.lora: {its}, which no LoRA weights are added to here; expected none"
+        yield f"generator.lora: {its}, which takes no LoRA weights here; expected none"
     if generator.guidance_interval is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
     elif generator.guidance_interval is not None:
@@ -102,7 +102,7 @@ def _interval_problems(generator: Generator, called: str, unet: Mapping[str, Any
         yield f"{key}: '{model}' is distilled: its guidance is an input, and every step asks it once; expected null"
     sizes = [name for name in generator.options if name.startswith("negative_")]
     if sizes:
-        yield f"{key}: found options {', '.join(sizes)}, expected none beside it"
+        yield f"{key}: found options {', '.join(sizes)}, expected none together with it"
 
 
 def _level_problems(recipe: Recipe, family: Family, called: str, its: str) -> Iterator[str]:

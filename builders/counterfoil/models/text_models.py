@@ -246,7 +246,7 @@ def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], b
     if place.file(TOKENIZER) is None:
         raise UserError(
             f"model {model!r}: {place.folder} has no {TOKENIZER}",
-            "Save its tokenizer beside it in the current format: tokenizer.save_pretrained(FOLDER)",
+            "Save its tokenizer into the same folder in the current format: tokenizer.save_pretrained(FOLDER)",
         )
     files = {TOKENIZER: _read(model, place, TOKENIZER, _MOST_TOKENIZER_BYTES)}
     problems += [f"{TOKENIZER}: {problem}" for problem in _growth_problems(files[TOKENIZER])]
@@ -311,7 +311,7 @@ def loaded(
     def read() -> Any:
         with quiet():
             described = as_configuration(name, config.model_type, config.document)
-        hint = f"Name a {what} whose weights are whole, or correct its configuration."
+        hint = f"Name a {what} with complete weights, or correct its configuration."
         return trained_module(name, place, getattr(transformers, config.architecture), described, hint=hint)
 
     module: Any = while_loading(name, read)
@@ -338,7 +338,7 @@ def _tokenizer_of(name: str, config: TextModelConfig) -> Any:
                 return PreTrainedTokenizerFast.from_pretrained(folder)
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # whatever files of any content make it raise
-            raise UserError(f"model {name!r}: no tokenizer can be made of its files: {one_line(error)}") from error
+            raise UserError(f"model {name!r}: no tokenizer can be made from its files: {one_line(error)}") from error
 
 
 @contextlib.contextmanager

@@ -64,7 +64,7 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
     folder = local_folder(rest)
     if folder is not None:
         if not (folder / CONFIG).exists():
-            raise UserError(f"model {name!r}: {folder} has no {CONFIG}, so it is no model of transformers")
+            raise UserError(f"model {name!r}: {folder} has no {CONFIG}, so it is not a model of transformers")
         return ModelFiles(folder)
     repository, _, revision = rest.removeprefix(HUB).partition("@")
     refuse_shadowed(repository, "model")
@@ -193,7 +193,7 @@ def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) ->
             return AutoImageProcessor.from_pretrained(folder, config=of_model, trust_remote_code=False)
         except Exception as error:  # whatever settings of any content make it raise
             raise UserError(
-                f"model {name!r}: no image processor of transformers can be made of its settings: {one_line(error)}"
+                f"model {name!r}: no image processor of transformers can be made from its settings: {one_line(error)}"
             ) from error
 
 

@@ -56,7 +56,10 @@ def shard_problems(index: Mapping[str, Any]) -> Iterator[str]:
     names = set(map(str, listed.values())) if isinstance(listed, Mapping) else set()
     odd = sorted(name for name in names if not _SHARD.fullmatch(name))
     if not names or odd or len(names) > _MOST_SHARDS:
-        yield f"it lists {odd[0] if odd else 'no weights'!r:.80}, expected files beside it, at most {_MOST_SHARDS:,}"
+        yield (
+            f"it lists {odd[0] if odd else 'no weights'!r:.80}, expected files in the same folder, at most"
+            f" {_MOST_SHARDS:,}"
+        )
 
 
 def refuse_damaged(file: Path, model: str) -> None:

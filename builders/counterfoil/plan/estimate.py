@@ -157,7 +157,8 @@ def estimate(plan: Plan, images_per_second: float | None = None, inverted: bool 
     if recipe.generator.kind == "edit" and inverted is not False:
         each = EDIT_COST
         about_rate += (
-            f"; an edit costs as much as {EDIT_COST:g} images: its row is first inverted, then rendered beside it"
+            f"; an edit costs as much as {EDIT_COST:g} images: its row is first inverted, then rendered together with"
+            " it"
         )
         about_rate += "" if inverted else ", unless its pipeline edits in one call"
     searched = len(recipe.scales) * IMAGES_A_SEARCH
@@ -349,27 +350,27 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     by_rule = f" by the failure rule {' or '.join(failures)}" if failures else ""
     most = sum(one.cells * one.at_most for one in quotas)
     text = (
-        f"at most {_span([one.at_most for one in quotas])} candidates a cell, {most:,} in all, until"
+        f"at most {_span([one.at_most for one in quotas])} candidates per cell, {most:,} in all, until"
         f" {_span([one.accepted for one in quotas])} are kept that {who} {verb} wrong{by_rule}"
     )
     known = [one for one in quotas if one.rate is not None]
     if not known:
         return (
-            f"{text}; no failure rate is told (mined_from), and at a rate of 1 % a kept image takes about 100"
+            f"{text}; no failure rate is given (mined_from). At a rate of 1 %, a kept image takes about 100"
             " candidates that pass the screen."
         )
     rates = [100 * one.rate for one in known if one.rate is not None]
     each = [one.candidates_each for one in known if one.candidates_each is not None]
     cell = [one.candidates_a_cell for one in known if one.candidates_a_cell is not None]
     text += (
-        f"; at the failure rates that mined_from tells ({_span(rates, 3)} %) a kept image takes about {_span(each, 2)}"
-        f" candidates that pass the screen, a cell about {_span(cell, 2)}"
+        f"; at the failure rates in mined_from ({_span(rates, 3)} %), a kept image takes about {_span(each, 2)}"
+        f" candidates that pass the screen, and a cell about {_span(cell, 2)}"
     )
     short = sum(one.candidates_a_cell is not None and one.candidates_a_cell > one.at_most for one in quotas)
     if short:
         text += ", more than at_most" + (f" in {short} of {len(quotas)} shifts" if len(quotas) > 1 else "")
     unknown = len(quotas) - len(known)
-    return f"{text}; {unknown} of {len(quotas)} shifts tell no rate." if unknown else f"{text}."
+    return f"{text}; {unknown} of {len(quotas)} shifts give no rate." if unknown else f"{text}."
 
 
 def _span(values: Sequence[float], digits: int | None = None) -> str:

@@ -69,19 +69,19 @@ class RowTable:
             for label in shift.class_labels
         }
         for shift, class_id in self.rows.keys() - wanted.keys():
-            yield f"'{str(shift)[:80]}' of class '{class_id[:80]}' is no cell of the recipe"
+            yield f"'{str(shift)[:80]}' of class '{class_id[:80]}' is not a cell of the recipe"
         for cell, count in wanted.items():
             if (rows := len(self.rows.get(cell, ()))) != count:
                 yield f"'{cell[0]}' of class '{cell[1]}' has {rows:,} rows, expected {count:,}"
         every = [one.row for own in self.rows.values() for one in own]
         if len(set(every)) < len(every):
-            yield f"{len(every) - len(set(every)):,} rows are there more than once"
+            yield f"{len(every) - len(set(every)):,} rows appear more than once"
 
     def _problems_of_edits(self, recipe: Recipe) -> Iterator[str]:
         fewer = recipe.generator.kind == "corrupt"
         wanted, captioned = rows_wanted(recipe), captions_asked(recipe)
         for _, class_id in self.rows.keys() - {(None, one) for one in wanted}:
-            yield f"'{class_id[:80]}' is no class of the recipe"
+            yield f"'{class_id[:80]}' is not a class of the recipe"
         for class_id, count in wanted.items():
             own = self.rows.get((None, class_id), ())
             if not (1 <= len(own) <= count if fewer else len(own) == count):
@@ -127,7 +127,7 @@ class PlanPart:
         if not 1 <= number <= of:
             raise UserError(
                 f"shards: found '{text[:80]}', expected K/N with K from 1 to N",
-                "The same N everywhere, and another K on each machine: --shards 3/16 is the third of sixteen parts.",
+                "Use the same N everywhere and another K on each machine: --shards 3/16 is the third of sixteen parts.",
             )
         return cls(number, of)
 

@@ -173,7 +173,7 @@ def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, nam
     raise UserError(
         f"model {facts.name!r}: {left[0]} of {left[1]} classes have no output of their name\n"
         + "\n".join(side_by_side(missing, names, set(named.outputs) - {None})),
-        "Call the classes in the recipe (name or id) as the model calls its outputs.",
+        "Name the classes in the recipe (name or id) as the model names its outputs.",
     )
 
 

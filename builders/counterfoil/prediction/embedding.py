@@ -82,7 +82,7 @@ def _clip_on(name: str, weights: str | None, pin: Pin, device: str) -> Embedder:
 def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
     """What a classifier's last layer sees. UserError where its kind does not give it, or its content is not known."""
     if classifier.sha256 is None:
-        raise UserError(f"model {classifier.name!r}: what it computes is not known, so its features cannot be kept")
+        raise UserError(f"model {classifier.name!r}: its content has no hash, so its features cannot be kept")
     transform = classifier.transform()
 
     def features(images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
@@ -94,7 +94,7 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
             count = len(part)
             found = classifier.features(torch.stack(part + [part[-1]] * (batch_size - count)), device)
             if found is None:
-                raise UserError(f"model {classifier.name!r}: its kind gives no features")
+                raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
             parts.append(found[:count].numpy())
         return np.concatenate(parts)
 
@@ -268,7 +268,7 @@ class _Embedding:
         embedder = self.embedder(self.device)
         if embedder.key != self.key:
             raise RunFailure(
-                f"{embedder.name} is another one, or of other versions, where it embeds than where the run began",
+                f"{embedder.name} has other files or library versions on a worker than where the run started",
                 "Give every machine the same files and libraries.",
             )
 

@@ -126,7 +126,7 @@ def map_conditions(names: Sequence[str], classes: Sequence[RecipeClass], facts: 
     """
     if facts.most_ranked == 1:
         raise UserError(
-            f"model {facts.name!r} tells one label an image, and an image may have several conditions",
+            f"model {facts.name!r} gives one label per image, but an image may have several conditions",
             f"Write a column of scores for each: {', '.join(names[:8])}{' …' if len(names) > 8 else ''}.",
         )
     asked = [RecipeClass(classes[2 * k].id, name, k, k, ()) for k, name in enumerate(names)]

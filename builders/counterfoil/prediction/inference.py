@@ -83,8 +83,9 @@ def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.T
     if len(shapes) > 1:
         first, second = sorted(shapes)[:2]
         return UserError(
-            f"model {name!r}: its images are prepared to {list(first)} and to {list(second)}: a batch needs one shape",
-            "Bring every image to one size where it is prepared.",
+            f"model {name!r}: its transform gives images of shapes {list(first)} and {list(second)}, but a batch"
+            " needs one shape",
+            "Resize every image to one size in the transform.",
         )
     return torch.stack(given)
 

@@ -103,7 +103,7 @@ def score_models(
                 scored[name] = Scored(model.classifier, maps[name], model.answers)
             else:
                 failures.append(model.failure)
-    kept = f"The answers of the other {len(scored)} are kept: mend or leave out what failed, and run it again."
+    kept = f"The answers of the other {len(scored)} are kept: repair or leave out what failed, and run it again."
     raise_together(failures, kept if scored else None)
     return scored
 
@@ -259,7 +259,7 @@ def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
     same = class_map.label_names in (None, classifier.label_names)
     if not same or classifier.num_classes != class_map.num_classes:  # a branch moved, a file was written
         raise RunFailure(
-            f"model {classifier.name!r} changed while the run began: its outputs are others now", "Run it again."
+            f"model {classifier.name!r} changed while the run started: its outputs differ now", "Run it again."
         )
 
 
@@ -325,7 +325,7 @@ class _Answering:
             classifier = load_classifier(one.name, classes=self.classes)
             if classifier.sha256 != one.sha256:
                 raise RunFailure(
-                    f"model {one.name!r} is another one where it answers than where the run began",
+                    f"model {one.name!r} has other weights on a worker than where the run started",
                     "Give every machine the same files, or name a commit.",
                 )
             models.append(classifier.placed(self.device))

@@ -34,9 +34,9 @@ from counterfoil.store.replacement import settle_directory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication(Published):
-    """What was published of a dataset. `pull_request` is one that stays open: then `commit` is its head.
+    """The published dataset. `pull_request` is the number of one that stays open; then `commit` is its head.
 
-    `configs_loaded` had a row loaded back.
+    `configs_loaded` counts the configs of which a row was loaded back.
     """
 
     pull_request: int | None

@@ -45,7 +45,7 @@ _MOST_TEXT_BYTES = 16_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedModel(Published):
-    """What was published of a model, and the metadata of its card."""
+    """The published model, and the metadata of its card."""
 
     metadata: ModelMetadata
 

@@ -146,7 +146,7 @@ def _without_a_class(parts: _Parts) -> Iterator[RecipeProblem]:
         named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
         captioned = path[-1] == "prompt"  # whether there are captions is asked elsewhere
         problem = template_problem(template, with_class=not named or None, about_class=True, captioned=captioned)
-        if problem is not None and f"expected '{{{CLASS}}}'" in problem and path not in reported:
+        if problem is not None and f"expected it to contain '{{{CLASS}}}'" in problem and path not in reported:
             reported.add(path)
             yield path, problem
 
@@ -249,7 +249,7 @@ def _rows_of_a_pool(parts: _Parts) -> Iterator[RecipeProblem]:
     if kind not in ("rows", "retrieve"):
         return
     if parts.samples.get("noise") != "independent":
-        yield ("samples", "noise"), "rows of a pool share no noise, expected independent"
+        yield ("samples", "noise"), "rows of a pool have no noise to share, expected independent"
     if parts.recipe.get("tokens") is not None:
         message = {
             "rows": "rows of a pool are not drawn from prompts, expected null",
@@ -306,7 +306,7 @@ def _edited_rows(parts: _Parts) -> Iterator[RecipeProblem]:
             f" seen, such as '{source.get('validation_split', 'validation')}'",
         )
     if parts.samples.get("noise", "paired") != "paired":
-        yield ("samples", "noise"), "all samples of a row begin with that row, expected paired"
+        yield ("samples", "noise"), "all samples of a row start from that row, expected paired"
     for path, _ in () if parts.corrupts else embedding_specs(parts.recipe):
         yield path, "an edit is rendered from a row and a prompt, not from an embedding; expected null"
 
@@ -361,7 +361,7 @@ def _second_opinion(parts: _Parts) -> Iterator[RecipeProblem]:
     if judge.startswith("open_clip:") and judge.removeprefix("open_clip:").removeprefix("local-dir:") == own:
         yield (
             ("screen", "judge"),
-            f"found '{judge}', the model that screens (screen.model), expected another one: it would agree with itself",
+            f"found '{judge}', the screening model (screen.model), expected another one: it would agree with itself",
         )
 
 
@@ -416,7 +416,7 @@ def _ambiguous_keys(parts: _Parts) -> Iterator[RecipeProblem]:
             clash = next(((c, longer) for c, longer in pairs if c in own and longer in other), None) if other else None
             if clash is not None:
                 message = (
-                    f"the keys of class '{clash[0]}' would meet those of shift '{name[:at]}' and class"
+                    f"the keys of class '{clash[0]}' would clash with those of shift '{name[:at]}' and class"
                     f" '{clash[1]}', expected another shift name or class id"
                 )
                 yield ("prompts", "shifts", name), message
@@ -448,7 +448,7 @@ def _corrupted_rows(parts: _Parts) -> Iterator[RecipeProblem]:
                 yield (*path, key), "rows that are corrupted are not drawn, expected null"
     for path, spec in parts.of_shifts:
         if spec.get("corruption") is None:
-            yield (*path, "corruption"), "missing, expected what is done to the rows, such as fog"
+            yield (*path, "corruption"), "missing, expected a corruption, such as fog"
         elif spec["corruption"] == MATCH:
             if spec.get("severity") is not None:
                 yield (*path, "severity"), "match has no severity, expected null"
@@ -569,10 +569,13 @@ def _pairs(parts: _Parts) -> Iterator[RecipeProblem]:
     if samples.get("pairs") != "attention":
         held, none = samples.get("held"), HeldFromBase().model_dump()
         if isinstance(held, Mapping) and none | dict(held) != none:
-            yield ("samples", "held"), "found with pairs of noise alone, expected none (null drops an inherited one)"
+            yield (
+                ("samples", "held"),
+                "found with pairs that share only noise, expected none (null drops an inherited one)",
+            )
         return
     if (kind := generator.get("kind", "diffusers")) != "diffusers":
-        yield ("samples", "pairs"), f"images of generator.kind {kind} see no base beside them, expected noise"
+        yield ("samples", "pairs"), f"images of generator.kind {kind} cannot see their base, expected noise"
         return
     if samples.get("noise", "paired") != "paired":
         yield ("samples", "noise"), f"{_PAIRS_SHARE}: a pair starts from one noise, expected paired"
@@ -587,15 +590,15 @@ def _pairs(parts: _Parts) -> Iterator[RecipeProblem]:
     if generator.get("compile") is True:
         yield (
             ("generator", "compile"),
-            f"{_PAIRS_SHARE}: compiled blocks attend to their own image alone, expected false",
+            f"{_PAIRS_SHARE}: compiled blocks attend only to their own image, expected false",
         )
     if generator.get("adapter") is not None:
         yield (
             ("generator", "adapter"),
-            f"{_PAIRS_SHARE}: an adapter has attention of its own, expected null (null drops an inherited one)",
+            f"{_PAIRS_SHARE}: an adapter has its own attention, expected null (null drops an inherited one)",
         )
     for path, _ in embedding_specs(parts.recipe):
-        yield path, f"{_PAIRS_SHARE}: a batch of pairs is drawn from prompts alone, expected null"
+        yield path, f"{_PAIRS_SHARE}: a batch of pairs is drawn only from prompts, expected null"
     yield from _held_problems(samples.get("held"), generator.get("steps"))
 
 

@@ -34,7 +34,7 @@ def recipe_json_schema() -> dict[str, Any]:
     whole["properties"]["extends_sha256"] = {
         "type": "string",
         "pattern": "^[0-9a-f]{64}$",
-        "description": "The sha256 of the recipe that this one extends, as it was when this one was written. If"
+        "description": "The sha256 of the extended recipe at the time when this one was written. If"
         " that recipe changes, this one is an error until you update this line.",
     }
     parts = {name + _PART: _in_part(section) for name, section in sections.items()}

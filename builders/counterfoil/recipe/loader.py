@@ -108,7 +108,7 @@ def _broken(seal: Seal) -> Iterator[str]:
         yield from (f"{place}: {seal.extends} is no longer a valid recipe: {problem}" for problem in error.problems)
         return
     if now != seal.sha256:
-        written = f"has changed since this layer was written: its sha256 is now {now}, and was {seal.sha256}"
+        written = f"has changed since this layer was written: its sha256 was {seal.sha256} and is now {now}"
         yield f"{place}: {seal.extends} {written}"
 
 
@@ -125,7 +125,7 @@ def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = 
         return layer_head(below) + dump_yaml(dict(changes))
     head = {EXTENDS: extends, EXTENDS_SHA256: below.recipe_hash}
     return (
-        f"# Changes to {below.name}, as it was when they were written: once that is another recipe, this is refused.\n"
+        f"# Changes to {below.name}. If that recipe changes, its sha256 no longer matches and this file is an error.\n"
         + dump_yaml(head | dict(changes))
     )
 

@@ -95,9 +95,9 @@ def template_problem(
             expected = f"expected {listed}" if about_class else f"the only one is {listed}"
             return f"unknown placeholder '{{{name}}}' in '{template}'; {expected}{hint}"
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
-        return f"a lone brace in '{template}'; braces only stand in {listed}"
+        return f"found an unmatched brace in '{template}'; use braces only in {listed}"
     if with_class and CLASS not in names and not (captioned and CAPTION in names):
-        return f"found '{template}', expected '{{{CLASS}}}' somewhere in it"
+        return f"found '{template}', expected it to contain '{{{CLASS}}}'"
     return None
 
 
@@ -285,7 +285,7 @@ def drawn_from(shift: Shift) -> str:
     if shift.corruption is not None:
         return f"{shift.corruption.replace('_', ' ')}, severity {shift.severity}"
     if shift.prompt is None and shift.embedding is None:
-        return "each row as it is"
+        return "each row unchanged"
     parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
     drawn = " and ".join(part for part in parts if part is not None)
     return f"{drawn}, {shift.step}" if shift.level is not None else drawn

@@ -596,9 +596,9 @@ class Generator(Section):
             found[RANK] = Column("int64", nearest)
             found[SCORE] = Column("float32", "Cosine of the row and the prompt in the CLIP that ranked the pool.")
         if self.license_column:
-            found["license"] = Column("string", "Licence of the row, as its dataset tells it.")
+            found["license"] = Column("string", "Licence of the row, as given by its dataset.")
         elif self.alters_rows:
-            found["license"] = Column("string", "Licence of the input dataset that the row is of, where one is known.")
+            found["license"] = Column("string", "Licence of the row's input dataset, if known.")
         if self.kind == "corrupt":
             found[SEVERITY] = Column(
                 "int32", "Severity of the corruption, 1 to 5; 0 for the base, and for a match, which have none."

@@ -19,7 +19,7 @@ def pair_columns(pairs: str) -> dict[str, Column]:
     """The columns that tables have because of `samples.pairs`."""
     if pairs == "noise":
         return {}
-    what = "What the image shares with the base image of its pair beside noise: attention; none for the base."
+    what = "What the image shares with its base image in addition to noise: attention; empty for the base."
     return {PAIRED_BY: Column("string", what)}
 
 

@@ -162,7 +162,7 @@ def free_form_problem(value: Any) -> str | None:
         match one:
             case Mapping():
                 if not all(isinstance(key, str) for key in one):
-                    return "found a key that is no text, expected text"
+                    return "found a key that is not text, expected text"
                 inside = [*one.keys(), *one.values()]
             case list() | tuple():
                 inside = list(one)

@@ -217,7 +217,7 @@ def read_yaml(text: str, place: str) -> Any:
     except yaml.YAMLError as error:
         raise UserError(f"{place}: not valid YAML: {' '.join(str(error).split())}") from error
     except UnicodeEncodeError as error:
-        raise UserError(f"{place}: holds characters that are no text (at {error.start})") from error
+        raise UserError(f"{place}: holds characters that are not text (at {error.start})") from error
     finally:
         if loader is not None:
             loader.dispose()

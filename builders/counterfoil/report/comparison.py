@@ -147,7 +147,7 @@ def verdict(comparison: ModelComparison, rows: ResultRows) -> list[str]:
     if names := comparison.classes_near_chance:
         sentences.append(
             f"Accuracies and drops leave out classes near chance on the base ({listed(names)}). Gains and tests use"
-            " every class, so that a class which only one model knows counts."
+            " every class, so a class that only one model knows counts."
         )
     return [*sentences, *([comparison.note] if comparison.note else [])]
 

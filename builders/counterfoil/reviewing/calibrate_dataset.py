@@ -364,9 +364,9 @@ class ShiftCut:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The page that was written, and the cut of all thresholds as YAML (a layer for `recut`).
+    """The written page, and the cut of all thresholds as YAML (a layer for `recut`).
 
-    `screen_doubts` says where CLIP does not know the classes, as it was measured when the dataset was built.
+    `screen_doubts` says which classes CLIP may not know, as measured when the dataset was built.
     """
 
     directory: Path

@@ -80,10 +80,10 @@ _PLACES = "Give --out NEW (in Python out=…) for a new directory, or --in-place
 
 @dataclass(frozen=True, slots=True)
 class CutLosses:
-    """What no later cut, and no command, brings back where a cut takes a dataset's place: images by shift that are no
-    longer kept, candidates whose rows go, columns, and files of results by folder.
+    """What a cut in place loses for good: images by shift that are no longer kept, candidates whose rows go, columns,
+    and files of results by folder.
 
-    Empty, and false, where everything that is dropped can be had again by another cut.
+    Empty, and false, if another cut can restore everything that is dropped.
     """
 
     images: Mapping[str, int]
@@ -106,7 +106,7 @@ class CutLosses:
             )
         if self.candidates:
             said.append(
-                f"deletes {counted(self.candidates, 'candidate')} and their scores, drawn after their cells are full"
+                f"deletes {counted(self.candidates, 'candidate')}, drawn after their cells were full, and their scores"
             )
         if self.columns:
             said.append(f"deletes columns that no rule uses any more: {', '.join(self.columns)}")
@@ -119,9 +119,9 @@ class CutLosses:
 
 @dataclass(frozen=True, slots=True)
 class RecutResult:
-    """What a cut made of a dataset: counts by shift and reason, and the images that are no longer kept.
+    """The result of a cut: counts by shift and reason, and the images that are no longer kept.
 
-    `changed` are lines of what the screen's settings were and are; none where nothing was left to do.
+    `changed` lists the settings of the screen before and after, a line each; empty if nothing changed.
     """
 
     directory: Path
@@ -200,10 +200,12 @@ def recut(
 def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
     """Where the cut dataset goes; None for the place of the old one, which nobody means by leaving something out."""
     if in_place and out is not None:
-        raise UserError("a cut goes either in place or to another directory", _PLACES)
+        raise UserError("a cut is written either in place or to another directory, not both", _PLACES)
     if out is None:
         if not in_place:
-            raise UserError(f"no place for the cut dataset: {directory} itself changes only in place", _PLACES)
+            raise UserError(
+                f"no directory is named for the cut dataset, and {directory} itself changes only in place", _PLACES
+            )
         return None
     if named_path(out).resolve() == directory.resolve():
         raise UserError(f"{out} is the dataset itself, which changes only in place", _PLACES)
@@ -276,7 +278,7 @@ class _New:
                 gone += sum(self._loses(row, None) for row in cut.beyond)
                 if gone:
                     lost[cut.cell.shift] = lost.get(cut.cell.shift, 0) + gone
-        problems = [f"{name}: {count} images are needed that were not kept" for name, count in images.items()]
+        problems = [f"{name}: needs {count} images that were not kept" for name, count in images.items()]
         problems += [f"{name}: {count} cells need candidates that were not rendered" for name, count in cells.items()]
         if problems:
             raise UserError(
@@ -471,11 +473,11 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
             known = asked.get((shift.name, without_folders(judge)))
             if known is None or rule not in (TOP1, known):
                 by_rule = "" if known is None else f" by the failure rule '{rule}'"
-                missing.setdefault((f"{judge} was not asked about", by_rule), []).append(shift.name)
+                missing.setdefault((f"{judge} did not judge", by_rule), []).append(shift.name)
     taken = {shift.name: {name for rule in shift.keep for name in rule.measures} for shift in before.all_shifts()}
     for shift in after.all_shifts():
         for name in sorted({name for rule in shift.keep for name in rule.measures} - taken[shift.name]):
-            missing.setdefault((f"{name} was not measured of", ""), []).append(shift.name)
+            missing.setdefault((f"{name} was not measured on", ""), []).append(shift.name)
     for (what, by_rule), shifts in missing.items():
         more = f" and {len(shifts) - 3} more shifts" if len(shifts) > 3 else ""
         yield f"{what} the images of {', '.join(shifts[:3])}{more}{by_rule}"

@@ -162,10 +162,10 @@ def selection_csv(selection: Selection, asked: Asked) -> str:
 
 @dataclass(frozen=True)
 class Review:
-    """What the answers say, and the folder of the dataset that holds it.
+    """The counted answers, and the folder of the dataset that holds them.
 
-    raters: the files and the names that were typed in them, in the order of `selection.raters`; they are stored
-    nowhere. replaced: of how many people the answers were that were there before.
+    raters: the files and the names typed in them, in the order of `selection.raters`; these are not stored. replaced:
+    the number of people whose earlier answers were replaced.
     """
 
     directory: Path

@@ -243,10 +243,10 @@ def _refuse_other(pin: SourcePin, known: SourcePin | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReviewPage:
-    """The page that was written, and what is on it.
+    """The written page and its content.
 
-    images: of the dataset, that are asked about, of `accepted` ones; `each`: at most so many a shift. controls: real
-    images that are mixed in; `without_controls` says why there are none. notes: what a person should know besides.
+    images: images of the dataset on the page, out of `accepted` ones; `each`: the most per shift. controls: real images
+    that are mixed in; `without_controls` says why there are none. notes: further facts for people.
     """
 
     directory: Path

@@ -408,8 +408,8 @@ _DRAWN, _CORRUPTED = "star", "corrupt"
 
 @dataclass(frozen=True, slots=True)
 class InitResult:
-    """What was written and found: images of each class by split (None where they are not counted), what should be said
-    of the data (`notes`), why these models (`models`), and the commands that come next."""
+    """The written recipe and the data: images of each class by split (None if not counted), `notes` on the data, why
+    these `models` were proposed, and the next commands."""
 
     path: Path
     recipe: Recipe

@@ -157,7 +157,8 @@ class DatasetStore:
         for receipt in receipts:
             if dict(receipt.hashes) != dict(self.writer.hashes):
                 raise RunFailure(
-                    f"{self.directory / receipt.path} is of another dataset: its hashes are not {LOCK}'s",
+                    f"{self.directory / receipt.path} belongs to another dataset: its hashes differ from those in"
+                    f" {LOCK}",
                     hint=repair_hint(self.directory),
                 )
         return receipts

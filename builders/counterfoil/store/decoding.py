@@ -49,7 +49,7 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
     from PIL import Image
 
     if not isinstance(encoded, bytes) or not encoded:
-        raise UnreadableImage("there are no bytes")
+        raise UnreadableImage("it is empty")
     try:
         picture = Image.open(io.BytesIO(encoded), formats=_PHOTOGRAPHS if photograph else list(FORMATS.values()))
     except Exception as error:  # Pillow raises a dozen kinds of errors for damaged files
@@ -57,11 +57,11 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
     width, height = picture.size
     most = MOST_PHOTOGRAPHED if photograph else MOST_PIXELS
     if width * height > most:
-        raise UnreadableImage(f"it says that it has {width}×{height} pixels, expected at most {most:,}")
+        raise UnreadableImage(f"it declares {width}×{height} pixels, expected at most {most:,}")
     if picture.format in ("JPEG", "MPO") and (scans := encoded.count(_SCAN)) > _MOST_SCANS:
         raise UnreadableImage(f"it has {scans:,} scans, expected at most {_MOST_SCANS}")
     if (tile := _tile_pixels(picture)) > most:
-        raise UnreadableImage(f"it says that a tile of it has {tile:,} pixels, expected at most {most:,}")
+        raise UnreadableImage(f"it declares a tile of {tile:,} pixels, expected at most {most:,}")
     return picture
 
 

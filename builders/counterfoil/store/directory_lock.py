@@ -208,7 +208,7 @@ class FolderMark:
         while not self._seen():
             if time.monotonic() > end:
                 raise UserError(
-                    f"{self.folder} is not the same folder on {socket.gethostname()}, where a worker is to write in it",
+                    f"{self.folder} is a different folder on {socket.gethostname()}, where a worker must write to it",
                     "Name a folder that all machines share under one path, or add --collect: workers then send"
                     " their files here.",
                 )

@@ -83,7 +83,7 @@ def refuse_unfit(directory: Path) -> None:
         return
     listing = list_files(directory, hidden=True)
     unfit = listing.unfit | {
-        path: "has a name that is no text, expected UTF-8"
+        path: "has a name that is not text, expected UTF-8"
         for path in listing.files
         if not path.startswith(".") and not _is_text(path)
     }

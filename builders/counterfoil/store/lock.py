@@ -87,18 +87,18 @@ def _wrong_form(lock: Lock) -> str | None:
     """What is not of the form that is written: JSON may hold anything in its places."""
     for name in ("hashes", "plan", "screen", "inputs", "stack"):
         if not isinstance(getattr(lock, name), Mapping):
-            return f"'{name}' is no mapping"
+            return f"'{name}' is not a mapping"
     for name in _INPUTS:
         if not isinstance(lock.inputs.get(name), Mapping | None):
-            return f"'inputs.{name}' is no mapping"
+            return f"'inputs.{name}' is not a mapping"
     pins = {f"models.{name}": pin for name, pin in (lock.inputs.get("models") or {}).items()}
     pins |= {f"loras.{name}": pin for name, pin in (lock.inputs.get("loras") or {}).items()}
     pins |= {name: lock.inputs.get(name) or {} for name in ("source", "pool")}
     for name, pin in pins.items():
         if not isinstance(pin, Mapping) or not all(isinstance(pin.get(key), str | None) for key in _TEXTS):
-            return f"'inputs.{name}' is no pin"
+            return f"'inputs.{name}' is not a pin"
     if not isinstance(lock.stack.get("versions"), Mapping | None):
-        return "'stack.versions' is no mapping"
+        return "'stack.versions' is not a mapping"
     if not all(isinstance(value, str) for value in lock.hashes.values()):
         return "'hashes' holds something else than text"
     for name, shards in lock.groups.items():

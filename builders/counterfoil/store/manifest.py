@@ -140,7 +140,7 @@ def file_faults(
 def changed_files(directory: Path, files: Sequence[StoredFile], there: Collection[str] | None = None) -> list[str]:
     """A line for each of some files of receipts that is missing, or not as its receipt says; hashed here."""
     return [
-        f"{file.path} is {'not as its receipt says' if known else 'missing'}"
+        f"{file.path} is {'not the file in its receipt' if known else 'missing'}"
         for file, known in file_faults(directory, files, there)
     ]
 

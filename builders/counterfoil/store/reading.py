@@ -88,7 +88,7 @@ def shard_batches(
         return
     path = directory / file.path
     if not path.is_file():
-        raise RunFailure(f"{path} is missing, though {receipt.path} lists it", hint=repair_hint(directory))
+        raise RunFailure(f"{path} is missing, but {receipt.path} lists it", hint=repair_hint(directory))
     for batch in _batches(path, columns, what, form):
         _refuse_odd_values(path, batch)
         rows += batch.num_rows
@@ -97,7 +97,7 @@ def shard_batches(
         yield batch
     if rows != file.rows:
         found = "more" if rows > file.rows else str(rows)
-        raise RunFailure(f"{path} has {found} rows, and {receipt.path} says {file.rows}", hint=repair_hint(directory))
+        raise RunFailure(f"{path} has {found} rows, but {receipt.path} lists {file.rows}", hint=repair_hint(directory))
 
 
 def read_file(
@@ -152,7 +152,9 @@ def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
         if pa.types.is_floating(values.type):
             numbers = values.drop_null().to_numpy(zero_copy_only=False)
             if not np.isfinite(numbers).all():
-                raise RunFailure(f"{path}: {name} holds a value that is no finite number", repair_hint(path.parents[2]))
+                raise RunFailure(
+                    f"{path}: {name} holds a value that is not a finite number", repair_hint(path.parents[2])
+                )
 
 
 def _groups(directory: Path) -> list[str]:
@@ -192,4 +194,4 @@ class PlannedRows:
             said = ", ".join(
                 f"{name} {str(value)[:_LONGEST]!r}" for name, value in zip(IDENTITY, identity, strict=True)
             )
-            raise RunFailure(f"{self._path} has a row that is no sample of its shard by the recipe: {said}", self._hint)
+            raise RunFailure(f"{self._path} has a row that is not a sample of its shard: {said}", self._hint)

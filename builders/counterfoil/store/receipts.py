@@ -138,7 +138,7 @@ def read_receipt(path: Path) -> Receipt:
     # What a stranger's receipt names is opened: only ever a file of its own shard, one a table.
     place, named = (receipt.group, receipt.shard, receipt.of), [parse_shard_path(file.path) for file in receipt.files]
     if any(file is None or (file.group, file.number, file.of) != place for file in named):
-        raise RunFailure(f"{path} is not {form}: it lists files that are not its shard's", hint)
+        raise RunFailure(f"{path} is not {form}: it lists files of another shard", hint)
     if len({file.what for file in named if file is not None}) < len(named):
         raise RunFailure(f"{path} is not {form}: it lists two files of one table", hint)
     return receipt
@@ -146,14 +146,14 @@ def read_receipt(path: Path) -> Receipt:
 
 def repair_hint(directory: Path) -> str:
     """What to do about a shard that is not as it was written."""
-    return f"Repair it: `counterfoil build --from {directory} --out {directory}` makes only damaged shards again."
+    return f"Repair it: `counterfoil build --from {directory} --out {directory}` rebuilds only damaged shards."
 
 
 def remake_hint(directory: Path, receipt: str) -> str:
     """What to do about a shard that receipts and manifest prove, and that is not the recipe's all the same."""
     return (
-        f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out {directory}` makes"
-        f" only its shard again."
+        f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out {directory}` rebuilds"
+        " only its shard."
     )
 
 
@@ -231,9 +231,12 @@ def receipt_faults(
     compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # of a changed lock, its other hashes say nothing
     lines = differences({name: receipt.hashes.get(name) for name in compared}, hashes, "hashes") if hashes else []
     if lines:
-        yield f"is of another dataset (it there, {LOCK} here): {'; '.join(lines[:_MOST_DIFFERENCES])}"
+        yield (
+            f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}):"
+            f" {'; '.join(lines[:_MOST_DIFFERENCES])}"
+        )
     if receipt.path != stands.path:
-        yield f"is that of shard {receipt.group}-{receipt.shard:05d}, expected one with this name"
+        yield f"is the receipt of shard {receipt.group}-{receipt.shard:05d}, expected that of its own name"
     accepted = sum(reasons.get(ACCEPTED, 0) for reasons in receipt.counts.values())
     candidates = sum(sum(reasons.values()) for reasons in receipt.counts.values())
     for what, rows, counted in (
@@ -241,11 +244,11 @@ def receipt_faults(
         ("candidates", receipt.rows["candidates"], candidates),
     ):
         if rows != counted:
-            yield f"counts {counted} {what}, and {rows} rows of them"
+            yield f"counts {counted} {what}, but lists {rows} rows of them"
     if shard is None or split is None or format is None:
         return
     if receipt.of != shard.of:
-        yield f"is of {receipt.of} shards of its group, expected {shard.of}"
+        yield f"says that its group has {receipt.of} shards, expected {shard.of}"
     shifts = {cell.shift for cell in shard.cells}
     if set(receipt.counts) != shifts:
         yield f"counts the shifts {', '.join(sorted(receipt.counts))}, expected {', '.join(sorted(shifts))}"

@@ -101,7 +101,7 @@ def _swap(directory: Path, new: Sequence[str], gone: Sequence[str]) -> None:
 def _name(value: Any) -> str:
     """The name of an entry at the top of a dataset: what a journal holds may never lead anywhere else."""
     if not isinstance(value, str) or not value or value.startswith(".") or "/" in value or "\0" in value:
-        raise ValueError(f"{value!r} is no name of an entry")
+        raise ValueError(f"{value!r} is not the name of an entry")
     return value
 
 

@@ -104,7 +104,7 @@ def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | 
         for place in range(metadata.num_columns):
             coding = metadata.row_group(group).column(place).compression
             if coding not in _CODINGS:
-                raise ValueError(f"it is packed by {coding}, expected {' or '.join(_CODINGS)}")
+                raise ValueError(f"it is compressed with {coding}, expected {' or '.join(_CODINGS)}")
     return names
 
 
@@ -178,13 +178,13 @@ def tar_columns(path: Path) -> list[str]:
     """The names of the columns of a shard. ValueError for a file without a row."""
     first = next(_rows(path), None)
     if first is None:
-        raise ValueError("it has no row")
+        raise ValueError("it has no rows")
     return list(first)
 
 
 def _members(row: dict[str, Any]) -> dict[str, Any]:
     if "." in row["key"] or "/" in row["key"]:
-        raise ValueError(f"{row['key']}: a dot or a slash in a key would split the sample's members")
+        raise ValueError(f"the key {row['key']} has a dot or a slash, which would split the sample's members")
     described = {name: _number(value) for name, value in row.items() if name not in ("image", "label")}
     members = {
         "__key__": row["key"],
@@ -219,7 +219,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             if name is None or not member.isreg() or member.issparse():
                 raise ValueError(f"it has a member {member.name[:80]!r}, expected files KEY.cls, KEY.json, KEY.png …")
             if member.offset_data + member.size > size:  # before that much is asked for
-                raise ValueError(f"it ends within {member.name[:80]}")
+                raise ValueError(f"it is cut off in {member.name[:80]}")
             if name["key"] != key and members:
                 yield _row(members)
                 members = {}
@@ -234,7 +234,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 def _row(members: dict[str, bytes]) -> dict[str, Any]:
     described = parse_json(members["json"])
     if not isinstance(described, dict) or not isinstance(described.get("key"), str):
-        raise ValueError("it has a row whose .json does not tell its key")
+        raise ValueError("it has a row whose .json has no key")
     row = {"key": described.pop("key")}
     for suffix, content in members.items():
         if suffix not in ("cls", "json"):

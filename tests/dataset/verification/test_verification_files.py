@@ -327,7 +327,7 @@ def test_other_stacks_are_noted_and_no_damage(parquet: Path) -> None:
     close_again(parquet)
     found = verify(parquet)
     assert found.whole
-    assert any("8 shards were rendered by another stack" in note and "dtype" in note for note in found.notes)
+    assert any("8 shards were rendered with another stack" in note and "dtype" in note for note in found.notes)
 
 
 def test_where_there_is_no_dataset_nothing_is_verified(tmp_path: Path, datasets: dict[str, Path]) -> None:

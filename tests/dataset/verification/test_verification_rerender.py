@@ -116,7 +116,7 @@ def test_another_encoding_of_the_same_pixels_is_reported_apart(parquet: Path) ->
     outcomes = {row.path: row.outcome for row in found.rerendered}
     assert outcomes.pop(path) == "identical pixels"
     assert set(outcomes.values()) == {"identical bytes"}
-    assert "rendered again on the same stack it is identical pixels" in problem_of(found, path)[0].what
+    assert "re-rendered on the same stack, it is identical pixels" in problem_of(found, path)[0].what
 
 
 def test_another_stack_is_named_by_its_fields(parquet: Path) -> None:

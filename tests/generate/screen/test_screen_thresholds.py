@@ -359,7 +359,7 @@ def test_near_chance_over_all_is_reported_as_not_knowing_them() -> None:
     doubts = screen_doubts(*measured(known))
     assert doubts is not None
     assert doubts.near_chance
-    assert doubts.headline.startswith("CLIP does not know these classes: it names 38.9 % (24.8 to 55.1) of 36")
+    assert doubts.headline.startswith("CLIP does not know these classes: it matches 38.9 % (24.8 to 55.1) of 36")
     assert [one.class_id for one in doubts.classes] == ["ladder", "star"], "the worst first"
     assert any("screen.model" in line for line in doubts.lines())
 
@@ -390,7 +390,7 @@ def test_words_and_contexts_are_doubted_by_the_same_check_in_words_of_their_own(
     assert labels is not None and words is not None and contexts is not None
     assert words.classes == contexts.classes == labels.classes
     assert "of 36 audited images" in words.headline
-    assert words.meaning.startswith("CLIP cannot tell 'star' from 'mug': the words of a finding may say what")
+    assert words.meaning.startswith("CLIP cannot tell 'star' from 'mug': the images of a finding may not show")
     assert words.lines()[-1].startswith("Before you trust these words: name a CLIP")
     assert "screen.judge" not in words.what_to_do
     assert "another context" in contexts.meaning

@@ -237,7 +237,7 @@ ODD: dict[str, tuple[bytes, str]] = {
     "no vector": (_saved(torch.zeros(0, 128)), "holds 0 vectors"),
     "numbers kept apart": (_saved(torch.zeros(128).to_sparse()), "holds no vector"),
     "numbers nowhere": (_saved(torch.zeros(2, 128, device="meta")), "holds no vector"),
-    "a tensor of more bytes than it shows": (_saved(torch.zeros(2_000_000)[:128]), "bytes, which no class token has"),
+    "a tensor of more bytes than it shows": (_saved(torch.zeros(2_000_000)[:128]), "bytes, too many for a class token"),
     "packed parts": (_packed(_saved(torch.zeros(2_000_000)[:128])), "is not a tensor that can be read safely"),
 }
 
@@ -295,7 +295,7 @@ def test_no_archive_and_no_folder(recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no"):
         import_tokens(recipe, tmp_path / "gone.zip", tmp_path / "out")
     (tmp_path / "text.zip").write_text("not a zip")
-    with pytest.raises(UserError, match="no readable zip"):
+    with pytest.raises(UserError, match="not a readable zip"):
         import_tokens(recipe, tmp_path / "text.zip", tmp_path / "out")
 
 

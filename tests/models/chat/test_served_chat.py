@@ -187,7 +187,7 @@ def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> Non
     ("lab:chat", None, "the lab has none"),
     ("http://127.0.0.1:1/v1", None, "expected one of the Hub"),
     ("small", None, "expected one of the Hub"),
-    ("elsewhere:./llm", None, "of the machine that the dataset was built on"),
+    ("elsewhere:./llm", None, "on the machine that built the dataset"),
     ("small", "elsewhere:http://evil.test/v1", "comes from a dataset's recipe"),
     ("transformers:user/name", "http://localhost/v1", "runs in this process"),
     ("./nowhere", None, "there is no folder"),

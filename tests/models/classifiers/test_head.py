@@ -118,7 +118,7 @@ def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> No
     assert np.array_equal(head.weight, last.weight.detach().numpy())
     assert close(head.logits(classifier.features(images, "cpu").numpy()), classifier.logits(images, "cpu").numpy())
     assert own.training and own[3].training and not last._forward_pre_hooks
-    with pytest.raises(UserError, match="models of timm alone"):
+    with pytest.raises(UserError, match="only timm models"):
         write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="")
     # What it does behind that layer is seen, as is a head of another kind.
     _, more = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Softmax(1)), None, image)

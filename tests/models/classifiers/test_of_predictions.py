@@ -71,17 +71,17 @@ ODD: dict[str, tuple[str | bytes, str]] = {
     "no image": ("label\nt-shirt\n", "has the columns 'label'; expected key"),
     "both": ("key,row,label\na,0,t-shirt\n", "expected key \\(or path or row\\)"),
     "no answer": ("key\na\n", "expected key \\(or path or row\\)"),
-    "truth beside": ("key,label,shift\na,t-shirt,base\n", "leave the label out: it may be the truth"),
+    "truth beside": ("key,label,shift\na,t-shirt,base\n", "remove the label: it may be the true one"),
     "two answers": ("key,label,class_id\na,t-shirt,00\n", "expected key \\(or path or row\\)"),
-    "template": ("key,path,label,class\na,x.jpg,0,t-shirt\n", "leave the label out: it may be the truth"),
+    "template": ("key,path,label,class\na,x.jpg,0,t-shirt\n", "remove the label: it may be the true one"),
     "class": ("key,class\na,t-shirt\n", "column 'class' among its scores"),
     "index": (",key,t-shirt,ankle boot\n0,a,1,2\n", "column '' among its scores"),
     "confidence": ("key,t-shirt,ankle boot,confidence\na,1,2,9\n", "'confidence' among its scores"),
     "twice": ("key,t-shirt,t-shirt\na,1,2\n", "'t-shirt' more than once"),
     "text": ("key,t-shirt,ankle boot\na,high,2\n", "cannot be read"),
-    "no number": ("key,t-shirt,ankle boot\na,nan,2\n", "a score that is no number for 'a'"),
-    "endless": ("key,t-shirt,ankle boot\na,inf,2\n", "a score that is no number for 'a'"),
-    "half empty": ("key,t-shirt,ankle boot\na,,2\n", "a score that is no number for 'a'"),
+    "no number": ("key,t-shirt,ankle boot\na,nan,2\n", "a score that is not a number for 'a'"),
+    "endless": ("key,t-shirt,ankle boot\na,inf,2\n", "a score that is not a number for 'a'"),
+    "half empty": ("key,t-shirt,ankle boot\na,,2\n", "a score that is not a number for 'a'"),
     "no key": ("key,label\n,t-shirt\n", "rows without a key"),
     "row": ("row,label\n7,t-shirt\n", "has row 7, and there are 1 images"),
     "row before": ("row,label\n-1,t-shirt\n", "has row -1"),
@@ -126,7 +126,7 @@ def test_columns_of_other_kinds_are_refused(tmp_path: Path) -> None:
 def test_sizes_are_bounded_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = parquet(tmp_path / "small.parquet", key=[f"k{i}" for i in range(5000)], label=["t-shirt"] * 5000)
     monkeypatch.setattr(of_predictions, "_MOST_UNFOLDED", 4000)
-    with pytest.raises(UserError, match="unfolds to"):
+    with pytest.raises(UserError, match="uncompressed bytes"):
         describe_classifier(small, CLASSES)
     monkeypatch.setattr(of_predictions, "MOST_BYTES", 1000)
     with pytest.raises(UserError, match="expected at most 1,000"):

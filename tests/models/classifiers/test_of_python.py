@@ -19,9 +19,9 @@ def model(batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("models", "transform", "message"),
     [
-        ("lab:resnet10t", model, "without a callable"),
-        (["lab:resnet10t"], model, "without a callable"),
-        ({"one": "lab:resnet10t"}, model, "without a callable"),
+        ("lab:resnet10t", model, "needs a callable"),
+        (["lab:resnet10t"], model, "needs a callable"),
+        ({"one": "lab:resnet10t"}, model, "needs a callable"),
         ([model, model], None, "found a function in a list, expected names"),
         ({"mine": model}, {"mien": model}, "did you mean 'mine'"),
         ({" ": model}, None, "expected a printable name"),

@@ -132,10 +132,10 @@ class Rerendered:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was read of a dataset, and every problem; none where it is whole.
+    """What a verification read, and every problem; a complete dataset has none.
 
-    `manifest_sha256` is the dataset's hash; None where its manifest is missing or damaged. `notes` tell what a
-    person should know and that is no damage: mixed stacks, or what could not be checked since a file is damaged.
+    `manifest_sha256` is the dataset's hash; None if its manifest is missing or damaged. `notes` are facts that are not
+    damage: mixed stacks, or what could not be checked because a file is damaged.
     """
 
     source: str
@@ -155,7 +155,7 @@ class Verification:
         return not self.problems
 
     def by_repair(self) -> Mapping[str, tuple[Problem, ...]]:
-        """The problems by repair, in the order in which they are to be repaired."""
+        """The problems by repair, in the order in which to repair them."""
         by_repair: dict[str, list[Problem]] = {}
         for problem in self.problems:
             by_repair.setdefault(problem.repair, []).append(problem)

@@ -262,10 +262,10 @@ def difference_text(each: Rerendered) -> str | None:
     if not each.stack:
         if each.outcome == "identical bytes":
             return None
-        return f"is wrong in {each.key}: rendered again on the same stack it is {each.outcome}{numbers}"
+        return f"is wrong in {each.key}: re-rendered on the same stack, it is {each.outcome}{numbers}"
     if each.outcome == "not rendered" or (each.outcome == "different" and (each.psnr or 0.0) < LEAST_PSNR):
         return (
-            f"is wrong in {each.key}: rendered again it is {each.outcome}{numbers},"
+            f"is wrong in {each.key}: re-rendered, it is {each.outcome}{numbers},"
             f" more than another stack explains ({LEAST_PSNR:g} dB)"
         )
     return None

@@ -108,7 +108,7 @@ class TableCheck:
         for row in rows:
             key = row["key"]
             if key not in self._places:
-                self._faults.add("key", key, "no candidate that belongs here has this key")
+                self._faults.add("key", key, "no candidate of this file has this key")
                 continue
             place, candidate = self._places[key]
             self._last = _check_order(key, key in self._seen, place, self._last, self._faults)
@@ -133,7 +133,7 @@ def _matched(rows: Sequence[Row], samples: Sequence[Sample], faults: RowFaults) 
         key = row["key"]
         place = places.get(key)
         if place is None:
-            faults.add("key", key, "the plan has no sample of this key in this shard")
+            faults.add("key", key, "the plan has no sample with this key in this shard")
             continue
         repeated = key in seen
         last = _check_order(key, repeated, place, last, faults)
@@ -144,7 +144,7 @@ def _matched(rows: Sequence[Row], samples: Sequence[Sample], faults: RowFaults) 
 
 def _check_order(key: str, repeated: bool, place: int, last: int, faults: RowFaults) -> int:
     if repeated:
-        faults.add("repeated", key, "the key is there more than once")
+        faults.add("repeated", key, "the key appears more than once")
     elif place < last:
         faults.add("order", key, "the row is out of order")
     return max(place, last)
@@ -225,7 +225,7 @@ class RowFaults:
     def lines(self) -> Iterator[str]:
         for alike, first in self._first.items():
             more = self._rows[alike] - 1
-            yield first + (f" (and {more} more row{'s' if more > 1 else ''} like it)" if more else "")
+            yield first + (f" (and {more} more such row{'s' if more > 1 else ''})" if more else "")
 
     def __bool__(self) -> bool:
         return bool(self._first)
@@ -398,7 +398,7 @@ class ShardCheck:
         usual = max(totals, key=lambda size: (totals[size], size), default=(0, 0))
         for (size, path), count in self._sizes.items():
             if size != usual:
-                more = f" (and {count - 1} more like it)" if count > 1 else ""
+                more = f" (and {count - 1} more such images)" if count > 1 else ""
                 what = f"is wrong in {self._first[size, path]}: {size_fault(size, usual)}{more}"
                 self.findings.add(path, what, self.findings.repairs.of_shard(self._receipts[path]))
 
@@ -417,7 +417,7 @@ class ShardCheck:
         self.candidates += len(rows)
         if shard.cells[0].accepted is None and shard.candidates > max(_MOST_PLANNED, 10 * len(rows)):
             # A recipe may promise a million rows a cell: they are not listed one by one as missing.
-            self._add(path, shard, f"has {len(rows)} rows, and the plan has {shard.candidates:,}")
+            self._add(path, shard, f"has {len(rows)} rows, expected {shard.candidates:,} by the plan")
             return None
         faults = check_candidates(rows, shard, self.plan, self.thresholds, self.prompts_known, self.judges)
         self._report(path, shard, faults)
@@ -429,9 +429,9 @@ class ShardCheck:
         counts = reasons_of(shard, rows)
         if counts != receipt.counts:
             found, expected = (json.dumps(one, sort_keys=True) for one in (receipt.counts, counts))
-            self._add(receipt.path, shard, f"does not count what the candidates say: {found}, expected {expected}")
+            self._add(receipt.path, shard, f"has counts that differ from the candidates: {found}, expected {expected}")
         elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
-            self._add(receipt.path, shard, "does not say when the candidates filled their cells")
+            self._add(receipt.path, shard, "has a wrong record of which candidates filled their cells")
 
     def _check_images(
         self, shard: Shard, receipt: Receipt | None, what: What, candidates: Sequence[Row] | None
@@ -445,7 +445,7 @@ class ShardCheck:
             expected, optional = expected_rows(candidates, what, self.plan.recipe.screen.keep_rejected)
         if not self._is_readable(path):
             if len(expected) > len(optional) and not self.findings.is_damaged(path):
-                self._add(path, shard, "is missing: candidates say that it has rows")
+                self._add(path, shard, "is missing, although candidates list rows of it")
             return
         faults, count = RowFaults(), 0
         table = TableCheck(expected, optional, faults, self._columns)
@@ -461,7 +461,7 @@ class ShardCheck:
         self._receipts[path] = receipt_path(shard.group, shard.number)
         self._report(path, shard, faults)
         if receipt is not None and not self.findings.is_damaged(path) and receipt.rows[what] != count:
-            self._add(receipt.path, shard, f"says that {path} has {receipt.rows[what]} rows, and it has {count}")
+            self._add(receipt.path, shard, f"lists {receipt.rows[what]} rows of {path}, which has {count}")
 
     def _look(self, rows: Sequence[Row], path: str, faults: RowFaults) -> None:
         """Decode the images of some rows."""
@@ -472,7 +472,7 @@ class ShardCheck:
         for row, look in zip(rows, look_at_all([_encoded(row) for row in rows], self.pool, size), strict=True):
             key, named = row["key"], (row["image"] or {}).get("path")
             if named != f"{key}.{format}":
-                faults.add("path", key, f"its image is called {json.dumps(named)}, expected {key}.{format}")
+                faults.add("path", key, f"its image is named {json.dumps(named)}, expected {key}.{format}")
             if look.fault is not None:
                 faults.add("image", key, f"its image does not decode: {look.fault}")
             elif (look.format, look.mode) != (FORMATS[format], "RGB"):
@@ -563,7 +563,7 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
         return _other_columns(wrong, lacking)
     declared = (found.metadata or {}).get(_FEATURES)
     if declared is None or json.loads(declared) != json.loads((expected.metadata or {})[_FEATURES]):
-        return "declares other features or class names than the recipe's"
+        return "declares features or class names that differ from the recipe's"
     return None
 
 
@@ -576,13 +576,13 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
         times = Counter(member.name for member in tar)
     repeated = [name for name, count in times.items() if count > 1]
     if repeated:
-        return f"has members more than once: {_listed(repeated)}"
+        return f"has repeated members: {_listed(repeated)}"
     found, expected = set(tar_columns(path)), set(column_types(what, TableForm.of(recipe)))
     return None if found == expected else _other_columns(sorted(found - expected), sorted(expected - found))
 
 
 def _other_columns(wrong: list[str], lacking: list[str]) -> str:
-    return f"has other columns than its table: {_listed(wrong) or 'none wrong'}; lacking: {_listed(lacking) or 'none'}"
+    return f"has wrong columns: {_listed(wrong) or 'none'}; missing columns: {_listed(lacking) or 'none'}"
 
 
 def _listed(names: list[str]) -> str:

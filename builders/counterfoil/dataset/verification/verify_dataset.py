@@ -130,11 +130,11 @@ def _report_faults(described: StandingDataset, findings: ProblemsFound) -> None:
         if not (fault.consequence and fault.path in damaged):
             findings.add(fault.path, str(fault))
     if described.recipe is None:
-        findings.note(f"rows were not compared with the plan, because no plan can be made from {RECIPE}")
+        findings.note(f"rows were not compared with the plan, because {RECIPE} gives no plan")
     elif not described.prompts_known:
         rowless = described.recipe.generator.alters_rows and described.plan is not None and not described.plan.edits
         what = f"{ROWS} is" if rowless else "class tokens are"
-        findings.note(f"prompts were not compared with the plan, since {what} damaged")
+        findings.note(f"prompts were not compared with the plan, because {what} damaged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class _Reading:
                 if TIMM_INFO not in self.files.found:
                     self.findings.add(TIMM_INFO, "is missing")
                 elif self.is_sound(TIMM_INFO) and read_inside(self.directory, TIMM_INFO) != expected:
-                    self.findings.add(TIMM_INFO, "does not list the files and rows that the receipts do")
+                    self.findings.add(TIMM_INFO, "differs from the receipts in its files or rows")
         if CROISSANT in self.files.found:
             check_croissant(self.directory, self.files.found, self.findings)
 
@@ -306,8 +306,8 @@ def _note_mixed(receipts: Any, described: StandingDataset, findings: ProblemsFou
             shards[lines] = shards.get(lines, 0) + 1
     for lines, count in shards.items():
         findings.note(
-            f"{count} shard{'s were' if count > 1 else ' was'} rendered by another stack than {LOCK} names (“there”):"
-            f" {'; '.join(lines)}"
+            f"{count} shard{'s were' if count > 1 else ' was'} rendered with another stack than that of {LOCK}"
+            f" (“there”): {'; '.join(lines)}"
         )
 
 
@@ -344,8 +344,8 @@ def check_croissant(directory: Path, found: Mapping[str, Entry], findings: Probl
     for path, sha256 in hashes.items():
         entry = found.get(path)
         if not findings.is_damaged(path) and (entry is None or entry.sha256 != sha256):
-            here = "there is no such file" if entry is None else f"it is {entry.sha256[:12]}…"
-            findings.add(CROISSANT, f"says that {path} has the sha256 {str(sha256)[:12]}…, and {here}")
+            here = "there is no such file" if entry is None else f"the file has {entry.sha256[:12]}…"
+            findings.add(CROISSANT, f"lists the sha256 {str(sha256)[:12]}… for {path}, but {here}")
 
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
@@ -373,7 +373,7 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
                 ("num_bytes", "bytes", sum(stored[path].size for path in own)),
             ):
                 if split_info.get(key) != count:
-                    yield f"says that {shown} has {split_info.get(key)} {unit}, and its files have {count}"
+                    yield f"lists {split_info.get(key)} {unit} for {shown}, but its files have {count}"
     for config, split in info:
         yield f"has an entry in dataset_info for config '{config}', split '{split}', which does not exist"
     left = [path for path in stored if path not in matched]
@@ -408,7 +408,7 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
             if reason or column in (_CANDIDATES, _REASONS_AFTER):
                 count = expected.get(column.strip("`"), 0)
                 if cell.replace(",", "") != str(count):
-                    yield f"says {cell} in the table of yields, of {name} under {column}, expected {count}"
+                    yield f"has {cell} for {name} under {column} in the table of yields, expected {count}"
             reason = reason or column == _REASONS_AFTER
 
 

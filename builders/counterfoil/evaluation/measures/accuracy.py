@@ -176,14 +176,14 @@ MEASURES: dict[str, Measure] = {
         lambda answered: _over_images(answered, "top1", answered.answers.correct),
         "Accuracy over all images",
         "percent",
-        "The share of images answered right, every image counting once, with its Wilson interval.",
+        "The share of images that the model gets right, with its Wilson interval. Every image counts once.",
         shown=(),
     ),
     "top_k": Measure(
         lambda answered: _over_images(answered, "top_k", answered.answers.correct_top_k),
         "Top-k accuracy over all images",
         "percent",
-        "The share of images whose class is among the model's k best answers; `at` gives k.",
+        "The share of images whose class is among the model's k best answers. `at` gives k.",
         shown=(),
     ),
     "accuracy": Measure(
@@ -216,22 +216,22 @@ MORE_MEASURES: dict[str, Measure] = {
         _recall,
         "Recall",
         "percent",
-        "The share of a class's images that are answered with this class, with its Wilson interval.",
+        "The share of a class's images that the model predicts as this class, with its Wilson interval.",
         shown=("report",),
     ),
     "precision": Measure(
         _precision,
         "Precision",
         "percent",
-        "The share of a class's answers that are right, with its Wilson interval; it depends on how many images each"
-        " class has.",
+        "The share of predictions of a class that are right, with its Wilson interval. It depends on how many images"
+        " each class has.",
         shown=("report",),
     ),
     "confusion": Measure(
         _confusion,
         "Confusion",
         "percent",
-        "The share of a class's images that are answered as `against`: a class id, or the name of an output.",
+        "The share of a class's images that the model predicts as `against`: a class id, or the name of an output.",
         shown=("report",),
     ),
 }

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 _MOST_NAMED = 5
 _LONGEST_NAME = 60
 _WHAT_TO_DO = (
-    "name a CLIP that knows the classes (screen.model), say the classes or screen.object_caption in words that CLIP"
+    "name a CLIP that knows the classes (screen.model), put the class names or screen.object_caption in words that CLIP"
     " knows"
 )
 _CHECKED = ", or have the labels checked (screen.judge, counterfoil review)"
 # What CLIP decides: whether a drawn image keeps its label, which words a finding has, which context a row is in.
 Decides = Literal["labels", "words", "contexts"]
 _FOLLOWS = {
-    "labels": "what it accepts as such a class may show anything",
-    "words": "the words of a finding may say what its images do not show",
-    "contexts": "an image of such a class may be in another context than it says",
+    "labels": "images accepted as such a class may show anything",
+    "words": "the images of a finding may not show what its words say",
+    "contexts": "an image of such a class may show another context than CLIP says",
 }
 
 
@@ -54,8 +54,8 @@ class DoubtedClass:
     def __str__(self) -> str:
         parts = []
         if self.n is not None and self.right is not None and self.margin is not None:
-            taken = f", the others most often taken for '{self.taken_for}'" if self.taken_for is not None else ""
-            parts.append(f"{self.right} of {self.n} images recognised{taken}; its caption's margin {self.margin:+.3f}")
+            taken = f", the others most often mistaken for '{self.taken_for}'" if self.taken_for is not None else ""
+            parts.append(f"{self.right} of {self.n} images recognised{taken}; margin of its caption {self.margin:+.3f}")
         if self.least_threshold is not None:
             parts.append(f"object threshold {self.least_threshold:.3f}")
         return f"class '{self.name}': {'; '.join(parts)}"
@@ -92,8 +92,8 @@ class ScreenDoubts:
         low, high = self.interval
         images = "validation" if self.decides == "labels" else "audited"
         measured = (
-            f"it names {100 * self.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f}) of {self.n:,} {images}"
-            f" images by the captions of their classes, and guessing names {100 * self.chance:.1f} %"
+            f"it matches {100 * self.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f}) of {self.n:,} {images}"
+            f" images to the caption of their class; guessing matches {100 * self.chance:.1f} %"
         )
         if self.near_chance:
             return f"CLIP does not know these classes: {measured}."
@@ -105,10 +105,10 @@ class ScreenDoubts:
         who, follows = "The screen" if self.decides == "labels" else "CLIP", _FOLLOWS[self.decides]
         mistaken = next((one for one in self.classes if one.taken_for is not None), None)
         if mistaken is None and self.decides == "labels":
-            return "The screen asks next to nothing of such a class: what it accepts as one may show anything."
+            return "The screen accepts almost any image as such a class: accepted images may show anything."
         if mistaken is None:
-            return f"{who} hardly tells them apart: {follows}."
-        others = ", for one" if len(self.classes) > 1 else ""
+            return f"{who} can hardly tell them apart: {follows}."
+        others = ", for example" if len(self.classes) > 1 else ""
         return f"{who} cannot tell '{mistaken.name}' from '{mistaken.taken_for}'{others}: {follows}."
 
     @property

@@ -86,7 +86,7 @@ class KnownClasses:
     def read(cls, document: Any) -> KnownClasses:
         """The document back. ValueError for what is not of the form that is written: anybody may have written it."""
         if not isinstance(document, dict) or document.keys() != {"caption", "captions", "n", "right", "classes"}:
-            raise ValueError("not thresholds: what is known of the classes is not of the form that is written")
+            raise ValueError("not thresholds: `known` does not have the expected form")
         caption, captions, classes = document["caption"], document["captions"], document["classes"]
         sound = (
             isinstance(caption, str)
@@ -97,10 +97,10 @@ class KnownClasses:
             and all(_is_class(one) and one["taken_for"] != class_id for class_id, one in classes.items())
         )
         if not sound:
-            raise ValueError("not thresholds: an entry of what is known of the classes is not of the form")
+            raise ValueError("not thresholds: an entry of `known` does not have the expected form")
         known = cls(caption, captions, {class_id: KnownClass(**one) for class_id, one in classes.items()})
         if (document["n"], document["right"]) != (known.n, known.right):
-            raise ValueError("not thresholds: what is known of the classes does not add up")
+            raise ValueError("not thresholds: the counts of `known` do not add up")
         return known
 
 

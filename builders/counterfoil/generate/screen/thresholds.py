@@ -125,7 +125,7 @@ class Thresholds:
         except (RecursionError, OverflowError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not thresholds: {type(error).__name__}") from None
         if not sound:
-            raise ValueError("not thresholds: an entry is not of the form that is written")
+            raise ValueError("not thresholds: an entry does not have the expected form")
         return cls(tables[0], tables[1], known)
 
     def _measured(self) -> Iterator[tuple[str, str, ThresholdEntry]]:
@@ -257,7 +257,7 @@ def stored_thresholds(directory: Path) -> Thresholds | None:
 
     RunFailure for a file that cannot be read or is not of the form that is written.
     """
-    hint = "It cannot be made again: restore it from a copy, such as the published dataset."
+    hint = "It cannot be rebuilt: restore it from a copy, such as the published dataset."
     try:
         return Thresholds.read(read_inside(directory, THRESHOLDS))
     except FileNotFoundError:

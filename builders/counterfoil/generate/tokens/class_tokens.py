@@ -74,7 +74,7 @@ def read_token_file(path: Path) -> TokenFile:
     try:
         with open_regular(path) as found:
             if os.fstat(found.fileno()).st_size > MOST_BYTES:
-                raise UnfitFile(f"has more than {MOST_BYTES:,} bytes, which no class token has")
+                raise UnfitFile(f"has more than {MOST_BYTES:,} bytes, too many for a class token")
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             notes = json.loads((file.metadata() or {}).get(_METADATA, "{}"))

@@ -100,12 +100,12 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
     try:
         archive = stack.enter_context(zipfile.ZipFile(source))
     except (zipfile.BadZipFile, OSError) as error:
-        raise UserError(f"--import: {source.name} is no readable zip ({error})") from error
+        raise UserError(f"--import: {source.name} is not a readable zip file ({error})") from error
     members: dict[str, zipfile.ZipInfo] = {}
     for member in archive.infolist():
         name = member.filename.rsplit("/", 1)[-1]
         if name in members and not member.is_dir():
-            raise UserError(f"--import: {source.name} holds {name} twice", "Name a zip with one file a label.")
+            raise UserError(f"--import: {source.name} holds {name} twice", "Name a zip with one file per label.")
         members[name] = member
 
     def read(name: str) -> bytes:
@@ -124,7 +124,7 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     """A member's content. What a member says of its size need not be so: no more than a token has is unpacked."""
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise NotImplementedError("it is packed in another way than released tokens are")
+        raise NotImplementedError("it is compressed in another way than released tokens")
     with archive.open(member) as file:
         return file.read(MOST_BYTES + 1)
 
@@ -140,7 +140,7 @@ def _missing(source: Path, name: str) -> bytes:
 
 def _checked(name: str, size: int, read: Callable[[], bytes]) -> bytes:
     if size > MOST_BYTES:
-        raise UserError(f"--import: {name} has {size} bytes, which no class token has")
+        raise UserError(f"--import: {name} has {size} bytes, too many for a class token")
     return read()
 
 

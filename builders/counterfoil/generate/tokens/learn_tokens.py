@@ -67,7 +67,7 @@ class TokenProgress:
 
 @dataclass(frozen=True, slots=True)
 class TokenResult:
-    """What a run left in its folder: loss by class id, classes learned now, and why others have no token."""
+    """The tokens in a folder after a run: loss by class id, classes learned in this run, why others have no token."""
 
     folder: Path
     losses: Mapping[str, float | None]
@@ -101,7 +101,7 @@ class LearningTask:
 
     @property
     def less_memory(self) -> str:
-        return "Fewer tokens.learn.classes_in_flight need less memory (other tokens, so in another folder)."
+        return "Fewer tokens.learn.classes_in_flight need less memory (this changes the tokens, so use another folder)."
 
     @property
     def imports(self) -> Sequence[str]:
@@ -128,7 +128,7 @@ class LearningTask:
         generator = recipe.generator
         identity = {**self.identity, "stack": stack_of(self.device, generator.dtype, _together(settings))}
         if lines := differences(self.identity, identity):
-            raise _made_otherwise(f"{self.folder}: its tokens are learned by another stack than this worker's:", lines)
+            raise _made_otherwise(f"{self.folder}: its tokens come from another stack than this worker's:", lines)
         pipeline = load_pipeline(
             generator.model,
             revision=self.identity["generator"]["revision"] or generator.revision,
@@ -258,7 +258,7 @@ def _write_collected(folder: Path, pending: Sequence[RecipeClass], name: str, co
     """Write what a worker learned elsewhere. RunFailure for a file that nobody asked for."""
     if name not in {token_file_name(cls.id) for cls in pending}:
         raise RunFailure(
-            f"a worker sent '{name[:80]}', which is no token of these classes", "Nothing of it was written."
+            f"a worker sent '{name[:80]}', which is not a token of these classes", "The file was not written."
         )
     write_atomically(folder / name, content)
 

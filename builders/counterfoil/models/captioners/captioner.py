@@ -208,7 +208,7 @@ class Captioner:
         for step in range(most):
             now = scores.float().cpu().clone()
             if bool(torch.isnan(now).any()):
-                raise RunFailure(f"captioner {self.name!r}: its scores of this image are no numbers")
+                raise RunFailure(f"captioner {self.name!r}: its scores of this image are not numbers")
             now[:, list(self.never)] = -torch.inf
             for row in range(rows):
                 if ended[row]:

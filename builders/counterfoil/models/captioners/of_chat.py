@@ -160,7 +160,7 @@ def _processor(name: str, config: TextModelConfig) -> Any:
         try:
             processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # whatever files of any content make it raise
-            raise UserError(f"model {name!r}: no processor can be made of its files: {one_line(error)}") from error
+            raise UserError(f"model {name!r}: no processor can be made from its files: {one_line(error)}") from error
     if getattr(processor, "tokenizer", None) is None or getattr(processor, "image_processor", None) is None:
         raise UserError(f"model {name!r}: its processor does not take images and texts")
     return processor

@@ -196,7 +196,7 @@ def _posted(
         case httpx2.TimeoutException():
             raise RunFailure(f"{called}: no data for {silence:g} seconds", _AGAIN) from answer
         case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
-            raise UserError(f"{called}: this is no address", "It begins with http:// or https://.") from answer
+            raise UserError(f"{called}: this is not an address", "It begins with http:// or https://.") from answer
         case httpx2.RemoteProtocolError():
             raise RunFailure(f"{called}: its answer is not HTTP: {one_line(answer)[:_MOST_SHOWN]}", _AGAIN) from answer
         case httpx2.HTTPError() | OSError():
@@ -254,7 +254,7 @@ def _status_error(answer: _Answer, called: str, base_url: str | None, key: str |
         case 403:
             return UserError(f"{called}: the key that it was given may not use it (403)", _login(hub))
         case 402:
-            return RunFailure(f"{called}: needs payment (402)", "Look at the account's credit; " + _AGAIN)
+            return RunFailure(f"{called}: needs payment (402)", "Check the account's credit; " + _AGAIN)
         case 404:
             return UserError(
                 f"{called}: there is no such model or address (404)",

@@ -36,7 +36,7 @@ MENDED_FILES = ("config.json", "model.safetensors", "mended.json", "README.md")
 _BEFORE = "before"  # the name of a model that another takes the place of, until that is done
 _ROWS_AT_ONCE = 4096
 _PROBES = 2
-_CAN_BE = "Only a model whose head is a single Linear can be mended: of timm, or a torch module of yours."
+_CAN_BE = "Only models whose head is a single Linear can be mended: timm models and your own torch modules."
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +108,14 @@ def write_with_head(
     RunFailure where the disk refuses, or what was loaded does not give the new head's logits.
     """
     if not isinstance(classifier, of_timm.TimmClassifier):
-        raise UserError(f"model {classifier.name!r}: a folder holds models of timm alone")
+        raise UserError(f"model {classifier.name!r}: only timm models can be saved to a folder")
     layer = _single_linear(classifier)
     if tuple(layer.weight.shape) != head.weight.shape:
         raise UserError(
             f"model {classifier.name!r}: a head of {head.weight.shape} does not fit one of {tuple(layer.weight.shape)}"
         )
     if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
-        raise UserError(f"model {classifier.name!r}: a head whose numbers are not all finite is no head")
+        raise UserError(f"model {classifier.name!r}: the numbers of its head are not all finite")
     folder = folder.absolute()
     refuse_another_folder(folder)
     try:
@@ -138,7 +138,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     """A hidden folder beside a model's, for as long as this is written; what a killed run left there goes first."""
     beside = folder.with_name(f".{folder.name}.writing")
     if beside.is_symlink() or (beside.exists() and any(one.name not in (folder.name, _BEFORE) for one in _in(beside))):
-        raise UserError(f"{beside} is in the way: it is not a folder with a model", "Remove it.")
+        raise UserError(f"{beside} exists and is not a folder with a model", "Remove it.")
     for one in _in(beside):
         refuse_another_folder(one)
     shutil.rmtree(beside, ignore_errors=True)
@@ -159,16 +159,14 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
     if isinstance(classifier, CallableClassifier):
         return classifier.last_linear()
     if not isinstance(classifier, of_timm.TimmClassifier):
-        raise UserError(
-            f"model {classifier.name!r}: its head cannot be taken out of {classifier.architecture}", _CAN_BE
-        )
+        raise UserError(f"model {classifier.name!r}: the head of {classifier.architecture} cannot be refitted", _CAN_BE)
     if classifier.module is None:
         raise ValueError(f"{classifier.name} was released")
     found = classifier.module.get_classifier()
     if isinstance(found, nn.Linear) and found.bias is not None:
         return found
     raise UserError(
-        f"model {classifier.name!r}: the head of {classifier.architecture} is no single Linear: {_in_words(found)}",
+        f"model {classifier.name!r}: the head of {classifier.architecture} is not a single Linear: {_in_words(found)}",
         _CAN_BE,
     )
 
@@ -206,7 +204,7 @@ def refuse_another_folder(folder: Path) -> None:
         if not strange:
             return
         what = f"it holds {', '.join(strange[:3])}"
-    raise UserError(f"{folder} is no folder of a mended model: {what}", "Name a new folder, or remove this one.")
+    raise UserError(f"{folder} is not the folder of a mended model: {what}", "Name a new folder, or remove this one.")
 
 
 def remove_mended(folder: Path) -> None:
@@ -262,7 +260,7 @@ def _proved(folder: Path, classifier: Classifier, head: LinearHead) -> str:
     loaded = of_timm.load(f"local-dir:{folder}")
     if loaded.input_key != classifier.input_key or loaded.label_names != classifier.label_names:
         raise RunFailure(
-            f"model {classifier.name!r}: written to a folder, it takes images of another form or names other outputs"
+            f"model {classifier.name!r}: the saved model would prepare images differently or name other outputs"
         )
     refuse_other_logits(classifier.name, head, *_probed(loaded, "cpu"))
     return str(loaded.sha256)

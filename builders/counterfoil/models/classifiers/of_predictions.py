@@ -126,7 +126,9 @@ class RecordedClassifier(Classifier):
         wrong = np.flatnonzero(answered & (np.isnan(values) | (values == np.inf)).any(axis=1))
         if wrong.size:
             image = batch.column(self.columns.image)[int(wrong[0])].as_py()
-            raise UserError(f"model {self.name!r}: {self.path} has a score that is no number for {str(image)[:80]!r}")
+            raise UserError(
+                f"model {self.name!r}: {self.path} has a score that is not a number for {str(image)[:80]!r}"
+            )
         if self.probabilities:
             with np.errstate(divide="ignore"):
                 values = np.log(values)
@@ -307,13 +309,13 @@ def _checked(names: list[str], path: Path, model: str) -> PredictionColumns:
     if (len(images) != 1 and images != ["key", PATH]) or len(answers) > 1 or bool(answers) == bool(others):
         raise UserError(
             f"model {model!r}: {path} has the columns {shown}; expected {expected}, and no others",
-            "Where scores stand beside a label, leave the label out: it may be the truth.",
+            "If the file has both scores and a label, remove the label: it may be the true one.",
         )
     odd = [name for name in others if name.casefold() in _NO_SCORES]
     if odd:
         raise UserError(
-            f"model {model!r}: {path} has the column {odd[0][:40]!r} among its scores, which is no class",
-            "Leave it out; of a pandas table, by index=False.",
+            f"model {model!r}: {path} has the column {odd[0][:40]!r} among its scores, which is not a class",
+            "Remove it (in pandas: index=False).",
         )
     return PredictionColumns(images[0], answers[0] if answers else None, tuple(others))
 
@@ -360,7 +362,9 @@ def _parquet(file: BufferedReader, types: dict[str, pa.DataType], path: Path, mo
         for place in range(table.metadata.num_columns):
             unfolded = table.metadata.row_group(group).column(place).total_uncompressed_size
             if unfolded > _MOST_UNFOLDED:
-                raise UserError(f"model {model!r}: {path} unfolds to {unfolded:,} bytes a column, which is not read")
+                raise UserError(
+                    f"model {model!r}: {path} has a column of {unfolded:,} uncompressed bytes, too many to read"
+                )
     rows = max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * len(types))))
     for batch in table.iter_batches(batch_size=rows, columns=list(types)):
         for name in texts:
@@ -398,7 +402,7 @@ def _opened(path: Path, model: str) -> Iterator[BufferedReader]:
     import pyarrow as pa
 
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise UserError(f"model {model!r}: {path} is no file of predictions: expected .parquet or .csv")
+        raise UserError(f"model {model!r}: {path} is not a file of predictions: expected .parquet or .csv")
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size

@@ -251,7 +251,7 @@ class HandedOver:
                 None,
             )
             if first is None:
-                raise RunFailure(f"model {self.name!r}: not one image can be decoded to try it with")
+                raise RunFailure(f"model {self.name!r}: no image can be decoded to try it with")
             self._known = classifier_of(self.name, self.model, self.transform, first)
         return self._known
 
@@ -286,7 +286,7 @@ def handed_over(
     named = models if isinstance(models, Mapping) else {}
     called = {str(name): model for name, model in named.items() if not isinstance(model, str)}
     if transform is not None and not called:
-        raise UserError("transform is given without a callable", 'Pass one: {"mine": model}')
+        raise UserError("transform needs a callable, and none is given", 'Pass one: {"mine": model}')
     if not isinstance(models, Mapping):
         names = list(models)
         if nameless := [type(one).__name__ for one in names if not isinstance(one, str)]:

@@ -112,7 +112,7 @@ class TimmClassifier(Classifier):
             inner = self.module.forward_features(batch.to(device))
             found = self.module.forward_head(inner, pre_logits=True)
         if not isinstance(found, torch.Tensor) or found.ndim != 2 or len(found) != len(batch):
-            raise UserError(f"model {self.name!r}: the head of {self.architecture} does not take one vector an image")
+            raise UserError(f"model {self.name!r}: the head of {self.architecture} does not take one vector per image")
         return found.float().cpu()
 
 
@@ -241,7 +241,7 @@ def _timm_facts(name: str, resolved: str) -> ClassifierFacts:
 def _local_config(name: str, folder: Path) -> Path:
     file = folder / "config.json"
     if not file.exists():
-        raise UserError(f"model {name!r}: {folder} has no config.json, so it is no timm model folder")
+        raise UserError(f"model {name!r}: {folder} has no config.json, so it is not a folder of a timm model")
     _local_weights(name, folder)
     return file
 

@@ -23,9 +23,9 @@ FAILURE_MEANS = (
 ANSWER, CONFIDENCE, RIGHT, FAILED = "answer", "confidence", "right", "failed"
 # By what a column tells; the judge's name goes into the gap.
 _COLUMNS: dict[str, tuple[Literal["int32", "float32", "bool"], str]] = {
-    ANSWER: ("int32", "What {} answers: the number of its output."),
-    CONFIDENCE: ("float32", "The probability that {} gives its answer."),
-    RIGHT: ("bool", "Whether the answer of {} is right."),
+    ANSWER: ("int32", "Prediction of {}: the number of its output."),
+    CONFIDENCE: ("float32", "Probability that {} gives its prediction."),
+    RIGHT: ("bool", "Whether the prediction of {} is right."),
 }
 # Only where a rule other than top1 decides, which is another thing to say than that the first answer is not right.
 _FAILED: tuple[Literal["bool"], str] = ("bool", "Whether {} fails by the failure rule of the row's shift.")

@@ -36,7 +36,7 @@ class SameImageRule(KeepRule):
         return (SOURCE_SIMILARITY,)
 
     def columns(self) -> dict[str, Column]:
-        description = "Cosine of the image and the row that it was edited from, as it was edited, in the screen's CLIP."
+        description = "Cosine of the image and the prepared row that it is an edit of, in the screen's CLIP."
         return {SOURCE_SIMILARITY: Column("float32", description)}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
