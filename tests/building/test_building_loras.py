@@ -118,7 +118,7 @@ def test_what_lora_weights_do_not_go_with_is_refused(
     torch.manual_seed(0)
     kandinsky().save_pretrained(tmp_path)
     lora = f"generator.lora.snow.path={file}"
-    assert "no LoRA weights are added to" in problems(lora, f"generator.model=local-dir:{tmp_path}")
+    assert "takes no LoRA weights" in problems(lora, f"generator.model=local-dir:{tmp_path}")
     for setting in ("compile=true", "offload=sequential", "quantize=torchao-int8"):
         assert "generator.lora: found with quantize" in problems(lora, f"generator.{setting}")
     monkeypatch.setattr("counterfoil.models.pipeline_settings.find_spec", lambda name: None)

@@ -53,7 +53,7 @@ def test_every_table_says_what_a_pair_shares_and_only_where_a_recipe_asks(beside
     assert {key.startswith("base_"): value for key, value in shared.items()} == {True: None, False: "attention"}
     assert PAIRED_BY not in next(iter(read_rows(undisturbed)))
     card = (beside_base / "README.md").read_text(encoding="utf-8")
-    assert PAIRED_BY in card and "was drawn beside its base image" in card
+    assert PAIRED_BY in card and "was drawn together with its base image" in card
     assert PAIRED_BY not in (undisturbed / "README.md").read_text(encoding="utf-8")
     assert PAIRED_BY in (beside_base / "croissant.json").read_text(encoding="utf-8")
 

@@ -448,7 +448,7 @@ def test_what_cannot_be_retrieved_is_reported_before_anything_is_written(
         retrieved_build(pool, tmp_path / "out", *more)
     said = "\n".join(refused.value.problems)
     if message is None:  # enough rows, and too few images among them
-        assert "30 images: of 34 rows 2 cannot be read, and 2 are copies of another" in said
+        assert "30 usable images (34 rows: 2 cannot be read, 2 are copies)" in said
         assert "32 samples are needed" in said
     else:
         assert message in said

@@ -88,7 +88,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a lock of other bytes": (
         "lock.json",
         lambda d: (d / "lock.json").write_text((d / "lock.json").read_text() + "\n"),
-        "is not as manifest.json lists it",
+        "does not match its entry in manifest.json",
     ),
 }
 
@@ -119,7 +119,9 @@ def test_other_words_of_a_recipe_are_no_damage(dataset: Path) -> None:
     recipe = dataset / "recipe.yaml"
     recipe.write_text(recipe.read_text() + "# mine\n")
     assert read_dataset(dataset, *PARTS).finished().recipe_yaml.endswith("# mine\n")
-    assert [str(fault) for fault in read_dataset(dataset, "words").faults] == ["is not as manifest.json lists it"]
+    assert [str(fault) for fault in read_dataset(dataset, "words").faults] == [
+        "does not match its entry in manifest.json"
+    ]
 
 
 def test_a_swap_that_cannot_be_settled_is_reported_by_everybody(dataset: Path) -> None:

@@ -225,7 +225,7 @@ def test_an_item_that_kills_every_worker_ends_the_run_and_is_named(tmp_path: Pat
     hint = failed.value.hint or ""
     assert "run the same command again" in hint
     assert "Count to less." in hint
-    assert "fewer --workers (now 2)" in hint
+    assert "Fewer --workers (now 2)" in hint
     assert len((tmp_path / "begun-2").read_text().split()) == 3
     assert finished(heard) == {1: 10, 3: 30}, "what others finished is told"
     assert not alive(files(tmp_path, "ready"))
@@ -237,7 +237,7 @@ def test_too_little_memory_comes_with_what_helps(workers: int, tmp_path: Path) -
         told_by(workers, Tens(tmp_path, vast=(2,)), [2, 1])
     assert "2: out of memory on" in failed.value.problems[0]
     assert "Count to less." in (failed.value.hint or "")
-    assert ("fewer --workers" in (failed.value.hint or "")) is (workers > 1)
+    assert ("Fewer --workers" in (failed.value.hint or "")) is (workers > 1)
     assert (tmp_path / "begun-2").read_text().count("\n") == 1, "another worker would meet the same"
 
 

@@ -143,7 +143,7 @@ def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(tw
 def test_an_item_that_kills_every_actor_ends_the_run(two_nodes: Any, tmp_path: Path) -> None:
     with pytest.raises(RunFailure) as failed:
         told_by(two_nodes, Tens(tmp_path, deadly=(2,)), [2], 1)
-    assert "2: 3 workers died at it" in failed.value.problems[0]
+    assert "2: 3 workers died while working on it" in failed.value.problems[0]
     assert "Finished work is kept" in (failed.value.hint or "")
     assert len(files(tmp_path, "ready")) == 3
     gone(files(tmp_path, "ready"))

@@ -439,7 +439,7 @@ def test_tables_that_are_not_their_receipts_are_refused(
     what: str, stranger: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     rewrite(stranger / what / "swap", lambda table: table.slice(1))
-    with pytest.raises(RunFailure, match=rf"{what}/swap/.* is not as its receipt says"):
+    with pytest.raises(RunFailure, match=rf"{what}/swap/.* is not the file in its receipt"):
         evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
     min((stranger / what / "swap").iterdir()).unlink()
     with pytest.raises(RunFailure, match=rf"{what}/swap/.* is missing"):
@@ -488,7 +488,7 @@ def test_forged_rows_are_reported_and_never_counted(
 def test_an_image_that_candidates_do_not_accept_is_reported(models: dict[str, str], tmp_path: Path) -> None:
     dataset = build_mined(tmp_path / "bare", models["sharp"], PICKED)
     forge(dataset, "candidates", with_value("reason", 1, "answered_right"))
-    with pytest.raises(RunFailure, match="which candidates of swap do not accept"):
+    with pytest.raises(RunFailure, match="which the candidates of swap reject"):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 

@@ -117,7 +117,7 @@ def test_a_class_that_a_control_lacks_is_told(world: World, tmp_path: Path) -> N
 def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(world: World, tmp_path: Path) -> None:
     empty = build_scenes(tmp_path / "empty", world.recipe, mined_layer(), accept="class")
     error = refused(world, tmp_path, str(empty), "dfr:weather")
-    assert "not one image of the group 'contexts' was accepted" in error.problems[0] and "weather" in error.problems[1]
+    assert "no image of the group 'contexts' was accepted" in error.problems[0] and "weather" in error.problems[1]
 
 
 def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(

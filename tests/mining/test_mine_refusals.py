@@ -85,7 +85,7 @@ def test_classes_that_clip_does_not_know_are_told_as_a_build_tells_them(tmp_path
     target = ["--target", f"predictions:{tmp_path / 'answers.csv'}", "--out", str(tmp_path / "mined"), "--json"]
     done = CliRunner().invoke(app, ["mine", "wardrobe-mini", *target, "--device", "cpu", *words])
     assert done.exit_code == 0, done.output
-    assert "Warning: CLIP does not know these classes: it names " in done.stderr
+    assert "Warning: CLIP does not know these classes: it matches " in done.stderr
     assert "of 24 audited images" in done.stderr and "screen.model" in done.stderr
     document = json.loads(done.stdout)
     assert document["doubts"][0].startswith("CLIP does not know these classes")

@@ -165,7 +165,7 @@ def test_finishing_notices_a_lost_or_a_stray_file(tmp_path: Path) -> None:
         pytest.raises(RunFailure, match=r"missing, expected .* receipts/base-00000"),
     ):
         store.finish("")
-    with pytest.raises(RunFailure, match=r"is missing, though receipts/base-00000\.json lists it"):
+    with pytest.raises(RunFailure, match=r"is missing, but receipts/base-00000\.json lists it"):
         list(read_rows(tmp_path))
     path.write_bytes(content)
     stray = tmp_path / "data/nowhere/test-00000-of-00002.parquet"

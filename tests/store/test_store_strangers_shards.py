@@ -88,8 +88,8 @@ TABLES: dict[Callable[[pa.Table], pa.Table], str] = {
     no_shift: "it has no column shift",
     nan_scores: "object_score holds a value that is not a finite number",
     infinite_scores: "shift_score holds a value that is not a finite number",
-    one_row_less: r"has \d+ rows, and receipts/base-00000.json says",
-    one_row_more: r"has more rows, and receipts/base-00000.json says",
+    one_row_less: r"has \d+ rows, but receipts/base-00000.json lists",
+    one_row_more: r"has more rows, but receipts/base-00000.json lists",
 }
 
 
@@ -194,7 +194,7 @@ def test_a_member_that_says_it_is_larger_than_its_file_is_not_asked_for(tars: Pa
     large.size = 1 << 50
     header[:512] = large.tobuf(tarfile.GNU_FORMAT)
     shard(tars).write_bytes(header)
-    with pytest.raises(RunFailure, match=r"it ends within a\.cls"):
+    with pytest.raises(RunFailure, match=r"it is cut off in a\.cls"):
         rows(tars)
 
 

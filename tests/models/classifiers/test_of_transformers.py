@@ -394,7 +394,7 @@ def test_an_index_names_files_of_its_folder_alone(mine: Path, tmp_path: Path, na
     shutil.copy(mine / "model.safetensors", tmp_path / "outside.safetensors")
     (mine / "model.safetensors").unlink()
     (mine / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"classifier.weight": name}}))
-    with pytest.raises(CounterfoilError, match=r"expected (files beside it|safetensors)"):
+    with pytest.raises(CounterfoilError, match=r"expected (files in the same folder|safetensors)"):
         load_classifier(f"transformers:{mine}")
 
 
