@@ -245,12 +245,12 @@ def severity_words(results: Results) -> list[str]:
         severity, model, found = first
         value, interval = level_words(found, severity)
         loses = "is the first to lose" if len(results.models) > 1 else "loses"
-        where = f"under {in_words(severity.shift)} at {severity.axis} {value}"
+        where = f"at {severity.axis} {value} of “{in_words(severity.shift)}”"
         said = f" (95 % confidence interval {interval})" if interval else ""
         sentences = [f"{model.short_name} {loses} ten points: {where}{said}."]
     short = {model.name: model.short_name for model in results.models}
     changes = [
-        f"{short[ahead]} falls behind {short[behind]} under {in_words(one.shift)} by level {level}"
+        f"{short[ahead]} falls behind {short[behind]} by level {level} of “{in_words(one.shift)}”"
         for one in results.severity
         for ahead, behind, level in order_changes(one, results)
     ]
