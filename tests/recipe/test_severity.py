@@ -62,6 +62,11 @@ def test_the_scales_that_a_build_finds_are_an_input_and_no_plan() -> None:
     assert mini(LEVELS).plan_hash != mini(LEVELS.replace(".05", ".1")).plan_hash != mini().plan_hash
 
 
+def test_a_style_is_said_to_change_more_on_its_way() -> None:
+    styled = "prompts.shifts.pencil_sketch.severity={levels: [.5, 1]}"
+    assert mini(LEVELS, styled).levels_away_from_base == ["pencil_sketch"]
+
+
 @pytest.mark.parametrize("written", [LEVELS, LEVELS.replace("levels: [.05", "by: steps, levels: [.25")])
 def test_the_portable_recipe_says_the_same(written: str) -> None:
     recipe = mini(written)

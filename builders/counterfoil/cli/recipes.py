@@ -329,6 +329,9 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
 
         console.print(f"\n[bold]Wrong answers[/bold]: {escape(format_quotas(quotas))}")
     console.print(shifts)
+    if away := plan.recipe.levels_away_from_base:
+        said = f"{', '.join(away)}: the prompt does not continue the base's, so more than the shift changes on the way"
+        console.print(f"[bold]Levels[/bold]: {escape(said)}", soft_wrap=True)
     for line in _by_class(plan.recipe)[:MOST_LINES]:
         console.print(f"[bold]Object thresholds by class[/bold]: {escape(line)}", soft_wrap=True)
     if len(every) > MOST_LINES:

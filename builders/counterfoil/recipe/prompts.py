@@ -205,7 +205,9 @@ class Shift:
     @property
     def step(self) -> str:
         """How much of its shift it is, for people; nothing where it has no levels."""
-        return "" if self.level is None else f"{self.level:.0%} of {'CLIP’s gain' if self.realised else 'the way'}"
+        if self.level is None or (self.level == 1 and not self.realised):
+            return ""
+        return f"{100 * self.level:g} % of {'CLIP’s gain' if self.realised else 'the way'}"
 
 
 def resolve_shifts(
@@ -288,7 +290,7 @@ def drawn_from(shift: Shift) -> str:
         return "each row unchanged"
     parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
     drawn = " and ".join(part for part in parts if part is not None)
-    return f"{drawn}, {shift.step}" if shift.level is not None else drawn
+    return f"{drawn}, {shift.step}" if shift.step else drawn
 
 
 def object_caption_for(shift: Shift, cls: RecipeClass) -> str:

@@ -120,6 +120,16 @@ class Recipe(Section):
         return found
 
     @property
+    def levels_away_from_base(self) -> list[str]:
+        """Shifts with levels between two prompts of which the shift's is not the base's with words behind it.
+
+        Text encoders read from left to right: words behind the base's leave the embeddings of the base's own alone.
+        """
+        base = self.prompts.base.prompt or ""
+        levelled = {shift.of: shift for shift in self.all_shifts() if shift.by in ("prompt", "mix")}
+        return [name for name, shift in levelled.items() if not (shift.prompt or "").startswith(base)]
+
+    @property
     def names_every_label(self) -> bool:
         """Whether the source label of every class is given; if not, `resolve_classes` asks the input dataset."""
         return names_every_label(None if self.source.classes is None else [dict(each) for each in self.source.classes])
