@@ -100,7 +100,8 @@ def main() -> None:
     }
     print("\n\n".join("\n".join(lines) for lines in tables.values()))
     if arguments.write:
-        of = f"seed {SEED}, guidance {GUIDANCE:g}; {UNITS['prompt']} scenes a class by prompt, {OTHERS} by other ways"
+        scenes = ", ".join(f"{UNITS.get(way, OTHERS)} scenes a class by {way}" for way in ways)
+        of = f"seed {SEED}, guidance {GUIDANCE:g}, {scenes}, and {TRUE_UNITS} true ones"
         results_page.write(RESULTS, "prove_severity", "Graded shifts", (), tables, PARTS, dict.fromkeys(tables, of))
 
 
