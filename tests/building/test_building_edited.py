@@ -166,7 +166,7 @@ def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) ->
     found = choose(wordy)
     assert not first & {one.row for own in found.table.rows.values() for one in own}
     assert any("3 of the first rows have a caption too long for" in n for n in found.notes)
-    assert "32 tokens that lab:sd reads" in " ".join(found.notes)
+    assert "32 prompt tokens that lab:sd reads" in " ".join(found.notes)
     with pytest.raises(CounterfoilError, match="1 more with one too long for the 32 tokens of a prompt"):
         choose(wordy, "samples.candidates=4")
     assert choose(wordy, "prompts.shifts.at_night=null", "generator.caption_column=null").notes == ()
@@ -326,7 +326,7 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
     others = (replace(own, rows=(10**6,)), replace(own, split="train"), replace(own, pool="e" * 64))
     for edits in (None, *others):  # of one samples.seed, which began none of them
         refuse_trained_on(subject, {"m": mended_with(edits)})
-    with pytest.raises(UserError, match=r"mended with drawn, and .* is of edits of 1 of the same rows, such as row"):
+    with pytest.raises(UserError, match=r"mended with drawn, and .* has edits of 1 of the same rows, such as row"):
         refuse_trained_on(subject, {"m": mended_with(replace(own, rows=own.rows[:1]))})
     other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
@@ -349,7 +349,7 @@ def test_a_row_that_is_none_is_reported_to_who_mends_with_it(
                 pq.write_table(table.set_column(place, table.schema.field(place), column), crafted / file.path)
     sealed(crafted)
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", "source.unit_column=terms"])
-    with pytest.raises(UserError, match=r"source_row of .* is no row|of row 1,000,000,000,000 of .* which has 12"):
+    with pytest.raises(UserError, match=r"source_row of .* is not a row|of row 1,000,000,000,000 of .* which has 12"):
         open_debug_images(given_variants([f"{crafted}:red"])[0], recipe)
 
 

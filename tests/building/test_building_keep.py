@@ -205,7 +205,7 @@ def test_other_settings_of_known_judges_are_a_cut(wrong: Path, tmp_path: Path) -
 
 def test_a_judge_that_was_never_asked_is_no_cut(wrong: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.yaml").write_text("screen: {keep: [thresholds, {misclassified: {models: ['lab:resnet14t']}}]}\n")
-    with pytest.raises(UserError, match="lab:resnet14t was not asked about the images of in_the_snow, red"):
+    with pytest.raises(UserError, match="lab:resnet14t did not judge the images of in_the_snow, red"):
         recut(wrong, tmp_path / "cut.yaml", tmp_path / "cut")
     assert not (tmp_path / "cut").exists()
 
@@ -353,9 +353,7 @@ def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(failed
         path.write_text(f"prompts: {{shifts: {{red: {{keep: {keep(failure)}}}}}}}\n")
         return path
 
-    with pytest.raises(
-        UserError, match="lab:resnet10t was not asked about the images of red by the failure rule 'parent'"
-    ):
+    with pytest.raises(UserError, match="lab:resnet10t did not judge the images of red by the failure rule 'parent'"):
         recut(failed, cut("other", "parent"), tmp_path / "other")
     recut(failed, cut("first", "top1"), tmp_path / "first")
     tiny(tmp_path / "fresh", *BY_RULE, f"prompts.shifts.red.keep={keep('top1')}")

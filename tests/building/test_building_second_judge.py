@@ -169,7 +169,7 @@ def test_a_source_that_is_not_at_hand_is_a_word(tmp_path: Path) -> None:
     found = tiny(tmp_path / "out", *settings)
     assert pin_of(tmp_path / "out", asked)["validation"] is None
     assert {row["second_answer"] for row in rows_of(tmp_path / "out")} <= {0, 1}
-    assert len(found.notes) == 1 and "plainly" in found.notes[0] and "gone" in found.notes[0]
+    assert len(found.notes) == 1 and "plain disagreement" in found.notes[0] and "gone" in found.notes[0]
     assert verify(tmp_path / "out").problems == ()
     card = (tmp_path / "out" / "README.md").read_text()
     assert "**plain disagreement**" in card and "Rogan" not in card
@@ -197,7 +197,7 @@ def test_a_cut_is_a_build_and_needs_no_image(judged: Path, source: Path, tmp_pat
 def test_what_was_not_measured_is_no_cut(judged: Path, source: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "plain", *PLAIN, f"source.dataset={source}", "samples.candidates=1")
     (tmp_path / "cut.yaml").write_text("screen: {keep: [{visible: {contrast: 5}}, thresholds]}\n")
-    with pytest.raises(UserError, match="contrast was not measured of the images of base, in_the_snow, red"):
+    with pytest.raises(UserError, match="contrast was not measured on the images of base, in_the_snow, red"):
         recut(tmp_path / "plain", tmp_path / "cut.yaml", tmp_path / "cut")
     (tmp_path / "judge.yaml").write_text(f"screen: {{judge: {JUDGE}}}\n")
     with pytest.raises(UserError, match=r"screen\.judge .*changes the scores"):

@@ -147,7 +147,7 @@ def test_sizes_to_be_led_away_from_do_not_go_with_a_part_of_the_steps(models: Pa
         "generator.guidance_interval=[0.2, 0.8]",
         "generator.options={negative_original_size: [8, 8]}",
     )
-    assert any("found options negative_original_size, expected none beside it" in problem for problem in found)
+    assert any("found options negative_original_size, expected none together with it" in problem for problem in found)
 
 
 def test_a_pipeline_that_draws_no_image_from_a_prompt_is_reported_beside_the_rest(models: Path, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_what_cannot_be_made_again_is_named_and_nothing_is_touched(
 def test_words_of_the_recipe_are_proved_by_the_manifest(copy: Path, tmp_path: Path) -> None:
     with (copy / "recipe.yaml").open("a") as file:
         file.write("# mine\n")
-    with pytest.raises(RunFailure, match=r"recipe\.yaml is not as manifest\.json lists it"):
+    with pytest.raises(RunFailure, match=r"recipe\.yaml does not match its entry in manifest\.json"):
         again(copy, tmp_path / "again")
 
 

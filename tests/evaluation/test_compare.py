@@ -335,7 +335,7 @@ def test_what_cannot_be_compared_is_reported(dataset: Path, models: dict[str, st
         evaluate(dataset, {"mine": sharp, "none": models["no_red"]}, compare=("mine", "nine"), out=tmp_path)
     listed = tmp_path / "list.txt"
     listed.write_text(f"{models['no_red']}\n")
-    with pytest.raises(UserError, match=r"list.txt' is no model's name"):
+    with pytest.raises(UserError, match=r"list.txt' is not the name of a model"):
         evaluate(dataset, compare=(str(listed), sharp), out=tmp_path, device="cpu")
 
 

@@ -66,7 +66,7 @@ def test_the_dataset_itself_is_refused(
 def test_another_build_of_one_seed_is_refused(dataset: Path, mended: Path, tmp_path: Path) -> None:
     with_it = MendedWith("colours-built", OTHER, "contexts", 3, "colours")
     name = noted(mended, datasets=(with_it,))
-    with pytest.raises(UserError, match=r"samples.seed 3 is that of .*same noise"):
+    with pytest.raises(UserError, match=r"samples.seed 3 is also that of .*same noise"):
         run(dataset, name, tmp_path / "out")
     other = build_colours(tmp_path / "other", "samples.seed=5")
     assert run(other, name, tmp_path / "out").scores
