@@ -487,7 +487,7 @@ def test_floating_point_of_any_width_is_read_as_torch_reads_it(tmp_path: Path, k
     [
         (np.full(16, np.nan, np.float32), "not finite"),
         (np.full(16, 1e300), "not finite"),
-        (np.zeros(16, np.float32), "all 0"),
+        (np.zeros(16, np.float32), "all zeros"),
         (np.ones((1, 16), np.float32), r"shape \[1, 16\], expected one vector"),
         (np.ones(16, np.int64), "I64"),
         (np.ones(0, np.float32), r"shape \[0\]"),
