@@ -274,7 +274,9 @@ def make_dataset(
         made = _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
         seconds = time.monotonic() - started
         manifest = close_dataset(store, recipe, store.plan.placeholders)
-        counts = counts_of(store.receipts())
+        by_name = counts_of(store.receipts())
+        # Receipts have them by name, and people read them in the recipe's order.
+        counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
     return BuildResult(
         directory=out,
         counts=counts,

@@ -148,7 +148,7 @@ def resolve_inputs(
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
     if any(shift.realised for shift in recipe.all_shifts()):
-        pins[LEVELS] = _levels_of(recipe, begun, device, pins, tokens)
+        pins[LEVELS] = _scales_of(recipe, begun, device, pins, tokens)
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
     entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
@@ -161,7 +161,7 @@ def resolve_inputs(
     return Inputs(pins, thresholds, tokens, rows, embeddings, (*row_notes, *notes))
 
 
-def _levels_of(
+def _scales_of(
     recipe: Recipe, begun: Lock | None, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> Mapping[str, Any]:
     """The share of the way for each realised level: as a directory has it that was begun alike, or measured now."""

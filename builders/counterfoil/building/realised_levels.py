@@ -1,6 +1,6 @@
 """Which share of the way reaches a share of what CLIP sees: measured on images of their own, before a build begins.
 
-A level's number says how far a prompt is from the base's, and most of a shift may happen within a tenth of that. With
+A level's number says how far a prompt is from the base's, and most of a shift may happen within a quarter of that. With
 `levels: {realised: …}` the axis is CLIP's: the mean shift score of the screen's model, from the base (0) to the whole
 shift (1). Images of a few scenes are drawn at points all along the way; none of them is in the dataset, for their seed
 is one of this purpose alone. What comes out are numbers of the recipe, which the lock pins.
@@ -24,6 +24,7 @@ from counterfoil.models.devices import computing_on
 from counterfoil.models.diffusion import generator_pipeline
 from counterfoil.models.loras import load_loras
 from counterfoil.plan import Between, make_plan, sample_seed
+from counterfoil.plan.estimate import POINTS_A_SEARCH, SCENES_A_SEARCH
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.severity import SeverityLevels
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from counterfoil.generate.tokens.class_tokens import ClassTokens
     from counterfoil.plan import Plan, Sample
 
-# Points of the way, and scenes at each: with the lab's models the scales of two such searches differ by .02 to .05.
-POINTS = tuple(step / 8 for step in range(9))
-SCENES = 32
+# Points of the way, at which each scene is drawn.
+POINTS = tuple((np.arange(POINTS_A_SEARCH) / (POINTS_A_SEARCH - 1)).tolist())
 # Standard errors by which the score has to rise in all, and by which it may fall nowhere.
 _CLEAR = 2.0
 
@@ -65,19 +65,11 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
                 f" {scores[:, point].mean():.3f} at {POINTS[point]:g}"
             )
     curve = isotonic_regression(scores.mean(axis=0)).x
-    steps = (curve - curve[0]) / (curve[-1] - curve[0])
     # Where the curve is flat, its first point.
-    at = [int(np.searchsorted(steps, share)) for share in shares]
-    before = [max(0, place - 1) for place in at]
-    parts = [
-        0.0 if place == last else (share - steps[last]) / (steps[place] - steps[last])
-        for share, place, last in zip(shares, at, before, strict=True)
-    ]
-    found = [
-        # All of it is the whole shift, wherever the curve goes flat: its images are those without levels.
-        1.0 if share == 1 else round(POINTS[last] + float(part) * (POINTS[place] - POINTS[last]), 3)
-        for share, part, place, last in zip(shares, parts, at, before, strict=True)
-    ]
+    steps, first = np.unique((curve - curve[0]) / (curve[-1] - curve[0]), return_index=True)
+    reached = np.interp(shares, steps, np.asarray(POINTS)[first])
+    # All of it is the whole shift, wherever the curve goes flat: its images are those without levels.
+    found = [1.0 if share == 1 else round(float(at), 3) for share, at in zip(shares, reached, strict=True)]
     if any(later <= earlier for earlier, later in pairwise([0.0, *found])):
         raise ValueError(f"the shares {', '.join(f'{share:g}' for share in shares)} are reached at one place")
     return found
@@ -95,7 +87,7 @@ def realised_scales(
     problems: list[str] = []
     for name, scores in _measured(recipe, list(recipe.scales), device, pins, tokens).items():
         try:
-            found[name] = scales_reaching(scores, levels_of(recipe, name).asked)
+            found[name] = scales_reaching(scores, _levels_of(recipe, name).asked)
         except ValueError as error:
             problems.append(f"prompts.shifts.{name}.severity: {error}")
     if problems:
@@ -104,7 +96,7 @@ def realised_scales(
     return found
 
 
-def levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
+def _levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
     """The levels of a shift that has some."""
     severity = recipe.prompts.shifts[shift].severity
     assert severity is not None and severity.levels is not None
@@ -118,7 +110,7 @@ def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) ->
         raise ValueError(f"scales of {', '.join(map(str, scales or ()))}, expected those of {', '.join(asked)}")
     shifts = dict(recipe.prompts.shifts)
     for name, own in (scales or {}).items():
-        levels = SeverityLevels(realised=levels_of(recipe, name).realised, scales=tuple(own))
+        levels = SeverityLevels(realised=_levels_of(recipe, name).realised, scales=tuple(own))
         severity = shifts[name].severity
         assert severity is not None
         shifts[name] = shifts[name].model_copy(update={"severity": severity.model_copy(update={"levels": levels})})
@@ -146,34 +138,29 @@ def _measured(
         for number, name in enumerate(shifts):
             scenes = _scenes(plan, name)
             samples = [_at(plan, scene, point) for scene in scenes for point in POINTS]
-            scores: list[float] = []
+            scores: list[float | None] = []
             for start in range(0, len(samples), generator.batch_size):
                 batch = samples[start : start + generator.batch_size]
                 images = [None if pixels is None else Image.fromarray(pixels) for pixels in renderer.render(batch)]
                 drawn = [(image, one) for image, one in zip(images, batch, strict=True) if image is not None]
                 seen = iter(scorer.score([image for image, _ in drawn], [one for _, one in drawn])[1])
-                scores += [np.nan if image is None else _score(next(seen)) for image in images]
+                scores += [None if image is None else next(seen)[1] for image in images]
                 report("looking for levels", number * len(samples) + len(scores), len(shifts) * len(samples))
-            table = np.array(scores).reshape(len(scenes), len(POINTS))
+            table = np.array(scores, dtype=np.float64).reshape(len(scenes), len(POINTS))
             found[name] = table[np.isfinite(table).all(axis=1)]
     return found
-
-
-def _score(pair: tuple[float, float | None]) -> float:
-    """The shift score of a scored image."""
-    return np.nan if pair[1] is None else pair[1]
 
 
 def _scenes(plan: Plan, shift: str) -> list[Sample]:
     """Samples of a shift, dealt over its classes."""
     level = next(one for one in plan.recipe.all_shifts() if one.of == shift)
     cells = [cell for cell in plan.cells() if cell.shift == level.name]
-    if len(cells) > SCENES:  # of many classes some from every part of the list
-        cells = [cells[place * len(cells) // SCENES] for place in range(SCENES)]
-    each = -(-SCENES // len(cells))
+    if len(cells) > SCENES_A_SEARCH:  # of many classes some from every part of the list
+        cells = [cells[place * len(cells) // SCENES_A_SEARCH] for place in range(SCENES_A_SEARCH)]
+    each = -(-SCENES_A_SEARCH // len(cells))
     chosen = [replace(cell, candidates=each) for cell in cells]
     rounds = zip(*(plan.samples(cell) for cell in chosen), strict=True)
-    return [sample for some in rounds for sample in some][:SCENES]
+    return [sample for some in rounds for sample in some][:SCENES_A_SEARCH]
 
 
 def _at(plan: Plan, scene: Sample, point: float) -> Sample:

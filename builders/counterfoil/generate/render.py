@@ -22,7 +22,6 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.steps import (
-    LATER_TENSORS,
     HeldParts,
     LaterPrompts,
     called_back,
@@ -233,7 +232,7 @@ class Renderer:
         if generator.guidance_interval is not None:
             guidance = guidance_of(generator, arguments)
         if (later := self._later(samples)) is not None:
-            guidance = called_back(guidance, later, LATER_TENSORS[: len(later.own)])
+            guidance = called_back(guidance, later, tuple(later.own))
         if held is not None:
             guidance = called_back(guidance, held, ("latents",))
         noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]

@@ -259,7 +259,6 @@ def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], na
 
 # A prompt's tensors by the names that a step has for them, beside those of a call.
 _OF_STEP = {"prompt_embeds": "prompt_embeds", "pooled_prompt_embeds": "add_text_embeds"}
-LATER_TENSORS = tuple(_OF_STEP.values())
 
 
 class LaterPrompts:

@@ -74,7 +74,8 @@ def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
         try:
             found = _sha256(lora_file(lora.path, None)) if is_local(lora.path) else pinned
         except UserError as error:
-            found = "; ".join(error.problems)
+            yield f"{key}: {'; '.join(error.problems)}; --set {key}=/PATH says where the file is"
+            continue
         if found is None or found != pinned:
             yield f"{key}: found {found}, expected sha256 {pinned}; --set {key}=/PATH says where the file is"
 

@@ -75,8 +75,8 @@ _LAB = "lab:"
 # Denoising passes of an edit by those of an image that is drawn, both guided: one of the inversion, two of the row and
 # two of its edit, instead of two.
 EDIT_COST = 2.5
-# Of a shift with realised levels: 32 scenes at nine points (`building/realised_levels.py`).
-IMAGES_A_SEARCH = 32 * 9
+# What a build draws to find the realised levels of a shift: scenes, each at so many points of the way.
+SCENES_A_SEARCH, POINTS_A_SEARCH = 32, 9
 # What a sample costs that is drawn beside its base, which comes out of the same call and is not stored.
 IMAGES_A_PAIR = 2
 USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
@@ -161,7 +161,7 @@ def estimate(plan: Plan, images_per_second: float | None = None, inverted: bool 
             " it"
         )
         about_rate += "" if inverted else ", unless its pipeline edits in one call"
-    searched = len(recipe.scales) * IMAGES_A_SEARCH
+    searched = len(recipe.scales) * SCENES_A_SEARCH * POINTS_A_SEARCH
     if searched:
         about_rate += f"; {searched:,} more images are rendered to find the levels that CLIP sees"
     assumptions = [about_size, f"about {image_bytes:,} bytes per image, if all wanted ones are accepted", about_rate]

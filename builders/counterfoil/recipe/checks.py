@@ -523,7 +523,8 @@ def _equal_steps(place: RecipePath, levels: Sequence[float], steps: Any) -> Iter
     if 0 in with_shift or len(set(with_shift)) < len(with_shift):
         yield (
             place,
-            f"of {steps} steps these levels change {', '.join(map(str, with_shift))}, expected 1 or more, rising",
+            f"of {steps} steps, these levels have the shift's prompt in {', '.join(map(str, with_shift))}; expected"
+            " 1 or more, and other numbers for other levels",
         )
 
 

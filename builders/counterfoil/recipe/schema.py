@@ -123,7 +123,7 @@ class Recipe(Section):
     def levels_away_from_base(self) -> list[str]:
         """Shifts with levels between two prompts of which the shift's is not the base's with words behind it.
 
-        Text encoders read from left to right: words behind the base's leave the embeddings of the base's own alone.
+        CLIP's text encoder reads from left to right: words behind the base's leave the embeddings of its own alone.
         """
         base = self.prompts.base.prompt or ""
         levelled = {shift.of: shift for shift in self.all_shifts() if shift.by in ("prompt", "mix")}
@@ -175,8 +175,12 @@ class Recipe(Section):
         """The columns that every table has because the generator, keep rules or the screen ask for them, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         asked = {name: column for rule in rules for name, column in rule.columns().items()}
-        given = pair_columns(self.samples.pairs) | severity_columns(self.all_shifts())
+        given = pair_columns(self.samples.pairs) | self._severity_columns
         return self.generator.columns | given | asked | self._judge_columns
+
+    @cached_property
+    def _severity_columns(self) -> dict[str, Column]:
+        return severity_columns(self.all_shifts())
 
     def beside_base(self, shift: Shift) -> bool:
         """Whether samples of a shift are drawn beside their base sample, so that the model attends to that too."""
@@ -185,7 +189,7 @@ class Recipe(Section):
     def given(self, shift: Shift) -> dict[str, str | float | None]:
         """What the columns of pairs and of levels say of all of a shift's samples."""
         paired = {} if self.samples.pairs == "noise" else {PAIRED_BY: "attention" if self.beside_base(shift) else None}
-        return paired | {name: severity_of(shift, name) for name in severity_columns(self.all_shifts())}
+        return paired | {name: severity_of(shift, name) for name in self._severity_columns}
 
     def columns_of(self, shift: Shift) -> tuple[str, ...]:
         """Those of them that a shift's own keep rules and the screen ask for."""

@@ -47,8 +47,8 @@ class SeverityLevels(Section):
         default=None,
         min_length=1,
         max_length=MOST_LEVELS,
-        description="The shares of the way that reach `realised`. `build` measures them and writes them into the"
-        " dataset's recipe.",
+        description="The shares of the way that reach `realised`. `build` measures them, whatever stands here, and"
+        " writes them into the dataset's recipe.",
     )
 
     @model_validator(mode="before")
