@@ -458,61 +458,78 @@ def _corrupted_rows(parts: _Parts) -> Iterator[RecipeProblem]:
 
 
 def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
-    """Levels that a kind of generator has no way to, that have no prompt to start from, or scenes that would differ."""
+    """Levels that a generator has no way to, whose scenes would differ, or that are none of it."""
     kind = parts.generator.get("kind", "diffusers")
-    ways = WAYS.get(kind, ()) if isinstance(kind, str) else ()
-    base = _mapping(parts.prompts.get("base"))
     for path, spec in parts.of_shifts:
         severity = spec.get("severity")
+        own = severity if isinstance(severity, Mapping) else {"fixed": severity}
+        place = (*path, "severity")
         if severity is None:
             continue
-        own = severity if isinstance(severity, Mapping) else {"fixed": severity}
-        place, levels, by = (*path, "severity"), _level_values(own), own.get("by")
         if own.get("fixed") is not None:
             if kind != "corrupt":
                 yield place, "only generator.kind corrupt takes a number, expected `levels`"
-            continue
-        if not ways:
+        elif not isinstance(kind, str) or kind not in WAYS:
             yield place, f"generator.kind {kind} draws nothing, so it has no levels; expected null"
-            continue
-        if by is not None and by not in ways:
-            yield (*place, "by"), f"found '{by}', expected {' or '.join(ways)} with generator.kind {kind}"
-        lora, named = own.get("lora"), _mapping(parts.generator.get("lora"))
-        if (by == "lora") != (lora is not None):
-            yield (*place, "lora"), f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null"
-        elif isinstance(lora, str):
-            if lora not in named:
-                yield (*place, "lora"), f"generator.lora has no '{lora[:80]}'{did_you_mean(lora, named)}"
-            if parts.samples.get("pairs") == "attention":
-                yield place, f"{_PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
-        if parts.samples.get("noise", "paired") != "paired":
-            yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
-        if _has_quota(spec, parts.samples):
-            yield place, "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates"
-        rules = _rule_names(parts.screen.get("keep") if spec.get("keep") is None else spec["keep"])
-        if "misclassified" in rules:
-            yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
-        if by == "steps":
-            yield from _equal_steps((*place, "levels"), levels, parts.generator.get("steps"))
-        if spec.get("threshold") is not None:
-            yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
-        if isinstance(own.get("levels"), Mapping) and own["levels"].get("realised") is not None:
-            if kind != "diffusers" or by == "lora":
-                what = "by: lora" if by == "lora" else f"generator.kind {kind}"
-                yield (*place, "levels"), f"{what} takes no `realised:`, expected a list of levels"
-            elif spec.get("caption") is None:
-                yield (*path, "caption"), "missing, expected the caption whose score `realised:` is measured by"
-        if kind == "corrupt":
-            if any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
-                fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
-                yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
         else:
-            for where, drawn in ((("prompts", "base"), base), (path, spec)):
-                if drawn.get("embedding") is not None:
-                    yield place, f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt alone"
-        for name in (level_name(str(path[-1]), value) for value in levels):
-            if name != path[-1] and name in parts.shifts:
-                yield place, f"a level would be named '{name}', as another shift is; expected another name for one"
+            yield from _way_to_levels(parts, kind, path, spec, own)
+            yield from _scenes_of_levels(parts, path, spec)
+            yield from _numbers_of_levels(parts, kind, place, own)
+
+
+def _way_to_levels(
+    parts: _Parts, kind: str, path: RecipePath, spec: Mapping[str, Any], severity: Mapping[str, Any]
+) -> Iterator[RecipeProblem]:
+    """A way that the kind of generator has, from one prompt to another, or by LoRA weights that there are."""
+    place, by, lora = (*path, "severity"), severity.get("by"), severity.get("lora")
+    if by is not None and by not in WAYS[kind]:
+        yield (*place, "by"), f"found '{by}', expected {' or '.join(WAYS[kind])} with generator.kind {kind}"
+    named = _mapping(parts.generator.get("lora"))
+    if (by == "lora") != (lora is not None):
+        yield (*place, "lora"), f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null"
+    elif isinstance(lora, str):
+        if lora not in named:
+            yield (*place, "lora"), f"generator.lora has no '{lora[:80]}'{did_you_mean(lora, named)}"
+        if parts.samples.get("pairs") == "attention":
+            yield place, f"{_PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
+    if _mapping(severity.get("levels")).get("realised") is not None:
+        if kind != "diffusers" or by == "lora":
+            what = "by: lora" if by == "lora" else f"generator.kind {kind}"
+            yield (*place, "levels"), f"{what} takes no `realised:`, expected a list of levels"
+        elif spec.get("caption") is None:
+            yield (*path, "caption"), "missing, expected the caption whose score `realised:` is measured by"
+    if kind != "corrupt":
+        for where, drawn in ((("prompts", "base"), _mapping(parts.prompts.get("base"))), (path, spec)):
+            if drawn.get("embedding") is not None:
+                yield place, f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt alone"
+
+
+def _scenes_of_levels(parts: _Parts, path: RecipePath, spec: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """What would leave other scenes at each level."""
+    place = (*path, "severity")
+    if parts.samples.get("noise", "paired") != "paired":
+        yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
+    if _has_quota(spec, parts.samples):
+        yield place, "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates"
+    if "misclassified" in _rule_names(parts.screen.get("keep") if spec.get("keep") is None else spec["keep"]):
+        yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
+    if spec.get("threshold") is not None:
+        yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
+
+
+def _numbers_of_levels(
+    parts: _Parts, kind: str, place: RecipePath, severity: Mapping[str, Any]
+) -> Iterator[RecipeProblem]:
+    """Levels that a way does not have, or that would be called as another shift is."""
+    levels, shift = _level_values(severity), str(place[-2])
+    if severity.get("by") == "steps":
+        yield from _equal_steps((*place, "levels"), levels, parts.generator.get("steps"))
+    if kind == "corrupt" and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
+        fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
+        yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
+    for name in (level_name(shift, value) for value in levels):
+        if name != shift and name in parts.shifts:
+            yield place, f"a level would be named '{name}', as another shift is; expected another name for one"
 
 
 def _equal_steps(place: RecipePath, levels: Sequence[float], steps: Any) -> Iterator[RecipeProblem]:
