@@ -103,7 +103,7 @@ def test_a_files_scores_are_taken_as_they_are(rows: list[list[float]], tmp_path:
     [
         (["test_00000000,1,2,3"], "no answer to 1 of 2 images: test_00000001"),
         (["test_00000000,1,2,3"] * 2 + ["test_00000001,1,2,3"], "more than one answer to test_00000000"),
-        (["test_00000000,1,2,3", "test_00000001,1,,3"], "a score that is no number"),
+        (["test_00000000,1,2,3", "test_00000001,1,,3"], "a score that is not a number"),
     ],
 )
 def test_a_file_that_is_not_whole_is_reported(lines: list[str], problem: str, tmp_path: Path) -> None:

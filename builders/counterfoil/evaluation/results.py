@@ -275,7 +275,7 @@ class Evaluation:
         at the base whose first failure has come) and rank; then two levels of the whole curve, the same in each of its
         rows: ten_points, where the drop reaches ten points, and median_failure. A level that is not reached is NaN.
         """
-        import pandas as pd
+        import pyarrow as pa
 
         ends = [f"{column}{end}" for column in _OF_LEVELS for end in ("", "_low", "_high")]
         rows, number = [], self.results.rows.one
@@ -286,7 +286,8 @@ class Evaluation:
                     found = [number(name, at=at if level else "", **key) for name, level in _OF_LEVELS.values()]
                     numbers = [getattr(one, end, None) for one in found for end in ("value", "low", "high")]
                     rows.append([model.name, shift.shift, float(at), *numbers])
-        return pd.DataFrame(rows, columns=["model", "shift", "level", *ends]).astype(dict.fromkeys(ends, float))
+        names = {"model": pa.string(), "shift": pa.string(), **dict.fromkeys(("level", *ends), pa.float64())}
+        return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], pa.schema(names)).to_pandas()
 
     def failures(self, model: str | None = None) -> Any:
         """The images that a model gets wrong as a pandas DataFrame: a row per image and model, the surest first.

@@ -151,7 +151,7 @@ def test_images_that_were_not_kept_are_counted_by_shift(screened: Path, cut: Cut
     with pytest.raises(UserError) as refused:
         recut(place, file, in_place=True)
     said = refused.value.problems
-    assert sum(int(line.split(": ")[1].split()[0]) for line in said) == lost
+    assert sum(int(line.split(" needs ")[1].split()[0]) for line in said) == lost
     assert {line.split(":")[0] for line in said} <= {"base", "in_the_snow", "red", "pencil_sketch"}
     file.write_text("screen: {object_threshold: -1}")
     with pytest.raises(UserError) as refused:
