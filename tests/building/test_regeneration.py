@@ -145,12 +145,13 @@ def test_what_a_build_does_not_write_is_left_out(copy: Path, undisturbed: Path, 
     (copy / "evaluation").mkdir()
     (copy / "evaluation" / "results.json").write_text("{}")
     (copy / "NOTES.txt").write_text("mine")
+    (copy / "eval.yaml").write_text("name: mine")
     (copy / "README.md").write_text("with results")
     write_manifest(copy, {})
     run = run_command(["build", "--from", str(copy), "--out", str(tmp_path / "again"), "--workers", "1"])
     assert run.returncode == 0, run.stderr
     assert "Identical to the original" in run.stdout
-    for path in ("NOTES.txt", "README.md", "evaluation/results.json"):
+    for path in ("NOTES.txt", "README.md", "eval.yaml", "evaluation/results.json"):
         assert f"  {path}\n" in run.stdout
     assert published(tmp_path / "again") == published(undisturbed)
 

@@ -358,6 +358,29 @@ def test_a_recipe_that_names_its_repository_needs_no_option(models: dict[str, st
     assert yaml.safe_load(file.read_text())[0]["dataset"] == {"id": REPO, "task_id": "base"}
 
 
+def test_entries_name_the_tasks_of_the_benchmark(models: dict[str, str], tmp_path: Path) -> None:
+    """A dataset that was built without a framework takes one, and gives one back, without a new image."""
+    directory = build_colours(tmp_path / "colours")
+    evaluate(directory, models["sharp"], device="cpu", into_card=True, repo=REPO)
+    assert not (directory / "eval.yaml").exists()
+    build_colours(directory, f"publish={{repo: {REPO}, evaluation_framework: math-arena}}")
+    close_again(directory)
+    tasks = yaml.safe_load((directory / "eval.yaml").read_bytes())["tasks"]
+    (file,) = (directory / "evaluation" / "eval_results").iterdir()
+    entries = yaml.safe_load(file.read_text())
+    assert [one["id"] for one in tasks] == [one["dataset"]["task_id"] for one in entries] == ["base", "dusk", "swap"]
+    # The keys that are required of an entry, and the optional ones that ours have: eval_results.yaml in
+    # huggingface/hub-docs at 242f4a1eeb867daf4ac3f44026a5df4a68908a3d.
+    for entry in entries:
+        assert {"dataset", "value"} <= entry.keys() <= {"dataset", "value", "notes"} and entry["dataset"]["id"] == REPO
+        assert isinstance(entry["value"], float) and 0 <= entry["value"] <= 100
+    assert verify_files(directory) == []
+    (directory / "eval.yaml").write_text("name: mine\n")
+    build_colours(directory)
+    close_again(directory)
+    assert (directory / "eval.yaml").read_text() == "name: mine\n", "without the key it is a person's own"
+
+
 def test_the_document_that_tells_of_its_tables_is_written_before_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

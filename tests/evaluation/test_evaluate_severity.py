@@ -6,15 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
+from counterfoil.dataset.card.metadata import benchmark_file
 from counterfoil.dataset.card.sections import robustness_of
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.report import report_html
-from counterfoil.evaluation.result_files import result_tables
+from counterfoil.evaluation.result_files import entry_files, result_tables
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
+from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import results_from
 from counterfoil.report.severity import order_changes, severity_words
+from counterfoil.store import read_receipts
 from support.tables import csv_rows
 
 BETWEEN = ("swap_25", "swap_50", "swap_75")
@@ -82,6 +86,18 @@ def test_the_card_has_one_table(graded: Evaluation) -> None:
     assert [row.cells[0].text for row in table.rows] == ["swap"]
     assert {column.label for column in table.columns[1:]} == {model.name for model in results.models}
     assert any(cell.below for cell in table.rows[0].cells)
+
+
+def test_entries_for_the_hub_and_tasks_of_a_benchmark_are_of_the_highest_level(
+    graded: Evaluation, graded_dataset: Path
+) -> None:
+    text = (graded_dataset / "recipe.yaml").read_text()
+    recipe = load_recipe_text(text, ["publish.evaluation_framework=math-arena"])
+    benchmark = benchmark_file(recipe, read_receipts(graded_dataset), 1)
+    assert benchmark is not None
+    tasks = [one["id"] for one in yaml.safe_load(benchmark)["tasks"]]
+    for content in entry_files(with_public_names(graded.results), "someone/colours").values():
+        assert [one["dataset"]["task_id"] for one in yaml.safe_load(content)] == tasks == ["base", "dusk", "swap"]
 
 
 def test_the_report_needs_no_pictures(graded: Evaluation) -> None:

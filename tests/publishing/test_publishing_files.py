@@ -124,10 +124,13 @@ def test_every_file_beside_the_shards_is_owned() -> None:
 
 def test_files_that_are_no_datasets_stay() -> None:
     remote = remote_of({"LICENSE": "x", "docs/readme.md": "x", ".gitattributes": "x", "data/base/old.parquet": "x"})
-    remote |= remote_of({"figures/poster.png": "x", "evaluation/mine.csv": "x", "data/notes.txt": "x"})
+    remote |= remote_of(
+        {"figures/poster.png": "x", "evaluation/mine.csv": "x", "data/notes.txt": "x", "eval.yaml": "x"}
+    )
     changes = changes_between({}, remote)
     assert changes.deleted == ("data/base/old.parquet",)
-    assert changes.kept == ("LICENSE", "data/notes.txt", "docs/readme.md", "evaluation/mine.csv", "figures/poster.png")
+    stay = ("LICENSE", "data/notes.txt", "docs/readme.md", "eval.yaml", "evaluation/mine.csv", "figures/poster.png")
+    assert changes.kept == stay
 
 
 @pytest.mark.parametrize("content", [b"", b"a", b"\r\n" * 1000, bytes(range(256)) * 9000])

@@ -255,6 +255,7 @@ TOLD = (
     "publish.url=https://example.org/cranes?of=birds&x=%7B",
     "publish.doi=10.5281/zenodo.1234567",
     "publish.contact=cranes@example.org",
+    "publish.evaluation_framework=math-arena",
 )
 
 
@@ -304,6 +305,10 @@ def test_a_recipe_that_tells_nothing_is_written_as_before() -> None:
         ("publish.contact=' '", "found nothing, expected a contact"),
         ('publish.contact="a\\tb"', "expected a contact without control characters"),
         ("publish.autors=['Jane']", "did you mean 'authors'"),
+        ("publish.evaluation_framework='Math Arena'", "expected an identifier of the Hub's list, such as 'math-arena'"),
+        ("publish.evaluation_framework=''", "expected an identifier of the Hub's list"),
+        (f"publish.evaluation_framework={'a' * 201}", "expected an identifier of the Hub's list"),
+        ("publish.evaluation_framework=inspect-ai", "questions and scorers for language models"),
     ],
 )
 def test_what_is_no_such_thing_is_refused(change: str, message: str) -> None:

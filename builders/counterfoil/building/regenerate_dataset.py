@@ -34,6 +34,7 @@ from counterfoil.store import Receipt, read_receipts
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.decoding import UnreadableImage
 from counterfoil.store.layout import (
+    BENCHMARK,
     CARD,
     CROISSANT,
     EMBEDDINGS,
@@ -153,7 +154,7 @@ def _portable(section: Any) -> Any:
 
 
 # What a build writes beside shards; whatever else lies in a directory is not its business.
-_DESCRIBING = (CARD, CROISSANT)
+_DESCRIBING = (CARD, CROISSANT, BENCHMARK)
 _WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS, ROWS)
 _FOLDERS = (*WHATS, TOKENS, RECEIPTS, FIGURES)
 
@@ -232,6 +233,8 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
         left_out |= {*_DESCRIBING} & set(paths)
     if not described:
         left_out |= {RECIPE} & set(paths)
+    if BENCHMARK not in here:  # one that somebody wrote
+        left_out |= {BENCHMARK} & set(paths)
     differing = tuple(path for path in paths if path in other and _is_shard(path))
     others = tuple(path for path in paths if path in other and not _is_shard(path) and path not in left_out)
     after = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}

@@ -231,7 +231,8 @@ RepositoryKind = Literal["dataset", "model"]  # as the Hub calls them
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MODEL_FILES = frozenset({CONFIG, WEIGHTS, MENDED, CARD})
 # A repository's file is the dataset's when it has a name that only a dataset's files have. Any table in the folders
-# of shards counts: the card's globs would take it for rows.
+# of shards counts: the card's globs would take it for rows. `eval.yaml` is not among them: one that was added there,
+# by a pull request of the Hub's team for instance, makes the dataset a benchmark, and stays.
 _FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT, EMBEDDINGS, ROWS})
 _BELOW = {
     **dict.fromkeys(WHATS, re.compile(r".+\.(parquet|tar)")),

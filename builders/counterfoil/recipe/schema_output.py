@@ -28,6 +28,7 @@ LONGEST_LINE = 200  # of an author, a version, a contact, a DOI
 LONGEST_ADDRESS = 500
 # What may stand in an address (RFC 3986) but for braces and angles, which Markdown and BibTeX read otherwise.
 ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+FRAMEWORK = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")  # how all that the Hub lists are spelled
 DOI = re.compile(r"10\.\d{4,9}/[-._;()/:A-Za-z0-9]+")  # as Crossref finds nearly all of them
 
 
@@ -188,6 +189,11 @@ class Publish(Section):
         default=None, description="DOI of the dataset, `10.NNNN/…`, without the resolver's address."
     )
     contact: str | None = Field(default=None, description="Contact: an email address or the address of a page.")
+    evaluation_framework: str | None = Field(
+        default=None,
+        description="Describes the dataset as a benchmark for the Hub: writes `eval.yaml` with this framework, an"
+        " identifier of the Hub's list, and with a task for the base and each shift. null: no such file is written.",
+    )
 
     @field_validator("repo")
     @classmethod
@@ -213,6 +219,19 @@ class Publish(Section):
     @classmethod
     def _in_a_line(cls, value: str | None, info: ValidationInfo) -> str | None:
         refuse(None if value is None else _line_problem(value, f"a {info.field_name}"))
+        return value
+
+    @field_validator("evaluation_framework")
+    @classmethod
+    def _framework(cls, value: str | None) -> str | None:
+        if value is not None and (len(value) > LONGEST_LINE or not FRAMEWORK.fullmatch(value)):
+            raise ValueError(f"found {value[:80]!r}, expected an identifier of the Hub's list, such as 'math-arena'")
+        refuse(
+            "found 'inspect-ai', whose tasks hold questions and scorers for language models; for these, write eval.yaml"
+            " yourself"
+            if value == "inspect-ai"
+            else None
+        )
         return value
 
     @field_validator("url")

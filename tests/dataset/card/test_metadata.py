@@ -7,18 +7,21 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import mlcroissant
 import numpy as np
 import pytest
+import yaml
 from card_cases import Built, Offline, all_candidates, build, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from counterfoil.dataset.card.markdown import address
 from counterfoil.dataset.card.metadata import (
+    benchmark_file,
     classes_are_named,
     configs_of,
     dataset_entry,
@@ -33,7 +36,7 @@ from counterfoil.dataset.card.metadata import (
 )
 from counterfoil.dataset.card.tables import InputRow, input_rows, threshold_text
 from counterfoil.recipe import ThresholdSpec, load_recipe
-from counterfoil.store import Candidate, Receipt, StoredFile
+from counterfoil.store import Candidate, Receipt, StoredFile, read_receipts
 from counterfoil.store.layout import Format, What, shard_path
 from counterfoil.store.rows import score_columns
 from timm_readers import HF_READERS
@@ -299,6 +302,71 @@ def test_an_address_is_a_link_and_nothing_else_is() -> None:
     assert address("https://example.org/a_b?c=*d*&e") == "<https://example.org/a_b?c=*d*&e>"
     for other in ("javascript:alert(1)", "https://a>b", "https://a b", "https://a\nb", "https://a`b"):
         assert not address(other).startswith("<")
+
+
+# The identifiers that the Hub takes as `evaluation_framework`: the keys of packages/tasks/src/eval.ts in
+# huggingface/huggingface.js at fe42e68017ffc76d09922ea8f9b38a6964345710 (21 August 2026), but for inspect-ai, whose
+# tasks have three keys more.
+Framework = Literal[
+    "exgentic", "math-arena", "mteb", "olmocr-bench", "harbor", "ifstruct", "pier", "redline-bench", "archipelago",
+    "benchflow", "apex-evals", "screenspot-pro", "swe-bench", "swe-bench-pro", "nemo-evaluator", "yc-bench",
+    "open-asr-leaderboard", "mdpbench", "real5-omnidocbench", "parsebench", "video-mme-v2", "claw-eval",
+    "researchclawbench", "pbench", "wildclawbench", "wbench", "nanofold", "mmmu", "extractbench",
+]  # fmt: skip
+Line = Annotated[str, Field(min_length=1, pattern=r"\S")]
+
+
+class Task(BaseModel):
+    """`id` is required; `split` is "test" without one (docs/hub/eval-results.md, see `Benchmark`)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    id: Line
+    config: Line | None = None
+    split: Line = "test"
+
+
+class Benchmark(BaseModel):
+    """What the Hub says of eval.yaml: "Eval.yaml specification" of docs/hub/eval-results.md in huggingface/hub-docs at
+    242f4a1eeb867daf4ac3f44026a5df4a68908a3d (22 August 2026).
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    name: Line
+    description: Line
+    evaluation_framework: Framework
+    tasks: Annotated[list[Task], Field(min_length=1)]
+
+
+def test_a_benchmark_is_described_as_the_hub_asks(tmp_path: Path) -> None:
+    plan = plan_of("publish.evaluation_framework=math-arena", "output.split=validation")
+    card = build(tmp_path, plan)
+    found = Benchmark.model_validate(yaml.safe_load((tmp_path / "eval.yaml").read_bytes()))
+    images = sum(receipt.rows["data"] for receipt in read_receipts(tmp_path))
+    assert found.name == "Cranes" and f"3 classes, {images:,} images" in found.description
+    # Two shifts lie in one config, and the one that nothing was accepted of has none.
+    assert [(one.id, one.config) for one in found.tasks] == [
+        ("base", "base"), ("snow", "weather"), ("rain", "weather"), ("starry", "starry"),
+    ]  # fmt: skip
+    metadata = yaml.safe_load(card.readme.split("\n---\n")[0])
+    splits = {one["config_name"]: [data["split"] for data in one["data_files"]] for one in metadata["configs"]}
+    assert all(one.config in splits and splits[one.config] == [one.split] for one in found.tasks)
+    assert "eval.yaml" in {entry["path"] for entry in json.loads((tmp_path / "manifest.json").read_bytes())["files"]}
+    for wrong in ({"tasks": []}, {"evaluation_framework": "counterfoil"}, {"metrics": []}, {"name": ""}):
+        with pytest.raises(ValidationError):
+            Benchmark.model_validate({**found.model_dump(), **wrong})
+
+
+@pytest.mark.parametrize("framework", get_args(Framework))
+def test_every_framework_that_the_hub_lists_is_taken(framework: str) -> None:
+    assert plan_of(f"publish.evaluation_framework={framework}").recipe.publish.evaluation_framework == framework
+
+
+def test_without_a_framework_or_an_image_there_is_no_benchmark(built: Built, tmp_path: Path) -> None:
+    assert not (built.directory / "eval.yaml").exists()
+    plan = plan_of("publish.evaluation_framework=math-arena")
+    build(tmp_path, plan, lambda sample: "low_object")
+    assert not (tmp_path / "eval.yaml").exists()
+    assert benchmark_file(plan.recipe, read_receipts(built.directory), 1) is not None
 
 
 # {config: {split: rows}}, as loaded and as streamed. An image stands there as the hash of its bytes.

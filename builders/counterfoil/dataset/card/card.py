@@ -1,4 +1,4 @@
-"""The dataset card: README.md with its figures and croissant.json, from the finished shards and nothing else.
+"""The dataset card, from the finished shards and nothing else: README.md, its figures, croissant.json and eval.yaml.
 
 Equal datasets give equal cards: a card holds no clock, host, path or duration.
 """
@@ -16,6 +16,7 @@ from counterfoil.dataset.card.contact_sheets import OVERVIEW, contact_sheets, sh
 from counterfoil.dataset.card.croissant import croissant_bytes
 from counterfoil.dataset.card.metadata import (
     DATASET_INTERFACES,
+    benchmark_file,
     card_metadata,
     classes_are_named,
     configs_of,
@@ -54,7 +55,7 @@ from counterfoil.report.results import Results
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.report.words import Table, in_words, measure_tables, points
-from counterfoil.store.layout import CROISSANT, EVALUATION, FIGURES, REVIEW
+from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
 
@@ -74,16 +75,17 @@ _MOST_DISTANCES = 4  # models of features
 
 @dataclass(frozen=True)
 class Card:
-    """The text of README.md, figures by file name below `figures/`, and the content of croissant.json."""
+    """The text of README.md, figures by file name below `figures/`, the content of croissant.json and of eval.yaml."""
 
     readme: str
     figures: Mapping[str, bytes]
     croissant: bytes
+    benchmark: bytes | None = None
 
     @property
     def documents(self) -> dict[str, bytes]:
         """What lies beside the card, by file name."""
-        return {CROISSANT: self.croissant}
+        return {CROISSANT: self.croissant} | ({} if self.benchmark is None else {BENCHMARK: self.benchmark})
 
 
 def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
@@ -181,7 +183,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     )
     shown = f"{EVALUATION}/{RESULTS}" if results is not None else None
     said = REVIEWED.path if looked_at else None
-    return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown, said))
+    croissant = croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown, said)
+    return Card(text, figures, croissant, benchmark_file(recipe, receipts, images))
 
 
 def _results(directory: Path, content: str) -> tuple[Results | None, str | None]:

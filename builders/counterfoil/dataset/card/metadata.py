@@ -1,4 +1,6 @@
-"""The YAML block at the top of the card: what the Hub files the dataset under, and how it is loaded; and its citation.
+"""What the Hub reads: the YAML block at the top of the card, `eval.yaml` of a benchmark; and the dataset's citation.
+
+The block says what the Hub files the dataset under, and how it is loaded.
 
 `default` has a split a group; each group is a config of its own; `candidates` (and `rejected`, where
 images of rejected samples are kept) hold what was screened. What has no row is left out: a config without
@@ -12,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import LICENSE_NAMES, hub_license, license_slug
 from counterfoil.recipe.prompts import BASE
@@ -178,6 +181,28 @@ def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dic
         ]
         infos.append(info)
     return infos
+
+
+def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> bytes | None:
+    """eval.yaml, which describes a benchmark to the Hub; None without `publish.evaluation_framework`, or an image.
+
+    A task is the base or a shift with an accepted image, by the id that entries name (`evaluation/result_files.py`): of
+    a shift with levels, the highest. Its config and split are those of the card, whose group may hold further shifts.
+    """
+    import yaml
+
+    accepted = {name for receipt in receipts for name, reasons in receipt.counts.items() if reasons.get(ACCEPTED)}
+    shifts = [one for one in recipe.all_shifts() if one.name in accepted and one.top]
+    if recipe.publish.evaluation_framework is None or not shifts:
+        return None
+    document = {
+        "name": pretty_name(recipe.name),
+        "description": f"Top-1 accuracy of image classifiers, in percent: {len(recipe.classes):,} classes,"
+        f" {images:,} images. Each image counts once. Tasks are the base and shifts of the same classes.",
+        "evaluation_framework": recipe.publish.evaluation_framework,
+        "tasks": [{"id": one.name, "config": one.group, "split": recipe.output.split} for one in shifts],
+    }
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000).encode()
 
 
 def classes_are_named(config: Config, configs: Sequence[Config], recipe: Recipe) -> bool:
