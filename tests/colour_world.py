@@ -165,7 +165,7 @@ def save_colour_model(
     }
     save_for_hf(model, str(folder), safe_serialization=True)
     if labels:
-        _name_outputs(folder)
+        _name_outputs(folder, outputs)
     return folder
 
 
@@ -180,8 +180,8 @@ def save_colour_models(root: Path) -> dict[str, str]:
     return {name: f"local-dir:{folder}" for name, folder in saved.items()}
 
 
-def _name_outputs(folder: Path) -> None:
+def _name_outputs(folder: Path, outputs: int) -> None:
     file = folder / "config.json"
     document = json.loads(file.read_text())
-    document["label_names"] = list(NAMES)
+    document["label_names"] = [*NAMES, *(f"other {place}" for place in range(3, outputs))]
     file.write_text(json.dumps(document))

@@ -15,6 +15,7 @@ from typer.main import get_command
 import counterfoil
 import docs_reference
 from counterfoil.cli.main import app
+from counterfoil.recipe import load_recipe
 from docs_reference import DOCS, keys
 
 ROOT = DOCS.parent
@@ -53,6 +54,17 @@ def test_the_pages_that_code_writes_name_everything(site: Path) -> None:
     assert "Photographs" in (site / "tutorial.html").read_text(encoding="utf-8")
     recipe = (site / "reference/recipe.html").read_text(encoding="utf-8")
     assert not [name for _, name, _ in keys() if f"<code>{name}</code>" not in recipe]
+
+
+def test_the_table_of_acceptance_names_what_the_recipe_screens() -> None:
+    text = (DOCS / "explanation" / "papers.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| (\w+) \| ([\d.]+) \| [\d.]+ \| (.+) \|$", text, re.MULTILINE)
+    assert table[0] == ("base", "92.6", "object caption only")
+    shifts = load_recipe("imagenet-star").all_shifts()[1:]
+    assert [(name, screened) for name, _, screened in table[1:]] == [
+        (one.name, f"{one.caption}, {one.threshold:.3f}") for one in shifts
+    ]
+    assert f"{sum(float(released) for _, released, _ in table[1:]) / 23:.1f}" == "57.9"
 
 
 def test_each_recipe_key_has_an_example_that_the_schema_takes() -> None:

@@ -81,7 +81,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[3] for name in weights} >= {"sd", "clip", "resnet10t"}
     tokens = {name.split("/", 3)[3] for name in names if name.startswith("counterfoil/lab/tokens/")}
     assert tokens == {path.name for path in (ROOT / "builders/counterfoil/lab/tokens").iterdir()}
-    kinds = {".py", ".json", ".safetensors", ".webp", ".yaml", ".j2", ".js", ".typed", ".txt", ".md", ""}
+    kinds = {".py", ".json", ".safetensors", ".webp", ".yaml", ".j2", ".js", ".typed", ".txt", ".md", ".parquet", ""}
     assert {Path(name).suffix for name in names if name.startswith("counterfoil/")} <= kinds
     licences = {name.split("licenses/")[1] for name in names if "licenses/" in name}
     assert licences == {"LICENSE", "builders/counterfoil/lab/LICENSE-fashion-mnist"}

@@ -52,7 +52,8 @@ def forget(dataset: Path) -> None:
 def test_two_workers_give_the_answers_of_this_process(
     dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48)}"
+    # One that has another output too, and so answers over both.
+    larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48, outputs=4, labels=True)}"
     names = [models["sharp"], models["no_red"], larger]
     here: dict[str, Any] = {"out": tmp_path / "here", "device": "cpu", "batch_size": 3}
     forget(dataset)
@@ -63,6 +64,8 @@ def test_two_workers_give_the_answers_of_this_process(
     two = evaluate(dataset, names, **here, workers=2)
     assert two.scores == one.scores
     assert answers(tmp_path / "two") == answers(tmp_path / "here")
+    assert two.results.rows == one.results.rows
+    assert one.number("accuracy_class_outputs", model=larger, group="swap") is not None
 
 
 def test_a_function_of_this_process_answers_here_beside_models_of_the_workers(

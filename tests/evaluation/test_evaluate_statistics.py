@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import linregress, norm
+from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.proportion import confint_proportions_2indep
+from statsmodels.tools import add_constant
 
 from colour_world import CANDIDATES, build_colours, png_of
 from counterfoil.evaluation import evaluate, statistics
@@ -22,6 +25,7 @@ from counterfoil.evaluation.statistics import (
     ClassUnits,
     averages,
     drops,
+    effective_robustness,
     find_near_chance,
     near_chance,
     slope,
@@ -33,6 +37,82 @@ from counterfoil.report.reference import near_chance_sentences
 from counterfoil.report.results import classes_of
 from counterfoil.stats import wilson_estimate, wilson_interval
 from support.tables import csv_rows
+
+
+def probit_points(models: int, seed: int) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
+    """Base and shifted accuracies of some models, 0 and 1 among them, and how many images they are of."""
+    rng = np.random.default_rng(seed)
+    images = int(rng.integers(20, 400)), int(rng.integers(20, 400))
+    base, shifted = (rng.integers(0, n + 1, models) / n for n in images)
+    base[0], shifted[-1] = 0.0, 1.0
+    return base, shifted, images
+
+
+def probits_by_hand(base: np.ndarray, shifted: np.ndarray, images: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    return norm.ppf((base * images[0] + 0.5) / (images[0] + 1)), norm.ppf((shifted * images[1] + 0.5) / (images[1] + 1))
+
+
+@given(models=st.integers(5, 12), seed=st.integers(0, 2**32 - 1))
+def test_the_probit_slope_is_that_of_ordinary_least_squares(models: int, seed: int) -> None:
+    base, shifted, images = probit_points(models, seed)
+    x, y = probits_by_hand(base, shifted, images)
+    expected = OLS(y, add_constant(x)).fit()
+    found = slope(base.tolist(), shifted.tolist(), images)
+    assert found is not None and found.n_models == models
+    assert (found.intercept, found.slope) == pytest.approx(expected.params)
+    assert (found.low, found.high) == pytest.approx(expected.conf_int()[1])
+    assert found.r_squared == pytest.approx(expected.rsquared)
+
+
+def test_four_models_and_models_of_one_base_accuracy_have_no_probit_slope() -> None:
+    assert slope([0.5, 0.6, 0.7, 0.8], [0.4, 0.5, 0.6, 0.7], (100, 100)) is None
+    assert slope([0.5] * 5, [0.1, 0.2, 0.3, 0.4, 0.5], (100, 100)) is None
+
+
+@given(models=st.integers(6, 12), seed=st.integers(0, 2**32 - 1))
+def test_effective_robustness_is_the_distance_from_the_line_through_the_other_models(models: int, seed: int) -> None:
+    base, shifted, images = probit_points(models, seed)
+    x, y = probits_by_hand(base, shifted, images)
+    found = effective_robustness(base, shifted, images)
+    for model in range(models):
+        others = np.arange(models) != model
+        line = linregress(x[others], y[others])
+        counted = norm.cdf(line.intercept + line.slope * x[model]) * (images[1] + 1) - 0.5
+        assert found[model] == pytest.approx(shifted[model] - min(max(counted / images[1], 0), 1), abs=1e-9)
+    # Replicates are rows of their own.
+    assert effective_robustness(np.stack([base, base]), np.stack([shifted] * 2), images)[1] == pytest.approx(found)
+
+
+def test_one_model_above_the_line_of_the_others_is_as_far_above_as_it_was_put() -> None:
+    x = np.linspace(-0.5, 1.5, 8)
+    base, shifted, images = norm.cdf(x), norm.cdf(0.9 * x - 0.4), (10**9, 10**9)
+    assert effective_robustness(base, shifted, images) == pytest.approx(np.zeros(8), abs=1e-6)
+    shifted[3] += 0.07
+    assert effective_robustness(base, shifted, images)[3] == pytest.approx(0.07, abs=1e-6)
+
+
+def test_effective_robustness_needs_five_others_that_differ() -> None:
+    five = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
+    assert np.isnan(effective_robustness(five, five, (100, 100))).all()
+    found = effective_robustness(np.array([0.5] * 6 + [0.6]), np.linspace(0.2, 0.5, 7), (100, 100))
+    assert np.isnan(found).tolist() == [False] * 6 + [True]  # without the last, all have one base accuracy
+
+
+def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(evaluation: Evaluation) -> None:
+    rows, sound = evaluation.results.rows, evaluation.sound_models
+    for shift in evaluation.shifts:
+        base, shifted = (
+            [rows.value(name, model=one.name, group=shift.name) or 0.0 for one in sound]
+            for name in ("base_accuracy", "accuracy")
+        )
+        line = slope(base, shifted, (shift.base_images, shift.images))
+        found = rows.one("probit_slope", group=shift.name)
+        assert line is not None and found is not None
+        assert (found.value, found.n) == (pytest.approx(line.slope), len(sound))
+        assert rows.value("probit_r_squared", group=shift.name) == pytest.approx(line.r_squared)
+    assert not rows.where("effective_robustness")  # five models are too few
+    table = {row["shift"]: row for row in csv_rows(evaluation.files["shifts"])}
+    assert float(table["swap"]["probit_slope"]) == pytest.approx(rows.value("probit_slope", group="swap"), abs=1e-4)
 
 
 def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2) -> list[ClassUnits]:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from colour_kinds import ColourModule
 from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
 from counterfoil.cli.main import app
+from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.measures.transfer import family_of, is_known, relation_of
 from counterfoil.evaluation.report import report_html
@@ -318,3 +319,10 @@ def test_kinship_is_known_by_names_and_sizes() -> None:
     assert relation_of("resnet14t", "bb", (400, 10), *judge) == "same family"
     assert relation_of("vit_tiny", "bb", (400, 10), *judge) == "other"
     assert relation_of("predictions", "bb", (None, 10), "predictions", "aa", (None, 10)) == "other"
+
+
+def test_images_that_answers_over_all_outputs_chose_are_not_scored_over_the_classes_alone(
+    picked: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="were chosen by what classifiers answered over all their outputs"):
+        evaluate(picked, [models["sharp"]], out=tmp_path, device="cpu", outputs="classes")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +13,8 @@ import torch
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts
-from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction import predictions
+from counterfoil.prediction.class_map import ClassMap, Outputs, map_classes
 from counterfoil.prediction.inference import answer_columns
 from counterfoil.recipe.prompts import RecipeClass
 
@@ -170,6 +174,59 @@ def test_judging_equals_loops_over_the_outputs() -> None:
         assert found["correct"][row] == (order[0] in right)
         assert found["correct_top_k"][row] == any(one in right for one in order[:5])
         assert found["true_confidence"][row] == pytest.approx(sum(shares[one] for one in right), rel=1e-5)
+
+
+def test_both_ways_of_answering_equal_loops_over_their_outputs() -> None:
+    rng = np.random.default_rng(1)
+    logits = torch.tensor(rng.normal(size=(60, 12)), dtype=torch.float32)
+    labels, targets = rng.integers(0, 3, 60), ((0, 7), (1,), (2, 3, 11))
+    own = (0, 1, 2, 3, 7, 11)
+    by_way: dict[Outputs, dict[str, np.ndarray]] = {
+        way: answer_columns(logits, labels, ClassMap("imagenet", 12, targets).answered_both_ways(way), 6)
+        for way in ("all", "classes")
+    }
+    for row in range(60):
+        values, right = logits[row].tolist(), targets[labels[row]]
+        order = sorted(own, key=lambda output: -values[output])
+        shares = np.exp(np.array([values[output] for output in order]))
+        over_all = int(np.argmax(values)) in right
+        assert by_way["all"]["correct"][row] == by_way["classes"]["correct_otherwise"][row] == over_all
+        assert by_way["classes"]["correct"][row] == by_way["all"]["correct_otherwise"][row] == (order[0] in right)
+        assert by_way["classes"]["answers"][row].tolist() == order
+        assert by_way["classes"]["shares"][row] == pytest.approx(shares / shares.sum(), rel=1e-5)
+        assert by_way["classes"]["correct_top_k"][row] == any(one in right for one in order[:5])
+    assert not np.array_equal(by_way["all"]["correct"], by_way["classes"]["correct"])
+    one_way = answer_columns(logits, labels, ClassMap("imagenet", 12, targets), 6)
+    assert {name: by_way["all"][name].tolist() for name in one_way} == {k: v.tolist() for k, v in one_way.items()}
+
+
+def test_there_are_two_ways_where_a_model_has_other_outputs_and_ranks_them() -> None:
+    wide = ClassMap("names", 4, ((0,), (2,))).answered_both_ways("classes")
+    assert (wide.own, wide.leads, wide.answering, wide.top_k) == ((0, 2), "classes", 2, 1)
+    assert wide.chances.tolist() == [0.5, 0.5] and wide.answered_both_ways("all").chances.tolist() == [0.25, 0.25]
+    for one in (
+        ClassMap("names", 2, ((0,), (1,))),  # no other output
+        ClassMap("names", 4, ((1,),)),  # one class: its answer would always be right
+        ClassMap("names", 4, ((0,), (2,)), most_ranked=1),  # labels of a file
+    ):
+        assert one.answered_both_ways("classes") == one
+
+
+def test_answers_that_were_kept_before_there_were_two_ways_are_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictions, "_versions", lambda: {"torch": "2"})
+    model = SimpleNamespace(sha256="a", input_key="b")
+    one_way = ClassMap("names", 2, ((0,), (1,))).answered_both_ways("all")
+    # What the key was made of.
+    before = {"format": 2, "data": "c", "weights": "a", "input": "b", "targets": [[0], [1]], "top_k": 1, "ranked": 2,
+              "logits": False, "device": "cpu", "versions": {"torch": "2"}}  # fmt: skip
+    key = hashlib.sha256(json.dumps(before, sort_keys=True).encode()).hexdigest()
+    assert predictions.cache_key("c", model, one_way, "cpu", 2) == key  # type: ignore[arg-type]
+    wide = ClassMap("names", 3, ((0,), (1,)))
+    keys = {
+        predictions.cache_key("c", model, own, "cpu", 2)  # type: ignore[arg-type]
+        for own in (wide, wide.answered_both_ways("all"), wide.answered_both_ways("classes"))
+    }
+    assert len(keys) == 3
 
 
 def test_of_equal_scores_the_first_output_is_the_answer() -> None:

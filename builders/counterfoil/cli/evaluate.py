@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -66,6 +66,14 @@ def evaluate(
         int | None,
         typer.Option(
             "--min-images", min=1, help="Leave out classes with fewer accepted images than this. Default: the recipe's."
+        ),
+    ] = None,
+    outputs: Annotated[
+        Literal["all", "classes"] | None,
+        typer.Option(
+            "--outputs",
+            help="Whether models answer over all their outputs, or over those of the dataset's classes alone. Both"
+            " accuracies are computed; this one leads. Default: the recipe's (all).",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")] = 0,
@@ -176,6 +184,7 @@ def evaluate(
             device=device,
             batch_size=batch_size,
             min_images_per_class=min_images,
+            outputs=outputs,
             seed=seed,
             into_card=into_card,
             repo=repo,
@@ -235,6 +244,7 @@ def _print_table(evaluation: Evaluation) -> None:
     from counterfoil.data.labelled_images import on_a_line
     from counterfoil.report.reference import (
         near_chance_sentences,
+        outputs_sentences,
         reference_note,
         reference_warnings,
         size_sentences,
@@ -263,8 +273,9 @@ def _print_table(evaluation: Evaluation) -> None:
             )
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, listed in the report")
-    for sentence in (*size_sentences(results), *near_chance_sentences(results), *tie_sentences(results)):
-        say(sentence)
+    for sentences in (size_sentences, near_chance_sentences, outputs_sentences, tie_sentences):
+        for sentence in sentences(results):
+            say(sentence)
     if note := reference_note(results):
         say(note)
     _print_sections(evaluation)

@@ -77,7 +77,7 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
     "evaluate": {
         _DATA: ("--recipe", "--groups", "--base", "--beside", "--write-keys"),
         "Comparisons": ("--compare", "--distances", "--against", "--reference"),
-        _OUTPUT: ("--min-images", "--seed"),
+        _OUTPUT: ("--min-images", "--outputs", "--seed"),
         _HUB: ("--repo",),
     },
     "mine": {

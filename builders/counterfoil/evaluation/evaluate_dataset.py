@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from counterfoil.evaluation.scores import AllAnswers, Asking
 from counterfoil.evaluation.subject import open_subject, usual_side
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
-from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.class_map import ClassMap, Outputs, map_classes
 from counterfoil.prediction.passes import Placement, Scored
 from counterfoil.prediction.predictions import joined
 from counterfoil.progress import report
@@ -65,6 +65,7 @@ def evaluate(
     device: str = "auto",
     batch_size: int = 64,
     min_images_per_class: int | None = None,
+    outputs: Outputs | None = None,
     seed: int = 0,
     into_card: bool = False,
     repo: str | None = None,
@@ -114,6 +115,9 @@ def evaluate(
         device: `auto`, `cpu`, `cuda` (every GPU) or a list such as `cuda:0,cuda:2`.
         batch_size: Images per batch. It does not change the results.
         min_images_per_class: Leave out classes with fewer accepted images. None: the recipe's value.
+        outputs: Of a model with more outputs than the dataset has classes, whether it answers over "all" of them or
+            over those of the "classes" alone. Both accuracies are computed; drops and tables follow this one. None:
+            the recipe's, which is "all" by default.
         seed: Seed of the bootstrap.
         into_card: Also store the results in the dataset (`evaluation/`) and show them on its card until its images
             change. Building again keeps them.
@@ -157,7 +161,8 @@ def evaluate(
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
     models = with_compared(models, compare)
     given = given_models(models, transform, subject.parts[0].images, subject.classes)
-    names, maps = _named(subject, models, given)
+    outputs = outputs or (subject.recipe and subject.recipe.evaluate.outputs) or "all"
+    names, maps = _named(subject, models, given, outputs)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
     minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
@@ -187,7 +192,14 @@ def evaluate(
         else parts[0][name]
         for name in names
     ]
-    wanted = {"distances": prepared, "reference": prepared_there, "comparison": compare, "mended": mended}
+    wanted = {
+        "distances": prepared,
+        "reference": prepared_there,
+        "comparison": compare,
+        "mended": mended,
+        "stands_for": stands_for,
+        "outputs": outputs,
+    }
     answered = AllAnswers.of(subject, scored, minimum, seed, asking, wanted)
     # The bootstraps of drops are what takes long, and many measures share them.
     for done, place in enumerate(answered.shifts, start=1):
@@ -230,8 +242,17 @@ def _named(
     subject: Subject,
     models: str | Path | Sequence[str | Path] | Mapping[str, Any] | None,
     given: Mapping[str, GivenModel],
+    outputs: Outputs,
 ) -> tuple[tuple[str, ...], dict]:
     """The models to score, and the class map of each, before any weight is loaded; problems come all together."""
+    if outputs not in get_args(Outputs):
+        raise UserError(f"outputs is {outputs!r}: expected {' or '.join(get_args(Outputs))}")
+    if outputs == "classes" and subject.judged.shifts:
+        raise UserError(
+            "this dataset's images were chosen by what classifiers answered over all their outputs, so accuracies over"
+            " its classes alone cannot be compared with that choice",
+            "Leave out `outputs: classes`.",
+        )
     if models is None:
         # Names only: the recipe of a published dataset must not make this machine read files.
         named, problems = tuple(NamedModel(name) for name in dict.fromkeys(subject.models)), ()
@@ -244,7 +265,13 @@ def _named(
             "no model to score: none was named, and the recipe lists none under evaluate.models",
             "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
         )
-    return tuple(one.name for one in named), _class_maps(subject, named, given, problems)
+    maps = _class_maps(subject, named, given, problems)
+    if outputs == "classes" and (files := [name for name, own in maps.items() if own.most_ranked is not None]):
+        raise UserError(
+            [f"model {name!r} is a file of labels: its answers among the classes alone are unknown" for name in files],
+            "Give a column of scores for each class, or leave out `outputs: classes`.",
+        )
+    return tuple(one.name for one in named), {name: own.answered_both_ways(outputs) for name, own in maps.items()}
 
 
 def _class_maps(
@@ -287,6 +314,7 @@ def _results(answered: AllAnswers, image_side: int | None) -> Results:
         unreadable=int((~answered.answers.readable).sum()),
         image_side=image_side,
         base=subject.groups[0].name if subject.base else None,
+        outputs=answered.wanted["outputs"],
         classes=tuple(ClassFacts(one.id, one.name) for one in subject.classes),
         models=tuple(map(_model_facts, answered.scored, answered.near_chance.models.tolist())),
         groups=tuple(answered.facts(place) for place in answered.places),

@@ -13,8 +13,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+from scipy.special import ndtri
+
+from counterfoil.evaluation.statistics import probits
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.schema_prompts import Kind
+from counterfoil.report.published import SETS, PublishedResults
 from counterfoil.report.reference import averaged
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
 from counterfoil.report.severity import ACCURACY, Severity
@@ -332,6 +337,67 @@ def _draw_line_panel(
     axes.text(0.05, 0.9, note, transform=axes.transAxes, fontsize=8.5, color=MUTED)
     axes.grid(color=RULE, linewidth=0.6, zorder=0)
     return tips
+
+
+_PROBIT_TICKS = (1, 5, 20, 50, 80, 95, 99, 99.9)
+# A test set of timm's -> how its line is drawn.
+_PUBLISHED: Mapping[str, Any] = {"v2": "solid", "sketch": (0, (6, 2)), "r": (0, (1, 1.5)), "a": (0, (6, 2, 1, 2))}
+
+
+def published_figure(results: Results) -> str | None:
+    """Base against shifted accuracy on the probit scale, a panel a shift: a point a model, timm's lines behind.
+
+    None without published lines, or where no shift is measured for a model that is not near chance.
+    """
+    shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
+    if results.published is None or not shown:
+        return None
+    figure, panels = _panels(len(shown))
+    tips = {}
+    for place, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
+        tips[f"published{place}"] = _draw_published(panel, f"published{place}", results, results.published, shift)
+    # The panels share their axes. A's line leads far below any point.
+    lowest = min(float(np.asarray(one.get_offsets())[:, 1].min()) for panel in panels for one in panel.collections)
+    limits = panels[0].get_xlim(), (min(lowest - 0.1, ndtri(0.01)), panels[0].get_ylim()[1])
+    for axis, (low, high) in zip((panels[0].xaxis, panels[0].yaxis), limits, strict=True):
+        ticks = [tick for tick in _PROBIT_TICKS if low <= ndtri(tick / 100) <= high]
+        axis.set_ticks(ndtri(np.array(ticks) / 100), [f"{tick:g}" for tick in ticks])
+    panels[0].set(xlim=limits[0], ylim=limits[1])
+    figure.supxlabel("accuracy on the base, or on ImageNet (%)", color=MUTED, fontsize=10)
+    figure.supylabel("accuracy under the shift (%)", color=MUTED, fontsize=10)
+    title = "Accuracy under each shift against the base, and timm’s published lines, on the probit scale"
+    return as_svg(figure, "published", title, tips)
+
+
+def _draw_published(
+    axes: Axes, gid: str, results: Results, published: PublishedResults, shift: GroupFacts
+) -> list[str]:
+    """One shift's panel; a sentence for each point."""
+    for line in published.lines:
+        x = ndtri(np.array([line.low, line.high]))
+        x = np.maximum(x, (ndtri(0.01) - line.probit_intercept) / line.probit_slope)
+        y = line.probit_intercept + line.probit_slope * x
+        axes.plot(x, y, color=MUTED, linewidth=1, linestyle=_PUBLISHED[line.shifted], zorder=1)
+        beside = {"xytext": (3, 0), "textcoords": "offset points", "ha": "left", "va": "top"}
+        axes.annotate(SETS[line.shifted], (x[0], y[0]), fontsize=7.5, color=MUTED, annotation_clip=True, **beside)
+    key, number, models = {"group": shift.name}, results.rows.value, results.sound_models
+    base, shifted = (
+        np.array([number(measure, model=model.name, **key) or 0.0 for model in models])
+        for measure in ("base_accuracy", "accuracy")
+    )
+    x, y = probits(base, shift.base_images), probits(shifted, shift.images)
+    colour = KIND_COLOURS[kind_of_shift(shift)]
+    axes.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=gid)
+    if (slope := number("probit_slope", **key)) is not None:
+        ends = np.array([x.min(), x.max()])
+        axes.plot(ends, y.mean() + slope * (ends - x.mean()), color=colour, linewidth=1.6, zorder=2)
+    axes.margins(x=0.12)
+    axes.set_title(short(shift.name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+    axes.grid(color=RULE, linewidth=0.6, zorder=0)
+    return [
+        f"{model.name}: base {percent(float(one))}, {in_words(shift.name)} {percent(float(other))}"
+        for model, one, other in zip(models, base, shifted, strict=True)
+    ]
 
 
 def _bounds(results: Results, shown: Sequence[GroupFacts]) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from counterfoil.evaluation.figures import (
     impact_figure,
     kind_of_shift,
     line_figure,
+    published_figure,
     severity_figure,
     slope_figure,
     transfer_figure,
@@ -30,11 +31,13 @@ from counterfoil.report.comparison import comparison_table, verdict
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
 from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, by_difference, counted_words, finding_sentences
 from counterfoil.report.labels import ALSO_SCORED, LEAST_IMAGES, labels_table, share_words
+from counterfoil.report.published import lines_table, models_table, worth
 from counterfoil.report.reference import (
     averaged,
     everyone,
     gaps_table,
     near_chance_sentences,
+    outputs_sentences,
     reference_note,
     reference_warnings,
     size_sentences,
@@ -130,7 +133,12 @@ def report_html(
         built=any(group.candidates is not None for group in results.groups),
         everyone=everyone(results),
         averaged=averaged(results),
-        near_chance_sentences=(*size_sentences(results), *near_chance_sentences(results), *tie_sentences(results)),
+        near_chance_sentences=(
+            *size_sentences(results),
+            *near_chance_sentences(results),
+            *outputs_sentences(results),
+            *tie_sentences(results),
+        ),
         relative_of={model.name: _relative_of_model(results, model) for model in models},
         failures_link=failures_link,
         image_link=image_link,
@@ -160,6 +168,10 @@ def report_html(
         impact=impact_figure(results),
         lines=line_figure(results),
         slopes=slope_figure(results),
+        published=published_figure(results),
+        published_lines=lines_table(results.published) if results.published else None,
+        published_models=models_table(results),
+        published_worth=worth(results),
         sloped=bool(results.rows.where("slope")),
         most_bars=MOST_BARS,
         most_panels=MOST_PANELS,

@@ -249,7 +249,7 @@ def _class_row(results: Results, shift: GroupFacts, one: ClassNumbers) -> dict[s
 
 
 def _shift_row(results: Results, shift: GroupFacts) -> dict[str, Any]:
-    line = results.rows.one("slope", group=shift.name)
+    line, probit = (results.rows.one(name, group=shift.name) for name in ("slope", "probit_slope"))
     return {
         "shift": shift.name,
         "kind": shift.kind or "",
@@ -270,6 +270,10 @@ def _shift_row(results: Results, shift: GroupFacts) -> dict[str, Any]:
         "slope_high": _number(line.high if line else None),
         "intercept": percent(results.rows.value("intercept", group=shift.name)),
         "r_squared": _number(results.rows.value("r_squared", group=shift.name)),
+        "probit_slope": _number(probit.value if probit else None),
+        "probit_slope_low": _number(probit.low if probit else None),
+        "probit_slope_high": _number(probit.high if probit else None),
+        "probit_r_squared": _number(results.rows.value("probit_r_squared", group=shift.name)),
         "n_models": line.n if line else "",
     }
 
@@ -334,6 +338,8 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
         if top1 is None:
             continue
         notes = f"{_interval(top1)}, {group.accepted} images"
+        if results.outputs == "classes":
+            notes += "; answers over the dataset's classes alone"
         drop = number.estimate("drop", model=model.name, group=group.name)
         if group is base:
             notes += _of_base(results, model)

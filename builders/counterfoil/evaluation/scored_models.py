@@ -230,7 +230,7 @@ def with_public_names(results: Results) -> Results:
     def called(name: str) -> str:
         return names.get(name, name)
 
-    reference = results.reference
+    reference, published = results.reference, results.published
     return replace(
         results,
         models=tuple(
@@ -261,6 +261,8 @@ def with_public_names(results: Results) -> Results:
         distances=tuple(
             replace(one, features=called(one.features)) for one in results.distances if one.skipped is None
         ),
+        published=published
+        and replace(published, models={called(name): shown for name, shown in published.models.items()}),
         comparison=None,
         label_checks=None,
     )

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from counterfoil.stats import (
     REPLICATES,
@@ -40,6 +41,7 @@ from counterfoil.stats import (
 _DRAWN_AT_ONCE = 1 << 24  # units of some replicates: 400 MB of counts
 # A line through fewer models than this says nothing worth printing.
 FEWEST_MODELS_FOR_A_SLOPE = 5
+_NO_SPREAD = 1e-12  # squared probits: all base accuracies are equal but for rounding
 
 
 @dataclass(frozen=True)
@@ -208,20 +210,66 @@ def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates:
     return Averages(accuracy / len(classes), total / len(classes), (below, above))
 
 
-def slope(base_accuracy: Sequence[float], accuracy: Sequence[float]) -> Slope | None:
+def slope(
+    base_accuracy: Sequence[float], accuracy: Sequence[float], images: tuple[int, int] | None = None
+) -> Slope | None:
     """ID/OOD slope: the least-squares line of shifted on base accuracy, one point a model.
 
     Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the best-fit-line"),
-    with no probit scaling. The interval is the t interval of the slope, so models are the sampling
+    with no probit scaling. With `images`, how many base and shifted ones there are, both are probits,
+    on which accuracies of many models lie on a line (Miller 2021; Taori 2020 took logits).
+    The interval is the t interval of the slope, so models are the sampling
     unit. None with fewer than five models, or when all base accuracies are equal.
     """
     x = np.asarray(base_accuracy, dtype=np.float64)
     y = np.asarray(accuracy, dtype=np.float64)
+    if images is not None:
+        x, y = probits(x, images[0]), probits(y, images[1])
     if x.size < FEWEST_MODELS_FOR_A_SLOPE or np.ptp(x) == 0:
         return None
     fitted, intercept, r_squared = least_squares_line(x, y)
     assert fitted.low is not None and fitted.high is not None
     return Slope(fitted.value, fitted.low, fitted.high, intercept, r_squared, int(x.size))
+
+
+def probits(accuracy: NDArray[np.float64], images: int) -> NDArray[np.float64]:
+    """Accuracies on the probit scale: the normal quantile of (k + ½) / (n + 1) with k right of n images.
+
+    So an accuracy of 0 or 1 is finite. One averaged over classes counts as that share of all n images.
+    """
+    return ndtri((accuracy * images + 0.5) / (images + 1))
+
+
+def accuracies_of_probits(probit: NDArray[np.float64], images: int) -> NDArray[np.float64]:
+    """The accuracies that `probits` gives these for, within 0 … 1."""
+    return np.clip((ndtr(probit) * (images + 1) - 0.5) / images, 0, 1)
+
+
+def effective_robustness(
+    base_accuracy: NDArray[np.float64], accuracy: NDArray[np.float64], images: tuple[int, int]
+) -> NDArray[np.float64]:
+    """Accuracy under the shift less what the probit line through the *other* models expects at a model's base accuracy.
+
+    (…, models) -> (…, models), fractions; NaN where fewer than five others are left, or all of these have one base
+    accuracy. Taori 2020 and Miller 2021 fit the line to standard models and judge others, trained on more data or with
+    an intervention, by their distance from it: who is judged does not pull the line. Of hundreds of standard models
+    one more would hardly matter. Here nobody says which models are standard, and of ten models one that stands out
+    would pull the line to itself, so each is left out of its own line.
+    """
+    x, y = probits(base_accuracy, images[0]), probits(accuracy, images[1])
+    others = x.shape[-1] - 1
+    if others < FEWEST_MODELS_FOR_A_SLOPE:
+        return np.full(x.shape, np.nan)
+    # About their mean, sums of squares lose no digits when a model is taken out of them.
+    x_mean, y_mean = x.mean(axis=-1, keepdims=True), y.mean(axis=-1, keepdims=True)
+    dx, dy = x - x_mean, y - y_mean
+    left_x, left_y = -dx / others, -dy / others  # the means of the others
+    squares = (dx**2).sum(axis=-1, keepdims=True) - dx**2 - others * left_x**2
+    products = (dx * dy).sum(axis=-1, keepdims=True) - dx * dy - others * left_x * left_y
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fitted = np.where(squares > _NO_SPREAD, products / squares, np.nan)
+    expected = y_mean + left_y + fitted * (dx - left_x)
+    return accuracy - accuracies_of_probits(expected, images[1])
 
 
 def _impact(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe import RecipeClass
 
 IMAGENET_OUTPUTS = 1000
+# Over which outputs of a model its answer is the best: over all of them, or over those of the dataset's classes.
+Outputs = Literal["all", "classes"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,9 @@ class ClassMap:
     """For each label of the dataset, the model outputs that count as right; `outputs` says how they were found.
 
     `label_names` are the outputs' own names where the model tells them. `most_ranked` is how many answers it ranks an
-    image, where that is fewer than its outputs.
+    image, where that is fewer than its outputs. `own` are the outputs that are right for some class, where there are
+    others and both ways of answering count: over all outputs, and over `own` alone. `leads` says which of them answers
+    and chances follow.
     """
 
     outputs: Literal["imagenet", "source labels", "names"]
@@ -42,16 +46,30 @@ class ClassMap:
     targets: tuple[tuple[int, ...], ...]
     label_names: tuple[str, ...] | None = None
     most_ranked: int | None = None
+    own: tuple[int, ...] | None = None
+    leads: Outputs = "all"
+
+    @property
+    def answering(self) -> int:
+        """How many outputs an answer is chosen among."""
+        return len(self.own) if self.own is not None and self.leads == "classes" else self.num_classes
 
     @property
     def chances(self) -> NDArray[np.float64]:
-        """(labels,) how often a guess among all outputs is right: more than one in all where several are right."""
-        return np.array([len(set(outputs)) / self.num_classes for outputs in self.targets])
+        """(labels,) how often a guess among these outputs is right: more than one in all where several are right."""
+        return np.array([len(set(outputs)) / self.answering for outputs in self.targets])
 
     @property
     def top_k(self) -> int:
         """The k of "top-5": one less than the outputs where five would leave nothing to get wrong."""
-        return max(1, min(5, self.num_classes - 1, self.most_ranked or 5))
+        return max(1, min(5, self.answering - 1, self.most_ranked or 5))
+
+    def answered_both_ways(self, leads: Outputs) -> ClassMap:
+        """The same, answered over all outputs and over the classes' own, where the model has at least two of these and
+        others. A file of labels ranks no second answer, so there is one way."""
+        own = tuple(sorted({output for outputs in self.targets for output in outputs}))
+        both = self.most_ranked is None and 2 <= len(own) < self.num_classes
+        return replace(self, own=own, leads=leads) if both else self
 
 
 def map_classes(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> ClassMap:

@@ -8,7 +8,7 @@ leave images out.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.predictions import Predictions, ranked_of
+from counterfoil.prediction.predictions import Predictions, no_answers, ranked_of
 from counterfoil.store.decoding import decoded_batches, readable_image
 
 if TYPE_CHECKING:
@@ -121,6 +121,15 @@ def answer_columns(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap
     """Columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; `ranked` answers are kept."""
     import torch
 
+    otherwise = {}
+    if class_map.own is not None:
+        elsewhere = torch.ones(class_map.num_classes, dtype=torch.bool)
+        elsewhere[list(class_map.own)] = False
+        among = logits.masked_fill(elsewhere, -torch.inf)
+        other = replace(class_map, own=None)
+        logits, left = (among, logits) if class_map.leads == "classes" else (logits, among)
+        otherwise = {"correct_otherwise": answer_columns(left, labels, other, 1)["correct"]}
+
     right = torch.zeros(len(labels), class_map.num_classes, dtype=torch.bool)
     targets = [class_map.targets[label] for label in labels]
     right[np.repeat(np.arange(len(labels)), [len(one) for one in targets]), list(chain.from_iterable(targets))] = True
@@ -135,6 +144,7 @@ def answer_columns(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap
         "correct_top_k": hits[:, : class_map.top_k].any(dim=1).numpy(),
         "true_confidence": (shares * right).sum(dim=1).numpy(),
         "logits": logits.numpy(),
+        **otherwise,
     }
 
 
@@ -218,7 +228,7 @@ _MOST_SHOWN = 5
 
 def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap) -> Predictions:
     """Every image's answer among the recorded ones of the classifier called `name`. Raises as `each_once`."""
-    answers = Predictions.empty(len(images), ranked_of(class_map))
+    answers = no_answers(len(images), class_map, ranked_of(class_map))
     wanted = answers.columns()
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
         for column, values in answer_columns(scores, images.labels[at], class_map, answers.answers.shape[1]).items():

@@ -33,6 +33,7 @@ from counterfoil.prediction.predictions import (
     finish_parts,
     load_parts,
     load_predictions,
+    no_answers,
     part_rows,
     ranked_of,
     save_part,
@@ -181,7 +182,7 @@ def _passes(
         except CounterfoilError as error:
             failures.append(error)
             continue
-        form = Predictions.empty(len(images), ranked_of(maps[name], ranked), maps[name].num_classes if logits else None)
+        form = no_answers(len(images), maps[name], ranked_of(maps[name], ranked), logits)
         model = ModelInPass(classifier, maps[name], form)
         entry, key = _entry(images, model, device, folder)
         known = load_predictions(entry, key, images.keys, form) if classifier.kept else None
@@ -336,7 +337,7 @@ class _Answering:
                 ModelInPass(
                     classifier,
                     one.class_map,
-                    Predictions.empty(count, one.ranked, one.class_map.num_classes if one.logits else None),
+                    no_answers(count, one.class_map, one.ranked, one.logits),
                     done=min(max(one.done - chunk.start, 0), count),
                 )
                 for classifier, one in zip(models, self.asked, strict=True)

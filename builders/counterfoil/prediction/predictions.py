@@ -45,6 +45,7 @@ class Predictions:
     readable: (n,) bool; where False the image could not be decoded and the other columns mean nothing.
     answers: (n, k) int32, the k best outputs, best first. shares: (n, k) float32, their softmax over all outputs.
     correct, correct_top_k: (n,) bool by the class map. true_confidence: (n,) softmax summed over the right outputs.
+    correct_otherwise: (n,) bool, by the way of answering that does not lead, where the class map has both.
     logits: (n, outputs) float32, where they were asked for.
     """
 
@@ -55,9 +56,10 @@ class Predictions:
     correct_top_k: NDArray[np.bool_]
     true_confidence: NDArray[np.float32]
     logits: NDArray[np.float32] | None = None
+    correct_otherwise: NDArray[np.bool_] | None = None
 
     @classmethod
-    def empty(cls, n: int, ranked: int = 1, outputs: int | None = None) -> Predictions:
+    def empty(cls, n: int, ranked: int = 1, outputs: int | None = None, both_ways: bool = False) -> Predictions:
         """No answer yet to any of n images; `outputs` where logits are wanted."""
         return cls(
             readable=np.zeros(n, dtype=bool),
@@ -67,6 +69,7 @@ class Predictions:
             correct_top_k=np.zeros(n, dtype=bool),
             true_confidence=np.zeros(n, dtype=np.float32),
             logits=None if outputs is None else np.zeros((n, outputs), dtype=np.float32),
+            correct_otherwise=np.zeros(n, dtype=bool) if both_ways else None,
         )
 
     @property
@@ -84,7 +87,7 @@ class Predictions:
         return Predictions(**{name: values[start:stop] for name, values in self.columns().items()})
 
     def columns(self) -> dict[str, NDArray]:
-        """The arrays by name; without logits where there are none."""
+        """The arrays by name, without those that there are not."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: values for name, values in found.items() if values is not None}
 
@@ -98,8 +101,13 @@ def joined(parts: Sequence[Predictions]) -> Predictions:
 
 def ranked_of(class_map: ClassMap, wanted: int | None = RANKED) -> int:
     """How many answers are kept of an image: as many as wanted (None: all), or as the model ranks."""
-    most = class_map.most_ranked or class_map.num_classes
+    most = class_map.most_ranked or class_map.answering
     return most if wanted is None else max(class_map.top_k, min(wanted, most))
+
+
+def no_answers(n: int, class_map: ClassMap, ranked: int, logits: bool = False) -> Predictions:
+    """The form of a model's answers to n images, none of them given yet."""
+    return Predictions.empty(n, ranked, class_map.num_classes if logits else None, class_map.own is not None)
 
 
 def cache_key(
@@ -117,6 +125,8 @@ def cache_key(
         "top_k": class_map.top_k,
         "ranked": ranked,
         "logits": logits,
+        # Where there is one way of answering, the key is as it was before there were two.
+        **({} if class_map.own is None else {"answers": class_map.leads}),
         # Floats differ in the last bits between kinds of device and versions of torch.
         "device": torch.device(device).type,
         "versions": _versions(),

@@ -167,6 +167,11 @@ class Evaluate(Section):
         ge=1,
         description="Leave out a class under a shift with fewer accepted images (Vendrow 2023: 5).",
     )
+    outputs: Literal["all", "classes"] | None = Field(
+        default=None,
+        description="Whether a model answers over `all` its outputs, or over those of the dataset's `classes` alone."
+        " Both accuracies are computed; this one leads. null: all.",
+    )
 
 
 class Publish(Section):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from counterfoil.report.results import Results
 
 VALIDATION, VALIDATION_BASE, VALIDATION_GAP = "validation", "validation_base", "validation_gap"
+OVER_ALL, OVER_CLASSES = "accuracy_all_outputs", "accuracy_class_outputs"
 NEAR_CHANCE = "near chance"  # beside an accuracy that is
 # A larger gap between validation images and the base says that the base is not the input dataset.
 LARGE_GAP = 0.1
@@ -192,6 +193,21 @@ def tie_sentences(results: Results) -> tuple[str, ...]:
         " two classes counts as its answer."
         for model in results.models
         if model.tied
+    )
+
+
+def outputs_sentences(results: Results) -> tuple[str, ...]:
+    """Over which outputs models answer, and where the other accuracy is; nothing where no model has others."""
+    if not results.rows.where(OVER_CLASSES):
+        return ()
+    if results.outputs == "classes":
+        return (
+            "Models answer over the outputs of this dataset's classes alone (`outputs: classes`). measures.csv has the"
+            f" accuracy over all outputs too ({OVER_ALL}).",
+        )
+    return (
+        "Models answer over all their outputs (`outputs: all`): an answer that is no class of this dataset is wrong."
+        f" measures.csv has the accuracy over the dataset's classes alone too ({OVER_CLASSES}).",
     )
 
 

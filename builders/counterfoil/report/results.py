@@ -21,6 +21,7 @@ from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
 from counterfoil.report.labels import LabelChecks
+from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.severity import Severity
 from counterfoil.report.transfer import Transfer
@@ -136,8 +137,8 @@ class ResultRows(Sequence[ResultRow]):
 class ModelFacts(Strict):
     """A model: what it is, and whether it is near chance on the base, which averages over models then leave out.
 
-    tied: images whose two best scores are equal. chance: right outputs over all outputs, averaged over classes. What a
-    kind of classifier does not say is None, its hash empty.
+    tied: images whose two best scores are equal. chance: right outputs over those that it answers over, averaged over
+    classes. What a kind of classifier does not say is None, its hash empty.
     """
 
     name: str
@@ -233,7 +234,8 @@ class Results(Strict):
     content: sha256 of the images. base: the group that the others are compared with, the first; None where there is
     none. unreadable: images that could not be decoded. image_side: how many pixels the shorter side of the images, or
     of the source's, usually has. rows_left_out: how many rows the JSON has no room for, beside those of single classes,
-    which it never has. What nests is there where it was measured.
+    which it never has. outputs: whether models answer over all their outputs or over those of the classes alone. What
+    nests is there where it was measured.
     """
 
     content: str
@@ -258,7 +260,9 @@ class Results(Strict):
     comparison: ModelComparison | None = None
     reference: ReferenceResult | None = None
     label_checks: LabelChecks | None = None
+    published: PublishedResults | None = None
     rows_left_out: Count = 0
+    outputs: Literal["all", "classes"] = "all"
     version: Literal[3] = VERSION
 
     @property
@@ -317,7 +321,10 @@ class Results(Strict):
 
 _PROBABILITIES = ("p", "q", "p_adjusted")
 # What a document has where there is something to show.
-_NESTED = ("findings", "transfer", "severity", "distances", "comparison", "reference", "label_checks", "rows_left_out")
+_NESTED = (
+    "findings", "transfer", "severity", "distances", "comparison", "reference", "label_checks", "published",
+    "rows_left_out",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from counterfoil.evaluation.measures import (
     drop,
     findings,
     labels,
+    published,
     reference,
     severity,
     transfer,
@@ -33,6 +34,7 @@ MEASURES: Mapping[str, Measure | NestedMeasure] = {
     "label_checks": NestedMeasure(labels.measure_labels),
     "reference": NestedMeasure(reference.measure_reference),
     "distances": NestedMeasure(distances.measure_distances),
+    "published": NestedMeasure(published.measure_published),
     "comparison": NestedMeasure(comparison.compare_models),
 }
 

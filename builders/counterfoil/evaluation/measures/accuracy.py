@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.scores import AllAnswers, Measure, answer_names
+from counterfoil.prediction.class_map import Outputs
+from counterfoil.report.reference import OVER_ALL, OVER_CLASSES
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate, wilson_estimate, wilson_interval
 
@@ -203,13 +205,41 @@ MEASURES: dict[str, Measure] = {
 }
 
 
+def _either_way(measure: str, way: Outputs) -> Measure:
+    """Accuracy by one of both ways of answering, of the models that have both."""
+
+    def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
+        label_of = {one.id: label for label, one in enumerate(answered.subject.classes)}
+        for place in answered.places:
+            kept = [label_of[one.class_id] for one in answered.kept(place)]
+            rows = answered.rows(place)
+            labels = answered.subject.labels[rows]
+            images = np.bincount(labels, minlength=len(label_of))[kept]
+            for model, own in enumerate(answered.maps):
+                leading, otherwise = (getattr(answered.scored[model].predictions, name) for name in _CORRECT)
+                if kept and otherwise is not None:
+                    correct = (leading if own.leads == way else otherwise)[rows]
+                    right = np.bincount(labels, weights=correct, minlength=len(label_of))[kept]
+                    key = {"model": answered.models[model], "group": answered.group(place).name}
+                    yield row(measure, float((right / images).mean()), n=int(images.sum()), **key)
+
+    over = "all outputs of a model" if way == "all" else "the outputs of the dataset's classes alone"
+    reading = f"Accuracy averaged over classes where an answer is the best of {over}."
+    return Measure(rows_of, f"Accuracy over {over}", "percent", reading, shown=("report",))
+
+
+_CORRECT = ("correct", "correct_otherwise")
+
+
 # Rows of these come after those of drops.
 MORE_MEASURES: dict[str, Measure] = {
+    OVER_ALL: _either_way(OVER_ALL, "all"),
+    OVER_CLASSES: _either_way(OVER_CLASSES, "classes"),
     "chance": Measure(
         _chance,
         "Chance level",
         "percent",
-        "How often a random guess among all outputs is right, averaged over classes.",
+        "How often a random guess among the outputs that a model answers over is right, averaged over classes.",
         shown=(),
     ),
     "recall": Measure(

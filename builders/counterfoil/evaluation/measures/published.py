@@ -1,0 +1,114 @@
+"""Accuracies that timm publishes on real test sets of ImageNet, for an evaluation of ImageNet classes; else nothing.
+
+The tables are in timm's repository and in no release of it; a few columns come with this package, as
+`recipes/published/timm.parquet` (`scripts/write_published.py`), and are read where they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.recipe.layering import bundled_folder
+from counterfoil.report.published import ACCURACY, SETS, PublishedLine, PublishedResults
+from counterfoil.report.results import ResultRow, row
+from counterfoil.stats import least_squares_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TABLE = "published/timm.parquet"
+# A test set and what stands on the other axis: of R and A, ImageNet's validation images of the same 200 classes.
+COUNTERPARTS = {"v2": "imagenet", "sketch": "imagenet", "r": "r_clean", "a": "a_clean"}
+_HUB = "hf-hub:timm/"
+
+
+def read_published(*columns: str) -> pa.Table:
+    """These columns of the published table (all without any); accuracies in percent, missing ones null."""
+    import pyarrow.parquet as pq
+
+    return pq.read_table(bundled_folder() / _TABLE, columns=list(columns) or None)
+
+
+def published_line(shifted: str) -> PublishedLine:
+    """The lines of a test set over all 1,556 (model, size) pairs that have both accuracies (A: 1,555).
+
+    Without a filter, and without a clip: all accuracies lie between .4 and 99 %.
+    """
+    clean = COUNTERPARTS[shifted]
+    columns = (read_published(clean, shifted)[name].to_numpy().astype(np.float64) / 100 for name in (clean, shifted))
+    x, y = next(columns), next(columns)
+    both = np.isfinite(x) & np.isfinite(y)
+    x, y = x[both], y[both]
+    plain, _, r_squared = least_squares_line(x, y)
+    probit, intercept, probit_r_squared = least_squares_line(ndtri(x), ndtri(y))
+    ends = float(x.min()), float(x.max())
+    return PublishedLine(
+        shifted, clean, len(x), *ends, plain.value, r_squared, probit.value, intercept, probit_r_squared
+    )
+
+
+def timm_name(name: str) -> str | None:
+    """The name by which timm publishes a model, with its weights' tag; None for what is no model of timm's by name.
+
+    A folder's weights are anybody's, and so are those of other repositories.
+    """
+    if name.startswith(_HUB):
+        return name.removeprefix(_HUB).partition("@")[0]
+    if ":" in name or "/" in name:
+        return None
+    if "." in name:
+        return name
+    import timm
+
+    found = timm.get_pretrained_cfg(name)  # the weights that the bare name stands for
+    return f"{name}.{found.tag}" if found is not None and found.tag else name
+
+
+def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dict[str, tuple[str, dict[str, float]]]:
+    """For each model (timm's name, image size) that has a row: what it is published as, and its accuracies, fractions.
+
+    At its own size; where that is not published, at the nearest one, which stands in its name.
+    """
+    wanted = {timm for timm, _ in models.values() if timm is not None}
+    if not wanted:
+        return {}
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for one in read_published().to_pylist():
+        if one["model"] in wanted:
+            rows.setdefault(one["model"], []).append(one)
+    found = {}
+    for name, (timm, size) in models.items():
+        if timm in rows:
+            own = min(rows[timm], key=lambda one: abs(one["img_size"] - (size or 0)))
+            accuracies = {column: own[column] / 100 for column in SETS if own[column] is not None}
+            found[name] = f"{timm}, {own['img_size']} px", accuracies
+    return found
+
+
+def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, list[ResultRow]]:
+    """The lines, and the models that timm knows; None where a class lists no ImageNet index."""
+    indices = [one.imagenet for one in answered.subject.classes]
+    if not all(indices):
+        return None, []
+    stands_for = answered.wanted.get("stands_for", {})
+    names = {
+        one.classifier.name: (
+            timm_name(model) if isinstance(model := stands_for.get(one.classifier.name), str) else None,
+            one.classifier.input_size[-1] if one.classifier.input_size else None,
+        )
+        for one in answered.scored
+    }
+    known = published_models(names)
+    commit = (read_published("model").schema.metadata or {})[b"commit"].decode()
+    lines = tuple(published_line(shifted) for shifted in COUNTERPARTS)
+    several = any(len(own) > 1 for own in indices)
+    return PublishedResults(commit, lines, {name: shown for name, (shown, _) in known.items()}, several), [
+        row(ACCURACY, value, model=name, at=column)
+        for name, (_, accuracies) in known.items()
+        for column, value in accuracies.items()
+    ]

@@ -1,0 +1,133 @@
+"""What timm publishes on real test sets of ImageNet, beside an evaluation of ImageNet classes: facts, tables, words.
+
+Of each scored model that timm knows by name, a row `published_accuracy` a test set (`at`, one of `SETS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from counterfoil.documents import Count, Strict
+from counterfoil.report.words import (
+    Table,
+    TableColumn,
+    TableRow,
+    count_cell,
+    counted,
+    number,
+    points_cell,
+    table_of,
+    text_cell,
+)
+from counterfoil.report.words import TableCell as Cell
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import Results
+
+ACCURACY = "published_accuracy"
+# Column of the published table -> what people call it.
+SETS = {
+    "imagenet": "ImageNet",
+    "real": "ReaL labels",
+    "v2": "V2",
+    "sketch": "Sketch",
+    "r": "R",
+    "r_clean": "ImageNet, classes of R",
+    "a": "A",
+    "a_clean": "ImageNet, classes of A",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedLine(Strict):
+    """Two lines over timm's models: accuracy on a test set on accuracy on ImageNet, of the same classes (`clean`).
+
+    models: the points, each a model at an image size. low, high: their least and largest clean accuracy, fractions.
+    """
+
+    shifted: str
+    clean: str
+    models: Count
+    low: float
+    high: float
+    slope: float
+    r_squared: float
+    probit_slope: float
+    probit_intercept: float
+    probit_r_squared: float
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedResults(Strict):
+    """The lines, at a commit of timm's repository, and what it calls those of the scored models that it knows."""
+
+    commit: str
+    lines: tuple[PublishedLine, ...]
+    models: Annotated[Mapping[str, str], Field(description="Model → timm's name and image size.")]
+    several: Annotated[bool, Field(description="Whether a class of the dataset is several of ImageNet's.")] = False
+
+
+def worth(results: Results) -> str:
+    """What the comparison is worth."""
+    images = "Generated or changed images" if results.groups[0].candidates is not None else "These images"
+    several = ", a class may be several of ImageNet's" if results.published and results.published.several else ""
+    return (
+        f"{images} of these {counted(len(results.classes), 'class', 'classes')} are not ImageNet's validation set"
+        f"{several}: accuracy on this base is not accuracy there. The lines show how much models lose on real test sets"
+        " that are harder; they do not say what your models would reach on these."
+    )
+
+
+def lines_table(published: PublishedResults) -> Table:
+    """Slopes and R² of each published set."""
+    columns = (
+        TableColumn("test set", "text"),
+        TableColumn("against", "text"),
+        *map(TableColumn, ("models", "slope", "R²", "probit slope", "probit R²")),
+    )
+    rows = [
+        TableRow(
+            (
+                text_cell(SETS[one.shifted]),
+                text_cell(SETS[one.clean]),
+                count_cell(one.models),
+                *(
+                    Cell(number(value, 3), sort=value)
+                    for value in (one.slope, one.r_squared, one.probit_slope, one.probit_r_squared)
+                ),
+            )
+        )
+        for one in published.lines
+    ]
+    return Table("Lines over timm's models, a point a model and image size", columns, tuple(rows))
+
+
+def models_table(results: Results) -> Table | None:
+    """What timm publishes of the scored models that it knows by name; None where it knows none."""
+    published = results.published
+    if published is None or not published.models:
+        return None
+    columns = (
+        TableColumn("model", "name"),
+        TableColumn("published as", "text"),
+        TableColumn("base here"),
+        *map(TableColumn, SETS.values()),
+    )
+    rows = [
+        TableRow(
+            (
+                text_cell(model.short_name),
+                text_cell(published.models[model.name]),
+                points_cell(results.base_number(model.name)),
+                *(points_cell(results.rows.value(ACCURACY, model=model.name, at=column)) for column in SETS),
+            ),
+            "quiet" if model.near_chance else "",
+        )
+        for model in results.models
+        if model.name in published.models
+    ]
+    return table_of("Top-1 accuracy in percent, as timm publishes it", columns, rows)

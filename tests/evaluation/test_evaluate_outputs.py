@@ -1,0 +1,124 @@
+"""A model with more outputs than the dataset has classes answers both ways, and what leads is named everywhere."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from typer.testing import CliRunner
+
+from colour_world import CANDIDATES, build_colours, save_colour_model
+from counterfoil.cli.main import app
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.result_files import entry_files
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.plan import sample_key
+from counterfoil.prediction import passes
+from counterfoil.report.results import results_from
+
+OVER_ALL, OVER_CLASSES = "accuracy_all_outputs", "accuracy_class_outputs"
+LEADS = {"all": "Models answer over all their outputs", "classes": "Models answer over the outputs of this dataset"}
+
+
+def scores_file(folder: Path) -> str:
+    """Scores of the three colours and of purple, which is best on the first three dusk images of each class."""
+    lines = ["key,red,green,blue,purple"]
+    for group, label, index in product(("base", "dusk", "swap"), range(3), range(CANDIDATES)):
+        scores = ["0.3" if place == label else "0.1" for place in range(3)]
+        purple = "0.5" if group == "dusk" and index < 3 else "0.0"
+        lines.append(",".join([sample_key(group, f"{label:02d}", index), *scores, purple]))
+    folder.mkdir()
+    (folder / "answers.csv").write_text("\n".join(lines))
+    return f"predictions:{folder / 'answers.csv'}"
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A dataset; a file of scores, and a model that always answers its fourth output."""
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path_factory.mktemp("wide")
+    dataset = build_colours(folder / "dataset")
+    saved = save_colour_model(folder / "outsider", outputs=4, labels=True) / "model.safetensors"
+    weights: dict[str, Any] = load_file(saved)
+    weights["fc.bias"] = weights["fc.bias"] + torch.tensor([0.0, 0.0, 0.0, 100.0])
+    save_file(weights, saved, metadata={"format": "pt"})
+    return dataset, [scores_file(folder / "scores"), f"local-dir:{folder / 'outsider'}"]
+
+
+def run(wide: tuple[Path, list[str]], outputs: Any, out: Path) -> Evaluation:
+    return evaluate(wide[0], wide[1], device="cpu", out=out, reference=False, outputs=outputs, into_card=True)
+
+
+def test_both_accuracies_are_computed_and_each_leads_where_it_is_asked_for(
+    wide: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    dataset, (scores, outsider) = wide
+    by_way = {way: run(wide, way, tmp_path / way) for way in ("all", "classes")}
+    quarter = 1 - 3 / CANDIDATES
+    for way, found in by_way.items():
+        number = found.results.rows.value
+        assert number(OVER_ALL, model=scores, group="dusk") == pytest.approx(quarter)
+        assert number(OVER_CLASSES, model=scores, group="dusk") == 1.0
+        leading = OVER_ALL if way == "all" else OVER_CLASSES
+        for one in (scores, outsider):
+            for group in ("base", "dusk", "swap"):
+                accuracy = number("accuracy", model=one, group=group)
+                assert accuracy == pytest.approx(number(leading, model=one, group=group))
+        document = results_from((tmp_path / way / "results.json").read_bytes(), "results.json")
+        assert document.outputs == way
+        other = LEADS["classes" if way == "all" else "all"]
+        assert LEADS[way] in found.files["report"].read_text() and other not in found.files["report"].read_text()
+    # Nothing but purple is lost at dusk.
+    drops = [by_way[way].score(scores, "dusk").drop for way in ("all", "classes")]
+    assert [one.value for one in drops if one] == [pytest.approx(1 - quarter), 0.0]
+    near = {way: [model.near_chance for model in found.models] for way, found in by_way.items()}
+    assert near == {"all": [False, True], "classes": [False, False]}
+    assert by_way["classes"].models[1].chance == pytest.approx(1 / 3) and by_way["all"].models[1].chance == 0.25
+    # The card shows the last.
+    assert LEADS["classes"] in " ".join((dataset / "README.md").read_text().split())
+    notes = [one["notes"] for one in yaml.safe_load(next(iter(entry_files(by_way["classes"].results, "a/b").values())))]
+    assert all("answers over the dataset's classes alone" in one for one in notes)
+
+
+def test_the_default_is_all_and_the_recipe_or_the_option_says_otherwise(
+    wide: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    dataset, models = wide
+    assert run(wide, None, tmp_path / "default").results.outputs == "all"
+    own = build_colours(tmp_path / "own", "evaluate.outputs=classes")
+    found = evaluate(own, models[1:], device="cpu", out=tmp_path / "recipe", reference=False)
+    assert found.results.outputs == "classes" and found.results.base_number(models[1]) is not None
+    words = ["evaluate", str(dataset), "--models", *models, "--device", "cpu", "--no-reference", "--out", str(tmp_path)]
+    shown = {way: CliRunner().invoke(app, [*words, "--outputs", way]).stdout for way in ("all", "classes")}
+    for way, text in shown.items():
+        assert LEADS[way] in text
+
+
+def test_answers_of_both_ways_are_remembered(
+    wide: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(wide, "classes", tmp_path / "first")
+    monkeypatch.setattr(passes, "predict", None)  # nobody answers again
+    again = run(wide, "classes", tmp_path / "again")
+    assert again.results.rows == first.results.rows
+
+
+def test_a_model_without_other_outputs_has_one_accuracy_and_no_word_of_two(evaluation: Evaluation) -> None:
+    rows = evaluation.results.rows
+    assert not rows.where(OVER_ALL) and not rows.where(OVER_CLASSES)
+    assert "Models answer over" not in evaluation.files["report"].read_text()
+
+
+def test_what_cannot_answer_over_the_classes_alone_is_refused(dataset: Path, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.csv"
+    answers.write_text("key,label\nbase_00_00000,red\n")
+    with pytest.raises(UserError, match="is a file of labels: its answers among the classes alone are unknown"):
+        evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="classes")
+    with pytest.raises(UserError, match="outputs is 'some': expected all or classes"):
+        evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="some")  # type: ignore[arg-type]
