@@ -161,8 +161,8 @@ def evaluate(
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
     models = with_compared(models, compare)
     given = given_models(models, transform, subject.parts[0].images, subject.classes)
-    outputs = outputs or (subject.recipe and subject.recipe.evaluate.outputs) or "all"
-    names, maps = _named(subject, models, given, outputs)
+    way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
+    names, maps = _named(subject, models, given, way)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
     minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
@@ -198,7 +198,7 @@ def evaluate(
         "comparison": compare,
         "mended": mended,
         "stands_for": stands_for,
-        "outputs": outputs,
+        "outputs": way,
     }
     answered = AllAnswers.of(subject, scored, minimum, seed, asking, wanted)
     # The bootstraps of drops are what takes long, and many measures share them.
