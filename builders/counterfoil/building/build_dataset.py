@@ -329,7 +329,7 @@ def _opened(
     """The store of a recipe's dataset, with the stack of this engine's workers."""
     return DatasetStore.open(
         out,
-        make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None, edited=inputs.edited(recipe)),
+        make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None, edited=inputs.counted(recipe)),
         {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
         inputs.document,
         stack_where_done(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from counterfoil.data.drawn_elsewhere import given_rows
 from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import licences_of_rows, partners, pool_of, pool_rows, rows_of_classes
@@ -26,7 +27,7 @@ from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import asks_caption, prompt_for
-from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, ChosenKind, PoolRow, rows_csv
+from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, ChosenKind, PoolRow, one_line, rows_csv
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import ROWS, user_cache
 from counterfoil.store.lock import Lock
@@ -48,7 +49,7 @@ def check_rows(recipe: Recipe, pin: SourcePin) -> None:
     Labels are compared unless the recipe says that they are predicted. Rows that a build chooses, to retrieve or to
     edit them, are of the pool by the way they are found.
     """
-    if recipe.generator.kind != "rows":
+    if recipe.generator.rows is None:
         return
     rows = pool_rows(recipe, pin)
     of_class = rows_of_classes(recipe, rows) if recipe.generator.labels == "column" else None
@@ -204,6 +205,12 @@ def _readable(features: NDArray[Any]) -> NDArray[np.bool_]:
 
     # The whole row is NaN where there is no image, and a pool may be larger than memory.
     return np.isfinite(np.asarray(features[:, 0]))
+
+
+def rows_drawn_elsewhere(recipe: Recipe, pool: SourcePin) -> ChosenTable:
+    """The table of images that were drawn elsewhere. Raises as `given_rows`."""
+    found = given_rows(recipe, pool)
+    return ChosenTable(found.table, {"sha256": found.table.sha256}, found.notes)
 
 
 _MOST_NAMED = 10
@@ -381,7 +388,7 @@ def _usable(value: Any) -> str | None:
     """A caption as prompts hold it: in one line, without the full stop at its end; None for what is none."""
     if not isinstance(value, str):
         return None
-    text = " ".join("".join(letter if letter.isprintable() else " " for letter in value).split()).rstrip(". ")
+    text = one_line(value).rstrip(". ")
     return text[:LONGEST_CAPTION].rstrip() or None
 
 

@@ -13,6 +13,7 @@ from counterfoil.building.chosen_rows import (
     choose_rows_to_edit,
     known_rows,
     retrieve,
+    rows_drawn_elsewhere,
     rows_file,
     shared_with_source,
 )
@@ -87,11 +88,10 @@ class Inputs:
     def hash(self) -> str:
         return sha256_json(self.document)
 
-    def edited(self, recipe: Recipe) -> RowTable | None:
-        """The rows that are edited or corrupted: of a small class there may be fewer than the recipe asks for."""
-        if self.rows is None or not recipe.generator.alters_rows:
-            return None
-        return RowTable.read(self.rows, ROWS, "edited")
+    def counted(self, recipe: Recipe) -> RowTable | None:
+        """The rows that are edited or corrupted, or were drawn elsewhere: of these the recipe says only the most."""
+        kind = recipe.generator.chosen
+        return None if self.rows is None or kind not in ("edited", "given") else RowTable.read(self.rows, ROWS, kind)
 
     def settled(self, recipe: Recipe) -> Recipe:
         """The recipe with what was measured for it before its first image: how far its realised levels go."""
@@ -211,6 +211,8 @@ def _rows_of(
     # Models work in a process of their own on a GPU, as where thresholds are measured.
     if rows is None and kind == "retrieved":
         rows = called_on(device, retrieve, recipe, pool, Pin(**pins["models"][RETRIEVAL]), device)
+    elif rows is None and kind == "given":
+        rows = rows_drawn_elsewhere(recipe, pool)
     elif rows is None:
         on = device if recipe.generator.captioner is not None else "cpu"
         rows = called_on(on, choose_rows_to_edit, recipe, pool, device)
@@ -279,7 +281,7 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
 
 def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
     """Whether a directory has the same screen and pins, so that what it measured before stands."""
-    measured = ("thresholds", "retrieved", "edited", LEVELS)
+    measured = ("thresholds", "retrieved", "edited", "given", LEVELS)
     there = {name: value for name, value in lock.inputs.items() if name not in measured}
     if isinstance(there.get("judges"), Mapping):
         there["judges"] = without_validation(there["judges"])

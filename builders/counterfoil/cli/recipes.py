@@ -196,7 +196,8 @@ def check(
     cost = estimate(plan, rate, inverts(plan.recipe.generator))
     budget = rendered_budget(plan.recipe, rate)
     quotas = judged_quotas(plan.recipe)
-    lacks = lacking(loaded)
+    with StageProgress():
+        lacks = lacking(loaded)
     missing = [lack for lack in lacks if lack.weight == "missing"]
     if unlisted := license_note(loaded.license):
         note(unlisted)

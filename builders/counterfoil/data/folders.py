@@ -148,6 +148,17 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
     return FolderContent(digest.hexdigest(), listing, read)
 
 
+def pinned_content(folder: Path, name: str, sha256: str | None) -> FolderContent:
+    """As `folder_content`. RunFailure where it is no longer what was pinned; `name` is the input dataset's."""
+    found = folder_content(folder)
+    if sha256 is not None and found.sha256 != sha256:
+        raise RunFailure(
+            f"source: '{name}' is no longer what was pinned: its files have changed",
+            "Run it again when nothing writes to the folder. A started build needs the files that it started with.",
+        )
+    return found
+
+
 def _look(path: str, encoded: bytes) -> tuple[bytes, int, int]:
     """What a file looks like from outside: a key over its name, size, times and inode; its size; its last change."""
     seen = os.stat(path)  # noqa: PTH116 (of hundreds of thousands: a Path each takes longer than asking)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import conditions_of, labels_of
+from counterfoil.data.listed_folders import listed_rows
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import UserError
@@ -61,9 +62,16 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
 
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     """The rows of the split that a recipe takes or edits, as it is pinned. Raises as `OpenSource`."""
-    generator = recipe.generator
+    generator, pool = recipe.generator, pool_of(recipe)
+    if generator.given:
+        rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.split, labelled=False)
+        optional = {key: getattr(generator, key) for key in ("prompt_column", "seed_column")}
+        asked = {key: name for key, name in optional.items() if f"{name}_column" != key}
+        columns = ("label_column", "shift_column", "index_column", "license_column")
+        rows.need("generator", **{key: getattr(generator, key) for key in columns}, **asked)
+        return rows
     labelled = generator.alters_rows or (generator.kind == "rows" and generator.labels == "column")
-    rows = open_source(pool_of(recipe), pin=pin).rows(generator.split, labelled=labelled)
+    rows = open_source(pool, pin=pin).rows(generator.split, labelled=labelled)
     rows.need(license_column=generator.license_column, caption_column=generator.caption_column)
     return rows
 

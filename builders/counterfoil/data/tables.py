@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.data.folders import folder_content, folder_listing, image_folder
+from counterfoil.data.folders import folder_listing, image_folder, pinned_content
 from counterfoil.data.pins import InputDataset, SourcePin, cached_commit, prepared_folders
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.loading_errors import known_cause, one_line
@@ -56,15 +56,15 @@ class Rows:
 
     @property
     def place(self) -> str:
-        return f"{self.dataset}, split {self.split}"
+        return f"{self.dataset}, split {self.split}" if self.split else self.dataset
 
-    def need(self, **wanted: str | None) -> None:
-        """UserError, with the columns there are, for those that are not: key of the recipe's source → column."""
+    def need(self, section: str = "source", **wanted: str | None) -> None:
+        """UserError, with the columns there are, for those that are not: key of the recipe's section → column."""
         missing = {key: column for key, column in wanted.items() if column is not None and column not in self.columns}
         if missing:
-            keys = " and ".join(f"source.{key}" for key in missing)
+            keys = " and ".join(f"{section}.{key}" for key in missing)
             raise UserError(
-                [f"source: '{self.dataset}' has no column '{column}'" for column in missing.values()],
+                [f"{section}: '{self.dataset}' has no column '{column}'" for column in missing.values()],
                 f"Its columns are {', '.join(self.columns)}; set {keys}.",
             )
 
@@ -328,13 +328,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     path = Path(source.dataset)
     listing = None
     if pin.content is not None and path.is_dir():
-        found = folder_content(path)
-        listing = found.listing
-        if found.sha256 != pin.content:
-            raise RunFailure(
-                f"source: '{source.dataset}' is no longer what was pinned: its files have changed",
-                "Run it again when nothing writes to the folder. A started build needs the files that it started with.",
-            )
+        listing = pinned_content(path, source.dataset, pin.content).listing
     if _is_saved(path):
         _refuse_odd_saved(source, path)
         # A format is how somebody liked to look at rows, and may be code of theirs.

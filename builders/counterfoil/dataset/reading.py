@@ -170,7 +170,7 @@ def _pins_as_a_build(lock: Lock) -> bool:
             "edit": ("pool", "edited"),
             "corrupt": ("pool", "edited"),
             "retrieve": ("pool", "retrieved"),
-            "rows": ("pool",),
+            "rows": ("pool",) if "rows" in lock.plan["generator"] else ("pool", "given"),
         }.get(kind, ())
         whole &= all(isinstance(lock.inputs[name], Mapping) for name in chosen)
         judges = lock.inputs.get("judges", {})

@@ -3,8 +3,9 @@
 Nothing is listed ahead: shards, cells and samples are computed from their position when they are asked
 for, so ten million samples cost no more memory than ten. Order is group (base first), shift, class, index.
 
-Rows that a plan edits or corrupts, and those that were retrieved for it, are tables that travel with its dataset. Parts
-of a plan are whole shards, dealt by their position, so that many machines share it by one and the same command.
+Rows that a plan edits or corrupts, those that were retrieved for it, and images that were drawn elsewhere, are tables
+that travel with its dataset. Parts of a plan are whole shards, dealt by their position, so that many machines share it
+by one and the same command.
 """
 
 from __future__ import annotations
@@ -16,14 +17,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, overload
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
 from counterfoil.recipe.prompts import BASE, asks_caption
-from counterfoil.recipe.rows_table import ChosenKind, PoolRow, RowsByCell, chosen_rows_csv, read_chosen_rows
+from counterfoil.recipe.rows_table import (
+    MOST_LINES,
+    NO_SEED,
+    ChosenKind,
+    PoolRow,
+    RowsByCell,
+    chosen_rows_csv,
+    read_chosen_rows,
+)
 from counterfoil.recipe.schema_inputs import RANK, ROW, SCORE
 from counterfoil.recipe.severity import By
 from counterfoil.report.words import shown_table
@@ -58,7 +67,7 @@ class RowTable:
         """How it is no table of a recipe: each cell has a row for each candidate, and no row is used twice.
 
         Where rows are edited, each class has them, once for all shifts, with the captions that prompts ask for; of rows
-        that are corrupted a class may have fewer.
+        that are corrupted a class may have fewer, and so may a cell of images that were drawn elsewhere.
         """
         if recipe.generator.alters_rows:
             yield from self._problems_of_edits(recipe)
@@ -70,9 +79,15 @@ class RowTable:
         }
         for shift, class_id in self.rows.keys() - wanted.keys():
             yield f"'{str(shift)[:80]}' of class '{class_id[:80]}' is not a cell of the recipe"
+        fewer = recipe.generator.given
         for cell, count in wanted.items():
-            if (rows := len(self.rows.get(cell, ()))) != count:
-                yield f"'{cell[0]}' of class '{cell[1]}' has {rows:,} rows, expected {count:,}"
+            own = self.rows.get(cell, ())
+            if not (1 <= len(own) <= count if fewer else len(own) == count):
+                expected = f"{'1 to ' if fewer else ''}{count:,}"
+                yield f"'{cell[0]}' of class '{cell[1]}' has {len(own):,} rows, expected {expected}"
+            indices = [one.index or 0 for one in own]
+            if fewer and any(one >= other for one, other in pairwise(indices)):
+                yield f"'{cell[0]}' of class '{cell[1]}': its indices do not rise"
         every = [one.row for own in self.rows.values() for one in own]
         if len(set(every)) < len(every):
             yield f"{len(every) - len(set(every)):,} rows appear more than once"
@@ -284,7 +299,7 @@ class Plan:
 
     def n_samples_of(self, shift: Shift) -> int:
         """The most samples of a shift."""
-        if self.recipe.generator.rows is None and not self.edits:
+        if self.recipe.generator.rows is None and not self.counts:
             return len(shift.class_labels) * shift.candidates
         return sum(self._candidates(shift, label) for label in shift.class_labels)
 
@@ -298,6 +313,15 @@ class Plan:
     def edits(self) -> bool:
         """Whether the rows that the samples are made of are known."""
         return self.recipe.generator.alters_rows and self.table is not None
+
+    @property
+    def counts(self) -> bool:
+        """Whether a table of rows says how many candidates a cell has."""
+        return self.edits or (self.recipe.generator.given and self.table is not None)
+
+    def indices_below(self, cell: Cell) -> int:
+        """What the indices of a cell are below. Those of images that were drawn elsewhere may leave some out."""
+        return MOST_LINES if self.recipe.generator.given else cell.candidates
 
     @property
     def shards(self) -> Sequence[Shard]:
@@ -342,14 +366,19 @@ class Plan:
         chosen = None if self.table is None else self.table.cell(shift.name, cls.id)
         seeded_by = None if samples.noise == "paired" else shift.name
         base_prompt = self.base_prompt(shift.name, cls.id)
-        for index in range(cell.candidates):
-            one = None if chosen is None else chosen[index]
+        for place in range(cell.candidates):
+            one = None if chosen is None else chosen[place]
+            index = place if one is None or one.index is None else one.index
             own: dict[str, Any] = self.of_edit(cls, index) if self.edits else {"base_prompt": base_prompt}
             own["between"] = self.between(shift.name, cls.id, own["base_prompt"])
+            own["prompt"] = self._prompt(shift, cls, one) if self.edits else prompt
+            own["seed"] = sample_seed(samples.seed, cls.id, index, seeded_by)
             if one is not None:
                 own |= {"row": one.row, "rank": one.rank, "score": one.score}
             elif rows is not None:
                 own["row"] = rows[index]
+            if one is not None and self.recipe.generator.given:
+                own |= {"prompt": one.prompt, "seed": NO_SEED if one.seed is None else one.seed}
             yield Sample(
                 key=sample_key(shift.name, cls.id, index),
                 shift=shift.name,
@@ -357,8 +386,6 @@ class Plan:
                 label=cls.label,
                 index=index,
                 pair=pair_id(cls.id, index),
-                prompt=self._prompt(shift, cls, one) if self.edits else prompt,
-                seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,
                 **own,
             )
@@ -427,7 +454,7 @@ class Plan:
     def _candidates(self, shift: Shift, label: int) -> int:
         """The most samples of a cell: as many as the recipe says, or as there are rows for it."""
         rows: Sequence[object] | None = self._rows(shift, label)
-        if self.table is not None and self.edits:
+        if self.table is not None and self.counts:
             rows = self.table.cell(shift.name, self.class_of(label).id)
         return shift.candidates if rows is None else min(shift.candidates, len(rows))
 
@@ -484,8 +511,8 @@ def make_plan(
         placeholders: The class tokens by class id. None: a recipe with tokens is planned with `<class id>` in their
             place.
         retrieved: Rows of a recipe that retrieves images. `RowTable.problems` has checked them.
-        edited: Rows of a recipe that edits images. Without rows, samples have no row and their prompts keep
-            `{caption}`.
+        edited: Rows of a recipe that edits images, or whose images were drawn elsewhere. Without rows, samples have no
+            row and their prompts keep `{caption}`.
 
     Returns:
         The Plan.

@@ -49,6 +49,7 @@ class _Parts:
         self.of_shifts = [(place, _mapping(spec)) for place, spec in own]
         self.specs = [(("prompts", "base"), _mapping(self.prompts.get("base"))), *self.of_shifts]
         self.corrupts = self.generator.get("kind") == "corrupt"
+        self.given = self.generator.get("kind") == "rows" and self.generator.get("rows") is None
 
     def ids_of(self, spec: Mapping[str, Any]) -> set[str]:
         """The ids of classes that a base or a shift has."""
@@ -173,7 +174,7 @@ def _words_of_classes(parts: _Parts) -> Iterator[RecipeProblem]:
 
 def _nothing_to_draw(parts: _Parts) -> Iterator[RecipeProblem]:
     """Neither prompt nor embedding. What stands there and is no mapping is reported by its own check."""
-    if parts.corrupts:
+    if parts.corrupts or parts.given:
         return
     prompts = parts.recipe.get("prompts")
     base = (prompts.get("base") or {}) if isinstance(prompts, Mapping) else None
@@ -248,7 +249,7 @@ def _rows_of_a_pool(parts: _Parts) -> Iterator[RecipeProblem]:
     kind = parts.generator.get("kind")
     if kind not in ("rows", "retrieve"):
         return
-    if parts.samples.get("noise") != "independent":
+    if parts.samples.get("noise") != "independent" and not parts.given:
         yield ("samples", "noise"), "rows of a pool have no noise to share, expected independent"
     if parts.recipe.get("tokens") is not None:
         message = {

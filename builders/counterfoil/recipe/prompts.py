@@ -287,7 +287,7 @@ def drawn_from(shift: Shift) -> str:
     if shift.corruption is not None:
         return f"{shift.corruption.replace('_', ' ')}, severity {shift.severity}"
     if shift.prompt is None and shift.embedding is None:
-        return "each row unchanged"
+        return "each row unchanged" if shift.name == BASE else "drawn elsewhere"
     parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
     drawn = " and ".join(part for part in parts if part is not None)
     return f"{drawn}, {shift.step}" if shift.step else drawn

@@ -1,4 +1,5 @@
-"""Rows as CSV: of a pool by shift and class, chosen, or retrieved with ranks and scores; to be edited, by class."""
+"""Rows as CSV: of a pool by shift and class, chosen, or retrieved with ranks and scores; to be edited, by class; or of
+images drawn elsewhere, with what is known of each."""
 
 from __future__ import annotations
 
@@ -18,11 +19,16 @@ MOST_BYTES = 64_000_000
 _HEADER = ["shift", "class_id", "row"]
 _RETRIEVED = [*_HEADER, "rank", "score"]
 _EDITED = ["class_id", "row", "caption"]
+_GIVEN = [*_HEADER, "index", "seed", "prompt"]
 _MOST_PROBLEMS = 20
-_MOST_LINES = 3_000_000
+MOST_LINES = 3_000_000
 # Of a caption, in characters, so that a stranger's table is bounded. Models may read less: rows with whose caption a
 # prompt would be cut are not chosen (building/chosen_rows.py).
 LONGEST_CAPTION = 1000
+# Of a prompt of images drawn elsewhere: workflows write long ones.
+LONGEST_PROMPT = 10_000
+# Seeds are stored in 64 bits with a sign. What has none is told by one that no seed is.
+MOST_SEED, NO_SEED = 2**63 - 1, -1
 
 ChosenRows = Mapping[str, Mapping[str, Sequence[int]]]
 
@@ -35,17 +41,20 @@ class PoolRow:
 
     rank: its place in the order of the whole pool by nearness to its prompt (1 is the nearest), and score: its cosine
     with the prompt, as a float32 holds it; both where it was retrieved. caption: of a row that is edited, where prompts
-    ask for one.
+    ask for one. index, seed, prompt: of an image that was drawn elsewhere; no seed and an empty prompt where unknown.
     """
 
     row: int
     rank: int | None = None
     score: float | None = None
     caption: str | None = None
+    index: int | None = None
+    seed: int | None = None
+    prompt: str = ""
 
 
 # What a lock's inputs call a table of rows that a build chose.
-ChosenKind = Literal["retrieved", "edited"]
+ChosenKind = Literal["retrieved", "edited", "given"]
 # (shift, class id) → rows by index; the shift is None where a class has the same rows under every shift.
 RowsByCell = Mapping[tuple[str | None, str], Sequence[PoolRow]]
 
@@ -60,10 +69,12 @@ def read_rows_table(content: bytes, place: str) -> dict[str, dict[str, list[int]
 
 def read_chosen_rows(content: bytes, place: str, kind: ChosenKind) -> dict[tuple[str | None, str], list[PoolRow]]:
     """The chosen rows by cell, in the file's order. UserError, with the lines, for what is no such table."""
-    header, value = (_RETRIEVED, _retrieved) if kind == "retrieved" else (_EDITED, _edited)
+    header, value = {"retrieved": (_RETRIEVED, _retrieved), "edited": (_EDITED, _edited), "given": (_GIVEN, _given)}[
+        kind
+    ]
     rows: dict[tuple[str | None, str], list[PoolRow]] = {}
     for names, row in _lines(content, place, header, header.index("row"), value):
-        shift = names[0] if kind == "retrieved" else None
+        shift = None if kind == "edited" else names[0]
         rows.setdefault((shift, names[-1]), []).append(row)
     return rows
 
@@ -87,6 +98,9 @@ def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
     every = [(shift, class_id, one) for (shift, class_id), own in rows.items() for one in own]
     if kind == "retrieved":
         return _text(_RETRIEVED, ((shift, cls, one.row, one.rank, f"{one.score:.9g}") for shift, cls, one in every))
+    if kind == "given":
+        cells = ((*cell, one.row, one.index, "" if one.seed is None else one.seed, one.prompt) for *cell, one in every)
+        return _text(_GIVEN, cells)
     return _text(_EDITED, ((class_id, one.row, one.caption or "") for _, class_id, one in every))
 
 
@@ -104,8 +118,21 @@ def _retrieved(cells: Sequence[str]) -> PoolRow | None:
     return PoolRow(row, rank, score) if row is not None and rank and math.isfinite(score) else None
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+def _given(cells: Sequence[str]) -> PoolRow | None:
+    row, index, seed = _number(cells[0]), _number(cells[1]), _number(cells[2], MOST_SEED)
+    sound = row is not None and index is not None and index < MOST_LINES and (seed is not None or not cells[2])
+    sound = sound and one_line(cells[3]) == cells[3] and len(cells[3]) <= LONGEST_PROMPT
+    return PoolRow(row, index=index, seed=seed, prompt=cells[3]) if sound and row is not None else None
+
+
+def one_line(text: str) -> str:
+    """A text without control characters and line ends, with single spaces."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def _number(text: str, most: int = 10**15 - 1) -> int | None:
+    sound = text.isascii() and text.isdecimal() and len(text) < 20
+    return int(text) if sound and int(text) <= most else None
 
 
 def _lines(
@@ -120,8 +147,8 @@ def _lines(
         if first != list(header):
             raise UserError(f"{place}: the first line is {','.join(first)[:80]!r}, expected {','.join(header)!r}")
         for number, line in enumerate(lines, start=2):
-            if number > _MOST_LINES:
-                raise UserError(f"{place}: more than {_MOST_LINES:,} lines")
+            if number > MOST_LINES:
+                raise UserError(f"{place}: more than {MOST_LINES:,} lines")
             found = value(line[named:]) if len(line) == len(header) else None
             if found is None:
                 problems.append(f"{place}, line {number}: found {','.join(line)[:80]!r}, expected {','.join(header)}")

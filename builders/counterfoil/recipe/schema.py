@@ -429,7 +429,10 @@ def _own_samples(recipe: Recipe, shift: str) -> dict[str, Any]:
 
 
 # Keys that came later, and whose default is a value: a dataset's recipe without them keeps its bytes.
-_UNSAID = {"generator": ("lora", "options", "offload", "compile"), "samples": ("pairs", "held")}
+_UNSAID = {
+    "generator": ("lora", "options", "offload", "compile", "shift_column", "prompt_column", "seed_column"),
+    "samples": ("pairs", "held"),
+}
 
 
 def _portable_values(recipe: Recipe) -> dict[str, Any]:

@@ -345,13 +345,15 @@ class Tokens(Section):
 ROW, RANK, SCORE = "source_row", "retrieval_rank", "retrieval_score"
 
 _POOL = ("dataset", "config", "split", "image_column", "license_column")
+# What kind rows reads only of chosen rows, and only of images that were drawn elsewhere.
+_LISTED, _GIVEN = ("labels",), ("shift_column", "prompt_column", "seed_column", "index_column")
 # What each kind reads that not all do.
 _OF_KIND: Mapping[str, tuple[str, ...]] = {
     "diffusers": (
         "model", "adapter", "adapter_revision", "lora", "scheduler", "steps", "guidance", "guidance_interval", "size",
         "negative_prompt", "options", "offload", "quantize", "compile",
     ),
-    "rows": (*_POOL, "label_column", "labels", "rows"),
+    "rows": (*_POOL, "label_column", *_LISTED, "rows", *_GIVEN),
     "retrieve": (*_POOL, "clip"),
     "edit": (
         "model", "scheduler", "steps", "guidance", "size", "negative_prompt", "options", "offload", "quantize", "split",
@@ -360,7 +362,7 @@ _OF_KIND: Mapping[str, tuple[str, ...]] = {
     "corrupt": ("size", "split", "license_column"),
 }  # fmt: skip
 _NEEDED: Mapping[str, tuple[str, ...]] = {
-    "diffusers": ("model",), "rows": ("rows",), "retrieve": (), "edit": ("model",), "corrupt": (),
+    "diffusers": ("model",), "rows": (), "retrieve": (), "edit": ("model",), "corrupt": (),
 }  # fmt: skip
 
 
@@ -407,7 +409,8 @@ class Generator(Section):
 
     kind: Literal["diffusers", "rows", "retrieve", "edit", "corrupt"] = Field(
         default="diffusers",
-        description="`diffusers` renders images. `rows` uses chosen rows of a dataset (the pool) unchanged."
+        description="`diffusers` renders images. `rows` uses images that exist: chosen rows of a dataset (the pool), or"
+        " all images of a folder or table that were drawn elsewhere for the recipe's classes and shifts."
         " `retrieve` uses the rows of a pool that CLIP ranks nearest to each prompt, each row once. `edit` re-renders"
         " rows of the input dataset, under the base's prompt and under every shift's. `corrupt` uses rows of the"
         " input dataset: unchanged for the base, and with a known change (fog, noise, a darker exposure) for each"
@@ -483,7 +486,8 @@ class Generator(Section):
     dataset: str | None = Field(
         default=None,
         min_length=1,
-        description="kinds rows and retrieve: the pool, named like source.dataset; null: source.dataset itself.",
+        description="kinds rows and retrieve: the pool, named like source.dataset; null: source.dataset itself. kind"
+        " rows without `rows`: the images that were drawn elsewhere, a folder with one CSV file, or a table.",
     )
     config: str | None = Field(default=None, description="Config of the pool.")
     split: str = Field(
@@ -491,9 +495,34 @@ class Generator(Section):
         description="Split of the pool. kinds edit and corrupt: split of the input dataset; do not use the split"
         " that models learn from.",
     )
-    image_column: str = Field(default="image", description="Column of the pool that holds the images.")
+    image_column: str = Field(
+        default="image",
+        description="Column of the pool that holds the images; in a CSV file, the names of the image files.",
+    )
     label_column: str = Field(
         default="label", description="kind rows: column of the pool's labels. The label of a row must match its class."
+    )
+    shift_column: str = Field(
+        default="shift",
+        min_length=1,
+        description="Images drawn elsewhere: column with the name of the shift, or `base`.",
+    )
+    prompt_column: str = Field(
+        default="prompt",
+        min_length=1,
+        description="Images drawn elsewhere: column with the prompt of each image, if there is one.",
+    )
+    seed_column: str = Field(
+        default="seed",
+        min_length=1,
+        description="Images drawn elsewhere: column with the seed of each image, if there is one. Images of one class"
+        " and seed are pairs.",
+    )
+    index_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Images drawn elsewhere: column with the number of each image in its cell. Pairs then share class,"
+        " seed and index. null: seeds order the images.",
     )
     labels: Literal["column", "predicted"] = Field(
         default="column",
@@ -519,7 +548,7 @@ class Generator(Section):
     rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
         default=None,
         description="kind rows: a mapping shift → class id → rows of the pool, or a CSV file with columns"
-        " shift,class_id,row.",
+        " shift,class_id,row. null: the images were drawn elsewhere, and the columns of `dataset` say what each is.",
     )
     clip: RetrievalClip | None = Field(
         default=None, description="kind retrieve: the CLIP that ranks the pool; null: the screen's."
@@ -541,6 +570,12 @@ class Generator(Section):
         """What one kind needs, and nothing that only the other reads."""
         missing = [name for name in _NEEDED[self.kind] if not getattr(self, name)]
         refuse(f"missing {missing[0]}, which kind {self.kind} needs" if missing else None)
+        if self.kind == "rows" and not self.rows and (self.rows is not None or self.dataset is None):
+            raise ValueError("missing rows, which kind rows needs; or dataset: images that were drawn elsewhere")
+        useless = _LISTED if self.given else _GIVEN
+        found = [name for name in useless if self.kind == "rows" and getattr(self, name) != _default(name)]
+        how = "it only with rows" if self.given else "none with rows"
+        refuse(f"found {' and '.join(found)}, expected {how}" if found else None)
         found = [name for name in _of_others(self.kind) if getattr(self, name) != _default(name)]
         both = self.caption_column is not None and self.captioner is not None
         refuse("found caption_column and captioner, expected one of them: a row has one caption" if both else None)
@@ -573,8 +608,15 @@ class Generator(Section):
         return self.kind in ("edit", "corrupt")
 
     @property
+    def given(self) -> bool:
+        """Whether images were drawn elsewhere, and columns of theirs say what each is."""
+        return self.kind == "rows" and self.rows is None
+
+    @property
     def chosen(self) -> ChosenKind | None:
         """What a build's table of rows is, where it chooses them; None where nothing, or the recipe, does."""
+        if self.given:
+            return "given"
         return "retrieved" if self.kind == "retrieve" else "edited" if self.alters_rows else None
 
     @property

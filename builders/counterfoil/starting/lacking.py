@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from counterfoil.errors import UserError, some_of
+from counterfoil.errors import CounterfoilError, UserError, some_of
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.names import HUB, LAB, LOCAL, lab_tokens, local_folder, resolve_name
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
@@ -48,6 +48,7 @@ def lacking(recipe: Recipe) -> tuple[Lack, ...]:
         *_source(recipe),
         *_models(recipe),
         *_generator(recipe),
+        *_drawn_elsewhere(recipe),
         *_tokens(recipe),
         *_classifiers(recipe),
         *_left_out(recipe),
@@ -146,6 +147,24 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
             " configuration is downloaded"
         )
         yield Lack("generator", text, "fetched")
+
+
+def _drawn_elsewhere(recipe: Recipe) -> Iterator[Lack]:
+    """What a build would say of images that were drawn elsewhere and lie in a folder here."""
+    key, name = "generator.dataset", recipe.generator.dataset
+    if not recipe.generator.given or name is None or not is_local(name) or _missing_folder(name):
+        return
+    from counterfoil.data.drawn_elsewhere import given_rows
+    from counterfoil.data.pool import pin_pool
+
+    try:
+        notes = given_rows(recipe, pin_pool(recipe, None)).notes
+    except CounterfoilError as error:
+        *others, last = error.problems
+        yield from (Lack(key, problem, "missing") for problem in others)
+        yield Lack(key, last if error.hint is None else f"{last}. {error.hint}", "missing")
+    else:
+        yield from (Lack(key, note, "optional") for note in notes)
 
 
 def _model(key: str, name: str, gigabytes: float | None, shown: str | None = None) -> Iterator[Lack]:

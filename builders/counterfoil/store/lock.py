@@ -24,7 +24,8 @@ LEVELS = "levels"
 HASHES = ("plan", "screen", "inputs")
 # The inputs that a build pins, and what of a pin is text where it is known.
 _INPUTS = (
-    "models", "source", "tokens", "embeddings", "judges", "loras", "pool", "retrieved", "edited", "thresholds", LEVELS
+    "models", "source", "tokens", "embeddings", "judges", "loras", "pool", "retrieved", "edited", "given", "thresholds",
+    LEVELS,
 )  # fmt: skip
 _TEXTS = ("name", "dataset", "revision", "license", "content")
 

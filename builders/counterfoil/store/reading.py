@@ -184,7 +184,7 @@ class PlannedRows:
     def __init__(self, directory: Path, receipt: Receipt, what: What, plan: Plan, shard: Shard) -> None:
         self._path = directory / (receipt.file(what) or receipt).path
         self._hint = remake_hint(directory, receipt.path)
-        self._cells = {(c.shift, c.label): (plan.class_of(c.label).id, c.candidates) for c in shard.cells}
+        self._cells = {(c.shift, c.label): (plan.class_of(c.label).id, plan.indices_below(c)) for c in shard.cells}
 
     def refuse_other(self, *identity: Any) -> None:
         """RunFailure, with the file, for a row whose values of `IDENTITY` are those of no sample."""

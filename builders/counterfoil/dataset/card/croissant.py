@@ -131,7 +131,7 @@ def _published(recipe: Recipe) -> dict[str, Any]:
 
 def _input(row: InputRow) -> dict[str, str]:
     """A model or dataset that the images come from."""
-    type_name = "sc:Dataset" if row.role == "input dataset" else "sc:SoftwareApplication"
+    type_name = "sc:Dataset" if row.role in ("input dataset", "drawn images") else "sc:SoftwareApplication"
     node = {"@type": type_name, "name": row.name, "description": row.role}
     if row.pinned:
         node["identifier"] = row.pinned

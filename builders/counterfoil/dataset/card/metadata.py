@@ -58,8 +58,8 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
-    retrieved = recipe.generator.kind == "retrieve"
-    pool = recipe.generator.dataset if retrieved else None
+    named_too = recipe.generator.kind == "retrieve" or recipe.generator.given
+    pool = recipe.generator.dataset if named_too else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     named: dict[str, Any] = {"license_name": license_name} if license_name else {}
     return DatasetCardData(

@@ -223,6 +223,10 @@ def _clip_name(model: str, weights: str | None) -> str:
 
 def _generator_row(recipe: Recipe, inputs: Mapping[str, Any]) -> InputRow:
     """What images come from: a model, or a pool of images."""
+    if recipe.generator.given:
+        pool = inputs.get("pool") or {}
+        name = without_folders(recipe.generator.dataset or "")
+        return _input_row("drawn images", name, {**pool, "sha256": pool.get("content")})
     if not recipe.generator.draws:
         name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
         pool = inputs.get("pool") or {}

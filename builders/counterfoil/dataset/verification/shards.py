@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import repeat, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,10 +169,11 @@ def _check_cell(
     thresholds: Thresholds | None,
     faults: RowFaults,
 ) -> None:
-    """A cell's rows by index: 0, 1, 2 … without a gap, and each with the reason that the whole cell gives it."""
-    most = max(found, default=-1) + 1 if cell.accepted is not None else cell.candidates
+    """A cell's rows by index, without a gap in the plan's, and each with the reason that the whole cell gives it."""
     class_id = plan.class_of(cell.label).id
-    absent = [index for index in range(most) if index not in found]
+    last = max(found, default=-1)
+    planned = (sample.index for sample in plan.samples(cell))
+    absent = [at for at in takewhile(lambda at: cell.accepted is None or at <= last, planned) if at not in found]
     for index in absent:
         faults.add("missing", sample_key(cell.shift, class_id, index), "the row is missing")
     rows = [found[index] for index in sorted(found)]

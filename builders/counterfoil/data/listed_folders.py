@@ -1,0 +1,139 @@
+"""A folder of images with one CSV file that says what each is, read as rows in the order of the file.
+
+The file may be a stranger's. What it names is opened only where the folder's own listing has it, so that no name leads
+out of the folder; a name that is not there is a row without an image, which is counted. Values stay text: a class
+called `00` keeps its zeros, and a seed all its digits.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import posixpath
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from counterfoil.data.folders import pinned_content
+from counterfoil.data.pins import InputDataset, SourcePin
+from counterfoil.data.tables import MOST_BYTES as MOST_IMAGE_BYTES
+from counterfoil.data.tables import Rows
+from counterfoil.errors import RunFailure, UserError, first_of, some_of
+from counterfoil.recipe import sha256_json
+from counterfoil.recipe.names import is_local, quoted
+from counterfoil.recipe.rows_table import MOST_BYTES, MOST_LINES
+from counterfoil.regular_files import read_regular
+
+# As image folders of the Hub call their table and its column of files.
+_METADATA, _FILE_NAME = "metadata.csv", "file_name"
+_TABLES = (".parquet", ".arrow")
+_MOST_COLUMNS = 200
+_HINT = "The first line names the columns, and each line after it is one image of the folder."
+
+
+def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
+    """The rows of a folder's CSV file; None for a dataset that is no such folder.
+
+    `source.image_column` names the column of files, by their paths in the folder. UserError, collected, for what is no
+    such table, for several of them, and for names that lead out of the folder; RunFailure where the folder is no longer
+    what was pinned.
+    """
+    folder = Path(source.dataset)
+    name = _table_of(folder) if is_local(source.dataset) and folder.is_dir() else None
+    if name is None:
+        return None
+    content = pinned_content(folder, source.dataset, pin.content)
+    place = f"{source.dataset}/{name}"
+    header, lines = _read(folder / name, place)
+    at = {column: number for number, column in enumerate(header) if column}
+    files = source.image_column
+    if files == "image" and files not in at and _FILE_NAME in at:
+        files = _FILE_NAME
+    if files not in at:
+        raise UserError(
+            f"{place}: has no column '{files}' with the names of the image files",
+            f"Its columns are {', '.join(at)}; name one as generator.image_column.",
+        )
+    written = tuple(line[at[files]] for line in lines)
+    names = [posixpath.normpath(text.strip()) for text in written]
+    _refuse_names(names, place)
+    there = frozenset(content.listing.files)
+
+    def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
+        for row in chosen:
+            file = names[row]
+            try:
+                yield read_regular(folder / file, MOST_IMAGE_BYTES, follow=False) if file in there else None
+            except OSError as error:
+                raise RunFailure(f"{folder / file} {error.strerror or 'cannot be read'}", "Restore it.") from error
+
+    return Rows(
+        dataset=place,
+        split="",
+        count=len(lines),
+        columns=tuple(at),
+        pinned=sha256_json({"content": content.sha256, "table": name, "image_column": files}),
+        column=lambda column: tuple(line[at[column]] for line in lines),
+        class_names=lambda column: None,
+        images=images,
+        paths=lambda: written,
+    )
+
+
+def _table_of(folder: Path) -> str | None:
+    """The folder's CSV file: `metadata.csv`, or the only one; None without, and where rows are in tables."""
+    names = sorted(entry.name for entry in folder.iterdir())
+    found = [name for name in names if name.lower().endswith(".csv") and not name.startswith(".")]
+    if not found or any(name.lower().endswith(_TABLES) for name in names):
+        return None
+    if _METADATA in found or len(found) == 1:
+        return _METADATA if _METADATA in found else found[0]
+    raise UserError(
+        f"{folder}: has {len(found)} CSV files ({some_of(found)}), expected one",
+        f"Keep one that lists every image, or call it {_METADATA}.",
+    )
+
+
+def _read(path: Path, place: str) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns, and the values of each line; a column without a name is one that pandas counts by."""
+    problems: list[str] = []
+    lines: list[list[str]] = []
+    try:
+        text = read_regular(path, MOST_BYTES, follow=False).decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{place}: {error.strerror or 'cannot be read'}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{place}: is not UTF-8 text (byte {error.start})", "Save it as CSV in UTF-8.") from error
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        twice = [name for name, times in Counter(header).items() if times > 1]
+        if twice or not header or len(header) > _MOST_COLUMNS:
+            found = f"the column {quoted(twice[0])} twice" if twice else f"{len(header):,} columns"
+            raise UserError(f"{place}, line 1: found {found}, expected 1 to {_MOST_COLUMNS} names, each once", _HINT)
+        for line in filter(None, reader):
+            if len(line) != len(header):
+                problems.append(f"{place}, line {reader.line_num}: {len(line)} values, expected {len(header)}")
+            lines.append(line)
+            if len(lines) > MOST_LINES:
+                raise UserError(f"{place}: has more than {MOST_LINES:,} lines")
+    except csv.Error as error:
+        raise UserError(
+            [*first_of(problems), f"{place}, line {reader.line_num}: is not CSV: {error}"], _HINT
+        ) from error
+    if not lines and not problems:
+        problems.append(f"{place}: lists no image")
+    if problems:
+        raise UserError(first_of(problems), _HINT)
+    return header, lines
+
+
+def _refuse_names(names: Sequence[str], place: str) -> None:
+    outside = [name for name in names if name.startswith(("/", "../")) or name == ".." or "\\" in name]
+    problems = [f"{place}: names {quoted(name)}, which does not lie in the folder" for name in dict.fromkeys(outside)]
+    twice = [name for name, times in Counter(names).items() if times > 1 and name != "."]
+    problems += [f"{place}: names {quoted(name)} more than once, expected an image of its own a line" for name in twice]
+    if problems:
+        raise UserError(
+            first_of(problems), "Give each image a line, with its path in the folder, such as base/mug_0.png."
+        )

@@ -1,0 +1,232 @@
+"""Images of a drawn dataset, given back as files with a CSV: screened, stored and scored as when they were drawn."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from counterfoil.building import BuildResult, build
+from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.dataset.verification import verify
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.recipe import load_recipe
+from counterfoil.reviewing.recut_dataset import recut
+from counterfoil.store.lock import read_lock
+from counterfoil.store.reading import read_rows
+from shared_datasets import Once
+from tiny_builds import TINY, images, killed, published, run_command
+
+COLUMNS = ("key", "shift", "class_id", "index", "seed", "prompt")
+DECIDED = (*COLUMNS, "pair", "object_score", "shift_score", "object_threshold", "shift_threshold", "reason")
+
+
+def drawn_of(directory: Path) -> list[dict[str, Any]]:
+    return list(read_rows(directory, columns=list(COLUMNS), what="candidates"))
+
+
+def give(directory: Path, place: Path, *leave_out: str) -> Path:
+    """A folder of the images of a drawn dataset with a CSV that says what each is, without some."""
+    files = images(directory)
+    (place / "png").mkdir(parents=True)
+    with (place / "drawn.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "label", "shift", "index", "seed", "prompt"])
+        for row in drawn_of(directory):
+            if row["key"] not in leave_out:
+                name = f"png/{row['key']}.png"
+                (place / name).write_bytes(files[row["key"]])
+                writer.writerow([name, *(row[key] for key in ("class_id", "shift", "index", "seed", "prompt"))])
+    return place
+
+
+def settings(place: Path, *changes: str) -> list[str]:
+    kept = [change for change in TINY if not change.startswith("generator=")]
+    kind = "kind: rows, model: null, steps: null, guidance: null, size: null, dtype: float32, batch_size: 4"
+    return [*kept, f"generator={{{kind}, dataset: {place}, index_column: index}}", *changes]
+
+
+def given_build(place: Path, out: Path, *changes: str, workers: int = 1) -> BuildResult:
+    return build("wardrobe-mini", out, overrides=settings(place, *changes), device="cpu", workers=workers)
+
+
+def screening(threshold: float) -> list[str]:
+    more = ["screen.keep_rejected=true", "screen.store_embeddings=false"]
+    return [f"screen.object_threshold={threshold!r}", *more]
+
+
+@pytest.fixture(scope="module")
+def folder(screened: Path, once_a_run: Once) -> Path:
+    return once_a_run("given_folder", lambda place: give(screened, place))
+
+
+@pytest.fixture(scope="module")
+def dataset(folder: Path, half_threshold: float, once_a_run: Once) -> Path:
+    return once_a_run("given", lambda out: given_build(folder, out, *screening(half_threshold)))
+
+
+def decided(directory: Path) -> list[dict[str, Any]]:
+    return sorted(read_rows(directory, columns=list(DECIDED), what="candidates"), key=lambda row: row["key"])
+
+
+def test_they_are_screened_and_accepted_as_when_they_were_drawn(screened: Path, dataset: Path) -> None:
+    assert decided(dataset) == decided(screened)
+    assert {row["reason"] for row in decided(dataset)} == {"accepted", "low_object"}
+    assert images(dataset) == images(screened)
+    assert verify(dataset).problems == ()
+
+
+def test_they_are_scored_as_when_they_were_drawn(screened: Path, dataset: Path, tmp_path: Path) -> None:
+    """Every number with its interval, those of pairs among them."""
+    found = [
+        evaluate(one, ["lab:resnet10t", "lab:resnet14t"], out=tmp_path / one.name, device="cpu", min_images_per_class=1)
+        for one in (screened, dataset)
+    ]
+    drawn, given = (Path(one.files["measures"]).read_text() for one in found)
+    assert given == drawn and ",base," in drawn
+    assert found[1].results.paired
+
+
+def test_the_card_says_what_is_known_of_them(dataset: Path) -> None:
+    card, _, its_recipe = (dataset / "README.md").read_text().partition("```yaml")
+    assert "kind: rows" in its_recipe and "dataset: ./given_folder" in its_recipe
+    for said in (
+        "images, drawn elsewhere, of 3 classes",
+        "images were given with their class and shift",
+        "cannot be rendered again",
+        "| drawn images | `./given_folder` | sha256",
+        "Images are paired where they were given with the same class and seed.",
+        "`build --from` needs the given images",
+        "seed that the image was given with; -1 if unknown",
+    ):
+        assert said in card
+    assert not [word for word in ("rows of a pool", "A diffusion model drew", "**Seeds.**") if word in card]
+    lock = read_lock(dataset)
+    assert lock is not None and lock.inputs["models"].keys() == {"screen"}
+    assert lock.inputs.keys() >= {"pool", "given"}
+
+
+def test_a_killed_build_resumes_and_a_dataset_is_made_again(
+    folder: Path, dataset: Path, half_threshold: float, tmp_path: Path
+) -> None:
+    changes = [word for change in settings(folder, *screening(half_threshold)) for word in ("--set", change)]
+    again = tmp_path / "again"
+    killed(["build", "wardrobe-mini", "--out", str(again), "--workers", "1", "--device", "cpu", *changes], again, 2)
+    given_build(folder, again, *screening(half_threshold))
+    assert published(again) == published(dataset)
+    own = [f"generator.dataset={folder}"]
+    made = regenerate(dataset, tmp_path / "made", overrides=own, device="cpu", workers=1)
+    assert made.comparison is not None and made.comparison.identical
+    assert published(tmp_path / "made") == published(dataset)
+    with pytest.raises(UserError, match="which were not rendered"):
+        verify(dataset, rerender=2)
+
+
+def test_a_table_of_the_same_images_gives_the_same_images(dataset: Path, half_threshold: float, tmp_path: Path) -> None:
+    rows = {row["key"]: row for row in drawn_of(dataset)}
+    files = images(dataset)
+    table = {
+        "image": [{"bytes": files[key], "path": None} for key in rows],
+        "label": [row["class_id"] for row in rows.values()],
+        **{name: [row[name] for row in rows.values()] for name in ("shift", "seed", "prompt", "index")},
+    }
+    features = datasets.Dataset.from_dict({"image": table["image"]}).features | {"image": datasets.Image()}
+    given = datasets.Dataset.from_dict({name: own for name, own in table.items() if name != "image"})
+    images_alone = datasets.Dataset.from_dict({"image": table["image"]}, features=datasets.Features(features))
+    (tmp_path / "table").mkdir()
+    datasets.concatenate_datasets([images_alone, given], axis=1).to_parquet(str(tmp_path / "table" / "all.parquet"))
+    given_build(tmp_path / "table", tmp_path / "out", *screening(half_threshold))
+    assert decided(tmp_path / "out") == decided(dataset)
+    assert images(tmp_path / "out") == images(dataset)
+
+
+def test_what_is_missing_of_a_cell_leaves_its_place_and_its_pairs(screened: Path, tmp_path: Path) -> None:
+    """An image without its base, a base without its shifts and a file that is no image."""
+    seeds = {row["key"]: row["seed"] for row in drawn_of(screened)}
+    first, second = sorted((f"00_{n:06d}" for n in range(2)), key=lambda pair: seeds[f"base_{pair}"])
+    place = give(screened, tmp_path / "folder", f"base_{first}", f"red_{second}")
+    (place / "png" / f"pencil_sketch_{second}.png").write_bytes(b"no image")
+    out = tmp_path / "out"
+    result = given_build(place, out, "generator.index_column=null")
+    said = "\n".join(result.notes)
+    assert f"1 image that cannot be opened, counted as failed: png/pencil_sketch_{second}.png" in said
+    assert "14 of 17 images of shifts are paired" in said
+    assert result.counts["pencil_sketch"] == {"accepted": 5, "failed": 1}
+    found = {(row["shift"], row["index"]): row for row in drawn_of(out) if row["class_id"] == "00"}
+    both = {(shift, at) for shift in ("in_the_snow", "pencil_sketch") for at in (0, 1)}
+    assert found.keys() == both | {("base", 1), ("red", 0)}
+    assert {(shift, at): row["seed"] for (shift, at), row in found.items()} == {
+        (shift, at): seeds[f"base_{(first, second)[at]}"] for shift, at in found
+    }
+    assert verify(out).problems == ()
+    scores = evaluate(out, ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
+    assert scores.results.paired
+
+
+def test_a_changed_file_is_refused(folder: Path, dataset: Path, half_threshold: float, tmp_path: Path) -> None:
+    other = shutil.copytree(folder, tmp_path / folder.name)
+    changed = sorted((other / "png").iterdir())[0]
+    changed.write_bytes(changed.read_bytes() + b"\0")
+    with pytest.raises(UserError, match="other inputs"):
+        given_build(other, dataset, *screening(half_threshold))
+    with pytest.raises((UserError, RunFailure)):
+        regenerate(dataset, tmp_path / "made", overrides=[f"generator.dataset={other}"], device="cpu", workers=1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("base,00,", "base,05,"), (",1,", ",0,"), ("index", "number"), (",0,", ",9999999,")]
+)
+def test_a_changed_table_is_seen(dataset: Path, tmp_path: Path, old: str, new: str) -> None:
+    copied = shutil.copytree(dataset, tmp_path / "copied")
+    file = copied / "rows.csv"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    assert "rows.csv" in {problem.path for problem in verify(copied).problems}
+
+
+def test_it_is_cut_again(folder: Path, dataset: Path, half_threshold: float, tmp_path: Path) -> None:
+    scores = sorted(row["shift_score"] for row in decided(dataset) if row["shift"] == "red")
+    middle = scores[len(scores) // 2]
+    (tmp_path / "cut.yaml").write_text(f"prompts: {{shifts: {{red: {{threshold: {middle!r}}}}}}}\n")
+    recut(dataset, tmp_path / "cut.yaml", tmp_path / "cut")
+    given_build(folder, tmp_path / "fresh", *screening(half_threshold), f"prompts.shifts.red.threshold={middle!r}")
+    assert published(tmp_path / "cut") == published(tmp_path / "fresh")
+
+
+def test_a_quota_takes_images_in_order_until_enough_are_accepted(folder: Path, tmp_path: Path) -> None:
+    quota = "samples={candidates: null, accepted: 1, at_most: 2, seed: 0, noise: paired}"
+    given_build(folder, tmp_path / "out", quota, "generator.batch_size=1")
+    assert {row["index"] for row in drawn_of(tmp_path / "out")} == {0}
+    assert verify(tmp_path / "out").problems == ()
+
+
+def test_its_recipe_names_no_place_and_its_plan_no_order(folder: Path, dataset: Path, tmp_path: Path) -> None:
+    assert str(folder.parent) not in (dataset / "recipe.yaml").read_text()
+    shuffled = shutil.copytree(folder, tmp_path / folder.name)
+    header, *lines = (folder / "drawn.csv").read_text().splitlines(keepends=True)
+    (shuffled / "drawn.csv").write_text("".join([header, *reversed(lines)]))
+    recipes = [load_recipe("wardrobe-mini", settings(place)) for place in (folder, shuffled)]
+    assert recipes[0].plan_hash == recipes[1].plan_hash
+    given_build(shuffled, tmp_path / "out")
+    assert [row["key"] for row in drawn_of(tmp_path / "out")] == [row["key"] for row in drawn_of(dataset)]
+
+
+def test_check_says_what_a_build_would(folder: Path, tmp_path: Path) -> None:
+    def check(*changes: str) -> Any:
+        words = [word for change in settings(folder, *changes) for word in ("--set", change)]
+        return run_command(["check", "wardrobe-mini", *words])
+
+    done = check("samples.candidates=5")
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "24 images in 12 cells; 18 of 18 images of shifts are paired" in said
+    assert "12 of 12 cells have fewer images than the recipe allows: base of 00 (2)" in said
+    refused = check("prompts.shifts.red=null", "prompts.shifts.at_night={caption: a photo at night}")
+    assert refused.returncode == 2
+    said = " ".join(refused.stderr.split())
+    assert "6 rows of the shift 'red'" in said and "3 of 12 cells have no image: 'at_night' of '00'" in said

@@ -1,0 +1,301 @@
+"""Images drawn elsewhere become samples by class, shift and seed, and nothing is opened but their folder's files."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+
+from counterfoil.data.drawn_elsewhere import GivenRows, given_rows
+from counterfoil.data.pool import pin_pool, pool_rows
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.plan import RowTable, make_plan
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.rows_table import MOST_SEED
+from support.images import encoded
+from tiny_builds import CLASSES
+
+PNG = encoded(np.zeros((8, 8, 3), dtype=np.uint8))
+HEADER = ("image", "label", "shift", "prompt", "seed")
+IDS = ("00", "05", "08")
+SHIFTS = ("base", "red")
+SETTINGS = (
+    CLASSES,
+    "tokens=null",
+    "prompts={base: {prompt: null}, shifts: {}}",
+    "prompts.shifts.red={caption: 'something red', kind: colour}",
+    "samples={candidates: 4, seed: 0, noise: paired}",
+)
+KIND = "kind: rows, model: null, steps: null, guidance: null"
+
+
+def folder(
+    place: Path, lines: Iterable[Sequence[Any]], header: Sequence[str] = HEADER, name: str = "drawn.csv"
+) -> Path:
+    """A folder with a CSV of these lines, and the image that each names where it names one inside."""
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "drawn.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *lines])
+    for line in lines:
+        (place / str(line[0])).parent.mkdir(parents=True, exist_ok=True)
+        if not str(line[0]).startswith(("/", "..")):
+            (place / str(line[0])).write_bytes(PNG)
+    return place
+
+
+def full(seeds: Sequence[Any] = (7, 8)) -> list[list[Any]]:
+    """A line for each shift, class and seed."""
+    return [
+        [f"{shift}_{cls}_{seed}.png", cls, shift, f"a {shift} {cls}", seed]
+        for shift in SHIFTS
+        for cls in IDS
+        for seed in seeds
+    ]
+
+
+def given(place: Path, *changes: str) -> GivenRows:
+    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {place}}}", *changes])
+    return given_rows(recipe, pin_pool(recipe, None))
+
+
+def of(found: GivenRows) -> Mapping[tuple[str | None, str], list[tuple[int, int | None, int]]]:
+    """(index, seed, row) of each image by cell."""
+    return {cell: [(one.index or 0, one.seed, one.row) for one in own] for cell, own in found.table.rows.items()}
+
+
+def refused(place: Path, *changes: str) -> str:
+    with pytest.raises(CounterfoilError) as caught:
+        given(place, *changes)
+    return "\n".join((*caught.value.problems, caught.value.hint or ""))
+
+
+def test_each_line_is_the_sample_that_it_says(tmp_path: Path) -> None:
+    lines = full((MOST_SEED, 0))
+    found = given(folder(tmp_path / "drawn", lines))
+    cells = [(shift, cls) for shift in SHIFTS for cls in IDS]
+    # By seed: 0 stands second in the file.
+    assert of(found) == {cell: [(0, 0, 2 * at + 1), (1, MOST_SEED, 2 * at)] for at, cell in enumerate(cells)}
+    assert all(one.prompt == lines[one.row][3] for own in found.table.rows.values() for one in own)
+    assert found.notes == (
+        f"{tmp_path / 'drawn'}/drawn.csv: 12 images in 6 cells; 6 of 6 images of shifts are paired with a base image of"
+        " their class and seed",
+        "6 of 6 cells have fewer images than the recipe allows: base of 00 (2), base of 05 (2), base of 08 (2),"
+        " red of 00 (2), red of 05 (2) and 1 more",
+    )
+    assert RowTable.read(found.table.content, "rows.csv", "given") == found.table
+
+
+def test_images_share_an_index_where_class_and_seed_are_one(tmp_path: Path) -> None:
+    """Compared with every two images, on random tables with seeds that are missing, and with a column of numbers."""
+    rng = np.random.default_rng(0)
+    for trial in range(4):
+        changes = ["samples.noise=independent", *(["generator.index_column=number"] if trial % 2 else [])]
+        lines = [
+            [f"{shift}{cls}{number}.png", cls, shift, "", seed if rng.random() < 0.8 else "", number]
+            for shift in SHIFTS
+            for cls in IDS
+            for number, seed in enumerate(rng.choice(5, 4, replace=False).tolist())
+        ]
+        place = folder(tmp_path / str(trial), lines, (*HEADER, "number"))
+        found = given(place, *changes)
+        every = [(cls, one) for (_, cls), own in found.table.rows.items() for one in own]
+        shared = 0
+        for cls, one in every:
+            for other in (other for other_cls, other in every if other_cls == cls and other.row != one.row):
+                alike = one.seed is not None and one.seed == other.seed
+                alike &= not trial % 2 or lines[one.row][5] == lines[other.row][5]
+                assert (one.index == other.index) == alike
+                shared += alike
+        assert shared
+        recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {place}}}", *changes])
+        plan = make_plan(recipe, edited=found.table)
+        samples = [sample for shard in plan.shards for sample in shard.samples(plan)]
+        assert len({sample.key for sample in samples}) == len(samples) == plan.n_samples == len(lines)
+        assert {(one.row, one.seed) for one in samples} == {
+            (row, -1 if line[4] == "" else line[4]) for row, line in enumerate(lines)
+        }
+
+
+def test_without_seeds_nothing_is_paired(tmp_path: Path) -> None:
+    lines = [[*line[:4], ""] for line in full()]
+    place = folder(tmp_path / "drawn", lines)
+    assert "samples.noise: paired, but" in refused(place) and "has no seeds; expected independent" in refused(place)
+    found = given(place, "samples.noise=independent")
+    assert [one[0] for own in of(found).values() for one in own] == [0, 1] * 6
+    assert "no seed is known, so no image is paired" in found.notes[0]
+    without = folder(tmp_path / "without", [line[:3] for line in lines], HEADER[:3])
+    assert of(given(without, "samples.noise=independent")) == of(found)
+    apart = folder(tmp_path / "apart", [[*line[:4], 10 * line[4] + (line[2] == "red")] for line in full()])
+    assert "no two images have the same class and seed" in refused(apart)
+
+
+def test_no_more_than_the_recipe_asks_for_is_taken(tmp_path: Path) -> None:
+    found = given(folder(tmp_path / "drawn", full(range(9))))
+    assert {len(own) for own in found.table.rows.values()} == {4}
+    assert "30 images beyond what samples allows in a cell, not used" in found.notes
+
+
+def test_columns_may_be_called_otherwise_and_pandas_counts_beside_them(tmp_path: Path) -> None:
+    lines = [[at, *line] for at, line in enumerate(full((7.0, 8.0)))]
+    place = tmp_path / "drawn"
+    folder(place, [line[1:] for line in lines])
+    (place / "drawn.csv").unlink()
+    with (place / "metadata.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file).writerows([["", "file_name", "garment", "scene", "text", "noise"], *lines])
+    (place / "other.csv").write_text("kept for later\n")
+    names = ("label_column=garment", "shift_column=scene", "prompt_column=text", "seed_column=noise")
+    found = given(place, *(f"generator.{name}" for name in names))
+    assert of(found) == of(given(folder(tmp_path / "plain", full())))
+
+
+def test_a_table_says_the_same(tmp_path: Path) -> None:
+    lines = full()
+    columns: dict[str, list[Any]] = {name: [line[at] for line in lines] for at, name in enumerate(HEADER)}
+    columns["image"] = [{"bytes": PNG, "path": None}] * len(lines)
+    features = {
+        "image": datasets.Image(),
+        "label": datasets.Value("string"),
+        "shift": datasets.ClassLabel(names=["red", "base"]),
+    }
+    features |= {"prompt": datasets.Value("string"), "seed": datasets.Value("float64")}
+    (tmp_path / "table").mkdir()
+    table = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    table.to_parquet(str(tmp_path / "table" / "train.parquet"))
+    assert of(given(tmp_path / "table")) == of(given(folder(tmp_path / "drawn", lines)))
+    assert "generator: " in refused(tmp_path / "table", "generator.shift_column=scene")
+
+
+def test_images_that_do_not_open_are_counted(tmp_path: Path) -> None:
+    place = folder(tmp_path / "drawn", full())
+    (place / "base_00_7.png").unlink()
+    (place / "red_05_8.png").write_bytes(b"no image")
+    huge = bytearray(PNG)
+    huge[16:24] = b"\x00\x7f\xff\xff" * 2
+    (place / "red_08_8.png").write_bytes(bytes(huge))
+    found = given(place)
+    assert "3 images that cannot be opened, counted as failed: base_00_7.png, red_05_8.png, red_08_8.png" in found.notes
+    assert of(found) == of(given(folder(tmp_path / "whole", full())))
+
+
+def changed(number: int, column: int, value: Any) -> list[list[Any]]:
+    lines = full()
+    lines[number][column] = value
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "messages"),
+    [
+        (changed(0, 1, "t-shrt"), ["1 row of the label 't-shrt', expected the id or name", "did you mean 't-shirt'?"]),
+        (changed(6, 2, "rde"), ["1 row of the shift 'rde', expected base or a shift", "did you mean 'red'?"]),
+        (changed(6, 2, ""), ["1 row of the shift ''"]),
+        (changed(0, 4, "x"), ["column 'seed': found 'x', expected a whole number from 0 to 9,223,372,036,854,775,807"]),
+        (changed(0, 4, 2**63), ["column 'seed': found '9223372036854775808'"]),
+        (changed(0, 4, "1.5"), ["found '1.5'"]),
+        (changed(0, 4, "9007199254740994.0"), ["found '9007199254740994.0'"]),
+        (changed(0, 4, -1), ["found '-1'"]),
+        (changed(0, 4, 8), ["'base' of '00': seed 8 is there twice", "generator.index_column"]),
+        (changed(0, 3, "x" * 10_001), ["column 'prompt'", "expected at most 10,000 characters"]),
+        (full()[2:], ["1 of 6 cells have no image: 'base' of '00'"]),
+        (full()[:6], ["3 of 6 cells have no image: 'red' of '00', 'red' of '05', 'red' of '08'"]),
+        (changed(0, 0, "../secret.png"), ["names '../secret.png', which does not lie in the folder"]),
+        (changed(0, 0, "a/../../secret.png"), ["names '../secret.png', which does not lie in the folder"]),
+        (changed(0, 0, "/etc/passwd"), ["names '/etc/passwd', which does not lie in the folder"]),
+        (changed(0, 0, "./base_05_7.png"), ["names 'base_05_7.png' more than once"]),
+        ([line[:4] for line in full()], ["line 2: 4 values, expected 5", "line 13"]),
+        ([], ["lists no image"]),
+    ],
+)  # fmt: skip
+def test_what_is_none_of_the_recipe_is_reported(tmp_path: Path, lines: list[list[Any]], messages: list[str]) -> None:
+    said = refused(folder(tmp_path / "drawn", lines))
+    assert [message for message in messages if message not in said] == []
+
+
+def test_all_problems_come_together(tmp_path: Path) -> None:
+    lines = full()
+    lines[0][4], lines[1][1], lines[6][2], lines[7][2] = "x", "nothing", "rde", "rde"
+    said = refused(folder(tmp_path / "drawn", lines))
+    assert all(
+        one in said for one in ("'x'", "1 row of the label 'nothing'", "2 rows of the shift 'rde'", "cells have no")
+    )
+
+
+def test_a_class_that_a_shift_does_not_have_is_reported(tmp_path: Path) -> None:
+    said = refused(folder(tmp_path / "drawn", full()), "prompts.shifts.red.classes=['00', '05']")
+    assert "2 rows of the class '08' under 'red', expected another class" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff", "is not UTF-8 text"),
+        (b'image,label\n"a', "is not CSV"),
+        (b"image,label,label\n", "found the column 'label' twice"),
+        (b"a" * 300 + b"," * 300 + b"\n", "columns"),
+        (b"label,shift\n00,base\n", "has no column 'image' with the names of the image files"),
+        (b"image,label\na.png,00\n", "has no column 'shift'"),
+    ],
+)
+def test_a_file_that_is_no_such_table_is_reported(content: bytes, message: str, tmp_path: Path) -> None:
+    place = folder(tmp_path / "drawn", [])
+    (place / "drawn.csv").write_bytes(content)
+    assert message in refused(place)
+
+
+def test_nothing_outside_the_folder_is_opened(tmp_path: Path) -> None:
+    """Neither a link beside the images nor one in their folder is followed."""
+    (tmp_path / "secret.png").write_bytes(PNG)
+    place = folder(tmp_path / "drawn", full())
+    (place / "base_00_7.png").unlink()
+    (place / "base_00_7.png").symlink_to(tmp_path / "secret.png")
+    assert "is a link" in refused(place)
+    (place / "base_00_7.png").unlink()
+    os.mkfifo(place / "base_00_7.png")
+    assert "is a pipe" in refused(place)
+    (place / "base_00_7.png").unlink()
+    (place / "others").symlink_to(tmp_path)
+    assert "is a link" in refused(place)
+
+
+def test_two_tables_are_one_too_many(tmp_path: Path) -> None:
+    place = folder(tmp_path / "drawn", full())
+    (place / "second.csv").write_text("image\n")
+    assert "has 2 CSV files (drawn.csv, second.csv), expected one" in refused(place)
+
+
+def test_a_folder_that_changed_is_refused(tmp_path: Path) -> None:
+    place = folder(tmp_path / "drawn", full())
+    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {place}}}"])
+    pin = pin_pool(recipe, None)
+    rows = pool_rows(recipe, pin)
+    assert next(rows.images([0])) == PNG
+    (place / "base_00_7.png").write_bytes(PNG + b"more")
+    with pytest.raises(RunFailure, match="no longer what was pinned"):
+        pool_rows(recipe, pin)
+    (place / "base_00_7.png").unlink()
+    with pytest.raises(RunFailure, match="Restore it"):
+        next(rows.images([0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("generator.labels=predicted", "found labels, expected it only with rows"),
+        ("generator.dataset=null", "missing rows, which kind rows needs; or dataset"),
+        ("generator.rows={}", "missing rows, which kind rows needs"),
+        ("generator.guidance=3", "found guidance, expected none with kind rows"),
+        ("tokens={path: lab:tokens}", "rows of a pool are not drawn from prompts, expected null"),
+        ("prompts.shifts.red.severity={levels: [0.5, 1]}", "generator.kind rows draws nothing, so it has no levels"),
+        ("samples.pairs=attention", "images of generator.kind rows cannot see their base"),
+    ],
+)
+def test_what_the_recipe_cannot_say_of_them_is_reported(change: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {tmp_path}}}", change])
+    assert message in str(caught.value)
