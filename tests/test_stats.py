@@ -31,6 +31,7 @@ from counterfoil.stats import (
     holm,
     matched_rates,
     newcombe_interval,
+    percentile_ends,
     percentile_interval,
     rate_interval,
     score_test,
@@ -161,6 +162,20 @@ def test_the_base_is_mixed_as_the_images_are() -> None:
     found = matched_rates(failed, images, np.array([30, 10, 99]))
     assert found is not None and found.tolist() == pytest.approx([(30 * 0.1 + 10 * 0.5) / 40, 30 / 40])
     assert matched_rates(failed, images, np.array([0, 0, 5])) is None, "no image of that class"
+
+
+def test_percentile_ends_are_those_of_each_interval() -> None:
+    rng = np.random.default_rng(1)
+    values, drawn = rng.normal(0, 0.3, (3, 2)), rng.normal(0, 0.3, (500, 3, 2))
+    beside = np.abs(rng.normal(0, 0.4, (2, 3, 2)))
+    beside[:, 0] = 0.0
+    drawn[7] = np.nan
+    low, high = percentile_ends(values, drawn, beside)
+    for at in np.ndindex(3, 2):
+        below, above = beside[:, *at].tolist()
+        one = percentile_interval(float(values[at]), drawn[:, *at], (below, above))
+        assert (low[at], high[at]) == (pytest.approx(one.low), pytest.approx(one.high))
+    assert np.isnan(percentile_ends(values, drawn[6:8], beside)).all()
 
 
 def test_percentile_interval_equals_sorted_positions() -> None:

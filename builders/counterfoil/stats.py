@@ -559,6 +559,23 @@ def percentile_interval(
     return Estimate(value, max(least, value - float(below)), min(1.0, value + float(above)))
 
 
+def percentile_ends(
+    values: NDArray[np.float64], replicates: NDArray[np.float64], beside: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(2, …) the ends of `percentile_interval` of values (…), replicates (R, …), beside (2, …); NaN of fewer than two.
+
+    A replicate takes part where all of its values are numbers.
+    """
+    finite = replicates[np.isfinite(replicates).all(axis=tuple(range(1, replicates.ndim)))]
+    if len(finite) < 2:
+        return np.full(beside.shape, np.nan)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(finite, [tail, 1 - tail], axis=0)
+    below, above = mover((np.maximum(0.0, values - low), np.maximum(0.0, high - values)), (beside[0], beside[1]))
+    opened = np.stack([np.maximum(-1.0, values - below), np.minimum(1.0, values + above)])
+    return np.where((beside == 0).all(axis=0), np.stack([low, high]), opened)
+
+
 def mean_over_units(values: NDArray[np.float64], units: NDArray[np.int64], rng: np.random.Generator) -> Estimate:
     """The mean of values (n,) from -1 to 1, with the bootstrap's interval over units (n,), equal where rows share one.
 

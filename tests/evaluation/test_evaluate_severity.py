@@ -17,7 +17,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import results_from
-from counterfoil.report.severity import order_changes, severity_words
+from counterfoil.report.severity import middle_model, order_changes, severity_section, severity_words
 from counterfoil.store import read_receipts
 from support.tables import csv_rows
 
@@ -56,6 +56,23 @@ def test_the_numbers_are_those_of_the_painted_images(graded: Evaluation) -> None
     results = graded.results
     assert results_from(graded.files["document"].read_bytes(), "results").severity == results.severity
     assert order_changes(severity, results) == []
+
+
+def test_the_page_shows_the_drops_of_classes_and_the_table_has_all(graded: Evaluation) -> None:
+    [severity] = graded.results.severity
+    table = severity_section(graded.results, graded.models)["shifts"][0][2][0]
+    model = middle_model(severity, graded.results)
+    assert model is not None and table.caption == f"Drop by class (points), {model.short_name}: swap"
+    assert [one.label for one in table.columns] == ["class", "accuracy at the base (%)", "0.25", "0.5", "0.75", "1"]
+    lost = [float(row.cells[-1].sort) for row in table.rows]
+    assert lost == sorted(lost, reverse=True)
+    assert {row.cells[0].text for row in table.rows} == {one.name for one in graded.results.classes}
+    assert all(cell.below for row in table.rows for cell in row.cells[1:])
+    assert table.caption in graded.files["report"].read_text()
+    rows = csv_rows(result_tables(graded.results)["measures"][1])
+    drops = [row for row in rows if row["measure"] == "severity_drop" and row["class_id"]]
+    assert len(drops) == len(graded.models) * 3 * 4
+    assert all(float(row["low"]) <= float(row["value"]) <= float(row["high"]) for row in drops)
 
 
 def test_the_page_shows_curves_and_scenes_and_says_the_message_first(graded: Evaluation) -> None:

@@ -98,6 +98,7 @@ def at(level: float) -> str:
 
 _BEYOND = 2.0  # where a table sorts what is not reached
 _MOST_NAMED = 3
+_MOST_CLASSES = 20  # of a table; all are in measures.csv
 
 
 def level_words(found: ResultRow | None, severity: Severity) -> tuple[str, str]:
@@ -135,7 +136,8 @@ def severity_section(results: Results, models: Sequence[ModelFacts]) -> dict[str
     median = "The level by which half of the trajectories have failed"
     shifts = []
     for one in results.severity:
-        tables = [_failures_table(one, results, models), _ranks_table(one, results), _pairs_table(one, results)]
+        of_models = [_failures_table(one, results, models), _ranks_table(one, results), _pairs_table(one, results)]
+        tables = [_classes_table(one, results), *of_models]
         shifts.append((one, _lost_words(one), tables))
     return {
         "said": severity_words(results),
@@ -209,6 +211,24 @@ def _pairs_table(severity: Severity, results: Results) -> Table:
     numbers = map(TableColumn, ("trajectories", "fails later by (levels)", "adjusted p"))
     columns = (TableColumn("model", "name"), TableColumn("against", "name"), *numbers)
     return Table(f"Pairs of models: {in_words(severity.shift)}", columns, tuple(rows))
+
+
+def _classes_table(severity: Severity, results: Results) -> Table:
+    """What each class loses at every level, of the model of the film strips; the class that loses most first."""
+    model = middle_model(severity, results)
+    key = {"model": model.name if model else "", "group": severity.shift}
+    found: dict[str, list[ResultRow]] = {}
+    for one in results.rows.where(DROP, **key):
+        if one.class_id:
+            found.setdefault(one.class_id, []).append(one)  # in the order of levels
+    called, rows = {one.id: one.name for one in results.classes}, []
+    for class_id, drops in sorted(found.items(), key=lambda each: -(each[1][-1].value or 0.0)):
+        base = results.rows.estimate(ACCURACY, class_id=class_id, at="0", **key)
+        cells = (text_cell(called[class_id]), points_cell(base), *(points_cell(one.estimate) for one in drops))
+        rows.append(TableRow(cells))
+    columns = [TableColumn("class", "name"), *map(TableColumn, ("accuracy at the base (%)", *severity.ats[1:]))]
+    caption = f"Drop by class (points), {model.short_name if model else NOTHING}: {in_words(severity.shift)}"
+    return Table(caption, tuple(columns), tuple(rows)).first(_MOST_CLASSES, "classes", "measures.csv")
 
 
 def middle_model(severity: Severity, results: Results) -> ModelFacts | None:

@@ -97,6 +97,83 @@ def test_curves_are_averages_over_classes_with_intervals_around_them() -> None:
     assert [one.value for one in ten if one] == sorted(one.value or 2 for one in ten if one)
 
 
+def test_drops_of_classes_have_intervals_that_draw_the_trajectories_of_the_class() -> None:
+    """Beside a plain bootstrap with draws of its own."""
+    answered, present, right = fading(150, [0.5, 0.9], lost=0.2)
+    _, rows = measured(answered)
+    rng = np.random.default_rng(7)
+    for label, model, k in ((0, 0, 1), (1, 0, 3), (2, 1, 4)):
+        own = np.flatnonzero((np.arange(150) % 3 == label) & present[:, :5].any(axis=1))
+        drawn = []
+        for _ in range(2000):
+            some = rng.choice(own, len(own))
+            base, here = (right[some[present[some, side]], side, model].mean() for side in (0, k))
+            drawn.append(base - here)
+        at = f"{LEVELS[k - 1]:g}"
+        one = rows.one("severity_drop", model=f"m{model}", group="fog", class_id=f"{label:02d}", at=at)
+        assert one is not None and one.n == present[own, k].sum() and one.value is not None
+        assert one.value == pytest.approx(np.mean(drawn), abs=0.01)
+        assert [one.low, one.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]).tolist(), abs=0.03)
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.3])
+def test_no_drop_of_a_class_has_an_interval_of_no_width(lost: float) -> None:
+    """Of models that are always right, always wrong, as right at every level as at the base, and right at the base."""
+    rng = np.random.default_rng(3)
+    labels, indices = np.arange(36) % 3, np.arange(36) // 3
+    present = rng.random((36, 6)) >= lost
+    right = np.zeros((36, 6, 4), bool)
+    right[..., 0], right[..., 2], right[:, 0, 3] = True, (indices < 6)[:, None], True
+    groups, scenes = np.nonzero(present.T)
+    _, rows = measured(answered_of(subject_of(present, labels, indices), right[scenes, groups]))
+    found = [one for one in rows.where("severity_drop", group="fog") if one.class_id]
+    assert len(found) == 3 * 4 * 4
+    for one in found:
+        assert one.low is not None and one.high is not None and one.value is not None
+        assert -1 <= one.low <= one.value <= one.high <= 1 and one.high - one.low > 0.15
+
+
+def test_an_image_without_its_pair_makes_no_interval_narrower_where_pairs_agree() -> None:
+    labels, indices = np.zeros(40, np.int64), np.arange(40)
+    right = np.broadcast_to((indices % 2 == 0)[:, None, None], (40, 6, 1))
+    widths = []
+    for bases in (39, 40):
+        present = np.ones((40, 6), bool)
+        present[39:, 1:], present[bases:, 0] = False, False
+        groups, scenes = np.nonzero(present.T)
+        _, rows = measured(answered_of(subject_of(present, labels, indices), right[scenes, groups]))
+        one = rows.estimate("severity_drop", model="m0", group="fog", class_id="00", at="0.25")
+        assert one is not None and one.low is not None and one.high is not None
+        widths.append(one.high - one.low)
+    assert 0.08 < widths[0] <= widths[1]
+
+
+def test_a_class_with_one_trajectory_has_drops() -> None:
+    present = np.ones((3, 6), bool)
+    answered = answered_of(subject_of(present, np.arange(3), np.zeros(3, np.int64)), np.ones((18, 1), bool))
+    _, rows = measured(answered)
+    one = rows.one("severity_drop", model="m0", group="fog", class_id="01", at="1")
+    assert one is not None and one.value == 0 and one.low is not None and one.low < -0.5
+
+
+@pytest.mark.whole
+def test_drops_of_classes_cover_the_truth() -> None:
+    """Of classes with 30 trajectories, a level of which may be lost: 4 levels, 3 classes, 2 models, 100 runs."""
+    models = [0.5, 0.9]
+    _, _, right = fading(300_000, models)
+    truth = right[:, :1].mean(axis=0) - right[:, :5].mean(axis=0)
+    covered = np.zeros((4, 2))
+    for run in range(100):
+        _, rows = measured(fading(90, models, lost=0.2, seed=run + 1)[0])
+        for k in range(4):
+            for model in range(2):
+                key = {"model": f"m{model}", "group": "fog", "at": f"{LEVELS[k]:g}"}
+                for one in (one for one in rows.where("severity_drop", **key) if one.class_id):
+                    assert one.low is not None and one.high is not None
+                    covered[k, model] += one.low <= truth[k + 1, model] <= one.high
+    assert (covered / 300 >= 0.88).all() and covered.mean() / 300 >= 0.92, covered / 300
+
+
 def test_failure_points_are_counts_where_nothing_is_lost_and_lie_between_bounds_where_something_is() -> None:
     answered, present, right = fading(300, [0.5], lost=0.0)
     _, rows = measured(answered)

@@ -25,6 +25,7 @@ from counterfoil.stats import (
     distances_of_share,
     holm,
     mean_over_units,
+    percentile_ends,
     percentile_interval,
     seeded,
     wilson_estimate,
@@ -142,7 +143,7 @@ class _Curve:
     """Accuracy at the base and at K levels, averaged over classes: values (K + 1, m), replicates (R, K + 1, m).
 
     by_class (k, K + 1, m) of the classes `labels`; images (K + 1,). agreed: what classes whose images all agree add to
-    the ends of accuracies, and of drops, (2, K + 1, m) each.
+    the ends of accuracies, and of drops, (2, K + 1, m) each. drops_of_class (k, 2, K + 1, m): the ends of each class's.
     """
 
     answered: AllAnswers
@@ -154,12 +155,13 @@ class _Curve:
     replicates: NDArray[np.float64]
     agreed: NDArray[np.float64]
     agreed_drops: NDArray[np.float64]
+    drops_of_class: NDArray[np.float64]
 
     @classmethod
     def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories) -> _Curve:
         """Over the classes with enough images at the base and at every level."""
         sides, models = len(scenes.levels) + 1, len(answered.models)
-        labels, by_class, counts = [], [], []
+        labels, by_class, counts, of_class = [], [], [], []
         total, counted = np.zeros((REPLICATES, sides, models)), np.zeros((REPLICATES, 1, 1))
         squares, squares_of_drops = np.zeros((2, sides, models)), np.zeros((2, sides, models))
         for label in np.unique(scenes.labels).tolist():
@@ -174,14 +176,18 @@ class _Curve:
             usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
-            accuracy = own.right.sum(axis=0) / images[:, None]
+            accuracy, agreed = own.right.sum(axis=0) / images[:, None], np.zeros((2, sides, models))
             for side in range(sides):
                 both = own.present[:, 0] & own.present[:, side]
-                base, here = ((accuracy[one], int(images[one])) for one in (0, side))
+                pairs, base, here = own.right[both], *((accuracy[one], int(images[one])) for one in (0, side))
                 squares[:, side] += np.square(distances_of_share(*here))
-                squares_of_drops[:, side] += np.square(
-                    distances_of_difference(base, here, own.right[both, 0], own.right[both, side])
-                )
+                differing = distances_of_difference(base, here, pairs[:, 0], pairs[:, side])
+                squares_of_drops[:, side] += np.square(differing)
+                # Where levels are lost, pairs that all agree leave as much open as if there were no other image.
+                first, last = ((pairs[:, one].sum(axis=0) / max(1, len(pairs)), len(pairs)) for one in (0, side))
+                alone = distances_of_difference(first, last, pairs[:, 0], pairs[:, side]) if len(pairs) else differing
+                agreed[:, side] = np.maximum(differing, alone)
+            of_class.append(percentile_ends(accuracy[0] - accuracy, drawn[:, :1] - drawn, agreed))
             labels.append(label)
             by_class.append(accuracy)
             counts.append(images)
@@ -198,6 +204,7 @@ class _Curve:
             replicates,
             np.sqrt(squares) / classes,
             np.sqrt(squares_of_drops) / classes,
+            np.array(of_class).reshape(-1, 2, sides, models),
         )
 
     @property
@@ -245,7 +252,9 @@ class _Curve:
                 n, value = int(self.counts[place, side]), float(self.by_class[place, side, model])
                 yield row(names.ACCURACY, wilson_estimate(round(value * n), n), class_id=class_id, at=level, n=n, **key)
                 if side:
-                    yield row(names.DROP, base - value, class_id=class_id, at=level, n=n, **key)
+                    ends = self.drops_of_class[place, :, side, model].tolist()
+                    drop = Estimate(base - value, *(one if np.isfinite(one) else None for one in ends))
+                    yield row(names.DROP, drop, class_id=class_id, at=level, n=n, **key)
 
 
 def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterator[ResultRow]:
