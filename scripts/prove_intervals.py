@@ -4,7 +4,7 @@
     python scripts/prove_intervals.py --settings --runs 300 --parts rates    # the seed that settings were chosen on
 
 Everything is drawn from distributions of which the truth is computed; nothing is built and no model is loaded. About
-ten minutes of one core.
+twenty minutes of one core.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,7 +28,15 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 import results_page
+from counterfoil.data import LabelledImages
+from counterfoil.evaluation.dataset import Group
 from counterfoil.evaluation.feature_distances import SUBSETS, kernel_distance, subset_estimate
+from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
+from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
+from counterfoil.evaluation.statistics import NearChance
+from counterfoil.evaluation.subject import labelled_subject
+from counterfoil.models.classifiers import load_classifier
+from counterfoil.recipe import RecipeClass
 from counterfoil.stats import (
     clustered_interval,
     count_failures,
@@ -271,6 +282,120 @@ def _exponential(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     return rng.exponential(0.1, count)
 
 
+# ---- Gates
+
+MODELS = ("new", "old")
+# How alike one scene is to all models and shifts, of the liability to be right.
+SHARED = 0.5
+
+
+def answered_of(right: NDArray[np.bool_], there: NDArray[np.bool_], seed: int = 0) -> AllAnswers:
+    """Answers (groups, classes, images, models) to images that are there (groups, classes, images), the base first.
+
+    One class and index is one scene in all groups.
+    """
+    groups, labels, indices = np.nonzero(there)
+    names = ("base", *(f"shift_{place}" for place in range(1, len(right))))
+    classes = tuple(RecipeClass(f"{one:02d}", f"class {one}", one, one, ()) for one in range(right.shape[1]))
+    keys = tuple(f"{names[group]}-{label}-{index}" for group, label, index in zip(groups, labels, indices, strict=True))
+    images = LabelledImages("drawn", "0" * 64, keys, labels, groups, names, lambda wanted: iter(()))
+    planned = tuple(range(len(classes)))
+    subject = replace(
+        labelled_subject("drawn", images, classes, "base"),
+        groups=tuple(Group(name, None, "", name, planned, right.shape[2], paired=True) for name in names),
+        indices=indices,
+    )
+    correct = right[groups, labels, indices]
+    answers = ModelAnswers(np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct)
+    scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in MODELS)
+    near = NearChance(np.zeros(len(MODELS), dtype=bool))
+    return AllAnswers(subject, scored, answers, near, 1, seed, Asking({}, load_classifier, "cpu", 1), {})
+
+
+def gated(
+    rng: np.random.Generator, shares: NDArray[np.float64], images: int, lines: list[GateLine], kept: float = 0.9
+) -> GateResult:
+    """A gate's answer to drawn answers, of which `shares` (groups, classes, models) are right."""
+    groups, classes, models = shares.shape
+    scene = rng.normal(size=(1, classes, images, 1))
+    own = rng.normal(size=(groups, classes, images, models))
+    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * own
+    right = liability < stats.norm.ppf(shares)[:, :, None]
+    there = rng.random((groups, classes, images)) < kept
+    there[:, :, 0] = True
+    return judge_gate(answered_of(right, there, int(rng.integers(1 << 30))), lines, MODELS[:1], None)
+
+
+def gate_world(of: str, count: int, spread: float, base: float) -> tuple[NDArray[np.float64], list[GateLine]]:
+    """Shares right (1 + count, 10, 2) and lines of which every limit is the truth."""
+    odds = np.log(base / (1 - base)) + spread * np.linspace(-1, 1, 10)
+    drops = np.linspace(0.02, 0.2, count)
+    new = 1 / (1 + np.exp(-odds)) - np.append(0, drops)[:, None]
+    new = new.clip(0.02, 0.98)
+    shares = np.stack([new, (new + 0.02).clip(0, 0.99)], axis=2)
+    mean = shares.mean(axis=1)
+    lines = []
+    for place in range(1, count + 1):
+        name = f"shift_{place}"
+        if of == "accuracies":
+            lines.append(GateLine("", "accuracy", name, float(mean[place, 0])))
+        elif of == "drops" or place % 2:
+            lines.append(GateLine("", "drop", name, float(mean[0, 0] - mean[place, 0])))
+        else:
+            lines.append(GateLine("", "worse_than", name, float(mean[place, 1] - mean[place, 0]), "old"))
+    return shares, lines
+
+
+def gates(seed: int, runs: int) -> list[str]:
+    runs = max(20, runs // 4)
+    lines = [
+        f"A gate of 24 lines on a model that is exactly at each of its limits, {runs} times a cell: the share of gates"
+        " with a line that fails, with a line that passes, and of gates whose intervals all hold. Ten classes; scenes"
+        " are shared by base, shifts and models, and the screen keeps 90 % of the images. *alone*: the share of single"
+        " intervals that hold.",
+        "",
+        "| lines | accuracy on the base | images per class | a line fails | a line passes | all hold | alone |",
+        "| -- | --: | --: | --: | --: | --: | --: |",
+    ]
+    for of, base, images in product(("accuracies", "drops", "drops, worse_than"), (0.8, 0.95), (10, 30, 100)):
+        shares, asked = gate_world(of, 24, 0.8, base)
+        rng = np.random.default_rng([seed, images, round(100 * base), len(of)])
+        found = [gated(rng, shares, images, asked) for _ in range(runs)]
+        verdicts = np.array([[one.verdict for one in each.judged] for each in found])
+        holds = np.array([[_holds(one.estimate, one.line) for one in each.judged] for each in found])
+        told = [(verdicts == "fail").any(axis=1), (verdicts == "pass").any(axis=1), holds.all(axis=1), holds]
+        cells = " | ".join(f"{100 * np.mean(one):.1f} %" for one in told)
+        lines.append(f"| {of} | {100 * base:.0f} % | {images} | {cells} |")
+    return lines
+
+
+def _holds(estimate: Any, line: GateLine) -> bool:
+    return bool(estimate.low <= line.limit <= estimate.high)
+
+
+def gate_sizes(seed: int, runs: int) -> list[str]:
+    runs = max(20, runs // 10)
+    lines = [
+        f"How often a gate decides, {runs} times a cell: a model with 90 % on the base, ten classes, every drop and"
+        " every difference so many points within its limit. A gate passes only if all its lines do.",
+        "",
+        "| lines | points within the limit | images per class | a line is decided | the gate passes |",
+        "| -- | --: | --: | --: | --: |",
+    ]
+    for (of, count), margin, images in product(
+        (("drops", 1), ("drops", 6), ("drops, worse_than", 24)), (0.05, 0.1), (20, 50, 100, 200)
+    ):
+        shares, asked = gate_world(of, count, 0.8, 0.9)
+        asked = [replace(one, limit=one.limit + margin) for one in asked]
+        rng = np.random.default_rng([seed, images, count, round(100 * margin)])
+        found = [gated(rng, shares, images, asked) for _ in range(runs)]
+        decided = np.mean([[one.verdict != "undecided" for one in each.judged] for each in found])
+        passed = np.mean([each.verdict == "pass" for each in found])
+        what = f"{count} {'drop' if count == 1 else of}"
+        lines.append(f"| {what} | {100 * margin:.0f} | {images} | {100 * decided:.0f} % | {100 * passed:.0f} % |")
+    return lines
+
+
 def _range(values: tuple[float, ...]) -> str:
     return f"{values[0]:g} to {values[-1]:g}"
 
@@ -284,6 +409,8 @@ PARTS: dict[str, tuple[str, Callable[[int, int], list[str]]]] = {
     "nulls": ("Tests of sets of few large units where nothing is there", nulls),
     "kid": ("KID near zero and away from it", kid),
     "worlds": ("Means over few worlds", worlds),
+    "gates": ("Gates at their limits", gates),
+    "gate-sizes": ("How large a set a gate needs", gate_sizes),
 }
 
 

@@ -95,6 +95,12 @@ def _wilson(share: Any, whole: Any, normal: float, sqrt: Callable[[Any], Any]) -
     return (share + square / (2 * whole)) / (1 + square / whole), half
 
 
+def wilson_reach(share: float, whole: float, reach: float) -> Bounds:
+    """Wilson's interval of a share of `whole` rows, which may be any number, `reach` standard errors long."""
+    middle, half = _wilson(share, whole, reach, math.sqrt)
+    return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
+
+
 def wilson_estimate(part: int, whole: int) -> Estimate:
     """A share with its `wilson_interval`; ValueError for a share of nothing."""
     if whole < 1:
@@ -310,6 +316,16 @@ def distances_of_difference(
         open_ends = np.sqrt(np.maximum(squared, 0.0))
         below, above = np.where(same, open_ends, below), np.where(same, open_ends, above)
     return below, above
+
+
+def distances_with_correlation(one: Bounds, other: Bounds, correlation: float) -> Bounds:
+    """How far the ends of a difference are from it: of one share less another, whose own ends are (below, above) away.
+
+    Newcombe 1998, Statistics in Medicine 17, 2635, method 10: MOVER of shares that are correlated.
+    """
+    below = one[0] ** 2 + other[1] ** 2 - 2 * correlation * one[0] * other[1]
+    above = one[1] ** 2 + other[0] ** 2 - 2 * correlation * one[1] * other[0]
+    return math.sqrt(max(below, 0.0)), math.sqrt(max(above, 0.0))
 
 
 def _wilson_distances(accuracy: NDArray[np.float64], total: int) -> EndDistances:
@@ -674,6 +690,24 @@ def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
     The k̂ largest, k̂ = max{k : e₍ₖ₎ ≥ m / (α·k)}. It holds under any dependence, and whenever each test stopped.
     """
     return [q <= alpha for q in e_q_values(log_e)]
+
+
+def simultaneous_reach(values: NDArray[np.float64], replicates: Sequence[NDArray[np.float64]]) -> float:
+    """How many standard errors intervals of all values (k,) reach together, by their bootstrap's replicates (R,) each.
+
+    The 95 % quantile of the largest deviation in a replicate: what Bonferroni asks for at most, for what varies
+    together errs together, and what one interval takes at least.
+    """
+    most = NormalDist().inv_cdf(1 - MISSING / 2 / max(1, len(values)))
+    deviations = [
+        np.abs(draws - value) / error
+        for value, draws in zip(values.tolist(), replicates, strict=True)
+        if (error := float(np.nanstd(draws))) > 0
+    ]
+    if not deviations:
+        return most
+    largest = np.nanmax(deviations, axis=0)
+    return min(most, max(NORMAL, float(np.quantile(largest[np.isfinite(largest)], CONFIDENCE))))
 
 
 def simultaneous_level(intervals: int) -> float:

@@ -23,6 +23,7 @@ from counterfoil.errors import UserError
 from counterfoil.report.words import counted, listed
 
 if TYPE_CHECKING:
+    from counterfoil.evaluation.gate import GateResult
     from counterfoil.evaluation.results import Evaluation
 
 app = typer.Typer()
@@ -34,7 +35,7 @@ PIPED_WIDTH = 160
 _FILES = (
     "report", "failures", "document", "measures",
     "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
-    "predictions", "entries", "card",
+    "predictions", "entries", "gate", "junit", "card",
 )  # fmt: skip
 
 
@@ -147,6 +148,18 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    gate: Annotated[
+        Path | None,
+        typer.Option(
+            "--gate",
+            metavar="FILE",
+            help="A YAML list of lines that the models must meet, such as drop(at_night) <= 10. Exit code 3 if a line"
+            " fails, 4 if one is undecided. Writes gate.md and gate.xml (JUnit) beside the report.",
+        ),
+    ] = None,
+    allow_undecided: Annotated[
+        bool, typer.Option("--allow-undecided", help="With --gate: exit with 0 if no line fails.")
+    ] = False,
     write_keys: Annotated[
         Path | None,
         typer.Option(
@@ -173,6 +186,8 @@ def evaluate(
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.evaluate_dataset import evaluate
 
+    if allow_undecided and gate is None:
+        raise UserError("--allow-undecided goes with --gate", "Leave it out, or name a gate's file.")
     if write_keys is not None:
         _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
         return
@@ -196,6 +211,8 @@ def evaluate(
             against=against,
             compare=compare,
             reference=reference,
+            gate=gate,
+            allow_undecided=allow_undecided,
             workers=workers,
             engine=EngineChoice(engine, address),
         )
@@ -208,12 +225,23 @@ def evaluate(
     for one in evaluation.distances:
         if one.skipped is not None:
             say(f"No distances in the features of {one.features}: {one.skipped}", err=True)
+    if evaluation.gate is not None and not json:
+        _print_gate(evaluation.gate)
     if into_card and "entries" not in evaluation.files:
         say(
             "No evaluation-result entries were written for the Hub: the dataset's name there is unknown."
             " Give it as --repo USER/NAME, or as publish.repo in the recipe.",
             err=True,
         )
+    if evaluation.gate is not None and evaluation.gate.exit_code:
+        raise typer.Exit(evaluation.gate.exit_code)
+
+
+def _print_gate(gate: GateResult) -> None:
+    from counterfoil.evaluation.gate_files import gate_sentence, gate_table
+
+    print_table(terminal(PIPED_WIDTH), gate_table(gate), MOST_ROWS, "gate.md")
+    say(gate_sentence(gate))
 
 
 def _write_keys(

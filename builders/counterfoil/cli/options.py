@@ -77,6 +77,7 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
     "evaluate": {
         _DATA: ("--recipe", "--groups", "--base", "--beside", "--write-keys"),
         "Comparisons": ("--compare", "--distances", "--against", "--reference"),
+        "Gate": ("--gate", "--allow-undecided"),
         _OUTPUT: ("--min-images", "--outputs", "--seed"),
         _HUB: ("--repo",),
     },

@@ -41,7 +41,13 @@ _MACHINE_HINTS = {
 
 
 def plain(text: str) -> str:
-    """A text without control characters, which stand as Python escapes instead; line breaks stay."""
+    """A text without control characters, which stand as Python escapes instead; line breaks stay.
+
+    On GitHub's runners a line of output may be a command to the runner: there no text begins one.
+    """
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        # A bracket may be escaped from rich, which shows it without the slash.
+        text = text.replace("::", ": :").replace("##[", "## [").replace("##\\[", "## \\[")
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
@@ -102,6 +108,8 @@ def print_json(value: Any) -> None:
     """Print a value to stdout as JSON, paths as text."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     # Names of files may hold half a character, which no terminal and no file takes; JSON spells it.
+    # Every line of it begins with a bracket, a quote or a number; a runner's older commands may stand anywhere.
+    text = text.replace("##[", "#\\u0023[")
     typer.echo(text if text.isascii() or _is_text(text) else json.dumps(value, indent=2, default=str))
 
 

@@ -15,6 +15,7 @@ from counterfoil.documents import document_text
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, read_gate
 from counterfoil.evaluation.measures import MEASURES, Measure, NestedMeasure
 from counterfoil.evaluation.measures.distances import prepared_distances
 from counterfoil.evaluation.measures.reference import prepared_reference
@@ -28,6 +29,7 @@ from counterfoil.evaluation.scored_models import (
     refuse_uncompared,
     short_name,
     with_compared,
+    with_gate,
     with_public_names,
 )
 from counterfoil.evaluation.scores import AllAnswers, Asking
@@ -49,7 +51,7 @@ from counterfoil.store.layout import PRIVATE
 
 # What every evaluation writes, and what one writes where it has something to write.
 _ALWAYS = ("results.csv", "report.html", "predictions.parquet")
-_AT_TIMES = ("classes.csv", "findings.csv", "distances.csv", "transfer.csv", "compare.csv")
+_AT_TIMES = ("classes.csv", "findings.csv", "distances.csv", "transfer.csv", "compare.csv", "gate.md", "gate.xml")
 
 
 def evaluate(
@@ -73,6 +75,8 @@ def evaluate(
     against: str | Path | None = None,
     compare: tuple[str, str] | None = None,
     reference: bool | None = None,
+    gate: str | Path | Sequence[str] | None = None,
+    allow_undecided: bool = False,
     workers: int | None = None,
     engine: EngineChoice | None = None,
 ) -> Evaluation:
@@ -138,6 +142,10 @@ def evaluate(
             the result then says how far accuracy on the base is from accuracy on the input dataset. None: do so if the
             source is available. True: fetch it from the Hub if necessary. False: skip it. A source that is not
             available is skipped, and the result gives the reason.
+        gate: A file with a YAML list of lines that a model has to meet, or the lines: `accuracy(base) >= 80`,
+            `drop(at_night) <= 10`, `worse_than(MODEL, any) <= 2`. `gate` of the result has pass, fail or undecided for
+            each line and model, and gate.md and gate.xml are written. MODEL is scored too, and not judged.
+        allow_undecided: Do not count undecided lines of the gate as errors.
         workers: Worker processes per device. None: one per GPU, or on a CPU one per core from 2,000 images on.
         engine: Where models run, such as a cluster. None: on this machine. Callables always run in this process.
 
@@ -159,7 +167,8 @@ def evaluate(
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     if into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
-    models = with_compared(models, compare)
+    lines = () if gate is None else read_gate(gate)
+    models = with_gate(with_compared(models, compare), subject.models, models_of(lines))
     given = given_models(models, transform, subject.parts[0].images, subject.classes)
     way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
     names, maps = _named(subject, models, given, way)
@@ -169,6 +178,7 @@ def evaluate(
     if minimum < 1:
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     refuse_uncompared(names, compare)
+    judged = judged_models(lines, names) if lines else ()
     stands_for = {name: models[name] if isinstance(models, Mapping) else name for name in names}
     mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
     refuse_trained_on(subject, mended)
@@ -216,6 +226,7 @@ def evaluate(
         unreadable=tuple(subject.keys[row] for row in unreadable),
         files={},
         unreadable_paths=() if paths is None else tuple(paths[row] for row in unreadable),
+        gate=judge_gate(answered, lines, judged, results.label_checks, allow_undecided) if lines else None,
     )
     dataset_id = repo or (subject.published.repo if subject.published else subject.repo)
     written = _write(evaluation, answered, folder, dataset_id)
@@ -363,6 +374,11 @@ def _write(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_i
             report_html(results, examples, evaluation.unreadable, strips),
         ),
     }
+    if evaluation.gate is not None:
+        from counterfoil.evaluation.gate_files import JUNIT, MARKDOWN, gate_junit, gate_markdown
+
+        texts["gate"] = (MARKDOWN, gate_markdown(evaluation.gate))
+        texts["junit"] = (JUNIT, gate_junit(evaluation.gate))
     entries: dict[str, bytes] = {}
     if dataset_id is not None and subject.base and len(subject.parts) == 1:
         # The commit that a published dataset was named by; a branch or a tag may move.

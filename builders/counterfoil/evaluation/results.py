@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.documents import plain
+from counterfoil.evaluation.gate import GateResult
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
@@ -119,7 +120,8 @@ class Evaluation:
 
     results: the document, with every number as a row. dataset: the name of the evaluated images. directory: None if
     they are not a built dataset. `unreadable` are keys of images that could not be decoded, `unreadable_paths` their
-    paths below their folder, None for images that are not in a folder. What a dataset stores has no path.
+    paths below their folder, None for images that are not in a folder. What a dataset stores has no path. gate: the
+    answers to a gate's lines, where one was given.
     """
 
     results: Results
@@ -128,6 +130,7 @@ class Evaluation:
     unreadable: tuple[str, ...]
     files: Mapping[str, Path]
     unreadable_paths: tuple[str | None, ...] = ()
+    gate: GateResult | None = None
 
     def __repr__(self) -> str:
         return f"<Evaluation of {self.name}: {'; '.join(self._summary())}>"
@@ -309,6 +312,7 @@ class Evaluation:
             "unreadable_images": plain(self.unreadable),
             "unreadable_paths": plain(self.unreadable_paths),
             "files": {name: str(path) for name, path in self.files.items()},
+            **({} if self.gate is None else {"gate": self.gate.to_json()}),
         }
 
 

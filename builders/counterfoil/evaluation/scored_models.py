@@ -183,21 +183,37 @@ def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
     if len(compare) != 2 or compare[0] == compare[1]:
         raise UserError(f"compare takes two different models, found {' and '.join(map(repr, compare))}", _HINT)
     if isinstance(models, Mapping):
-        known = [str(name) for name in models]
-        problems = [
-            f"compare: {name!r} is not one of the given models{did_you_mean(name, known)}"
-            for name in compare
-            if name not in models
-        ]
-        if problems:
-            raise UserError(problems)
-        return models
-    if models is None:
-        named: list[str | Path] = []
-    else:
-        named = [models] if isinstance(models, str | Path) else list(models)
+        return _among(models, compare, "compare")
     # In front, so that the report shows them first.
+    named = _listed(models)
     return [*compare, *(name for name in named if name not in compare)]
+
+
+def with_gate(models: Any, own: Sequence[str], others: Sequence[str]) -> Any:
+    """The models to score with the `others` that a gate compares with; `own` are the recipe's, scored where `models` is
+    None. UserError where a mapping of models lacks a name."""
+    if isinstance(models, Mapping):
+        return _among(models, others, "gate")
+    named = list(own) if models is None else _listed(models)
+    return [*named, *(name for name in others if name not in named)] if others else models
+
+
+def _listed(models: Any) -> list[str | Path]:
+    if models is None:
+        return []
+    return [models] if isinstance(models, str | Path) else list(models)
+
+
+def _among(models: Mapping[str, Any], names: Sequence[str], what: str) -> Mapping[str, Any]:
+    known = [str(name) for name in models]
+    problems = [
+        f"{what}: {name!r} is not one of the given models{did_you_mean(name, known)}"
+        for name in names
+        if name not in models
+    ]
+    if problems:
+        raise UserError(problems)
+    return models
 
 
 def refuse_uncompared(names: Sequence[str], compare: tuple[str, str] | None) -> None:

@@ -21,6 +21,9 @@ from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ON
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, percentile_interval, seeded, sign_test
 
+# Rows (k,) of a group, and values (n,) of all images: who is right, or a difference of such.
+Side = tuple[NDArray[np.int64], NDArray[np.bool_] | NDArray[np.float64]]
+
 
 def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
     """The comparison of the pair (mended, original) that is wanted, and its rows; None where none is.
@@ -35,7 +38,9 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     places = [answered.models.index(name) for name in pair]
     readable, correct = answered.answers.readable, answered.answers.correct[:, places]
     measured = {group: _measured_rows(subject, readable, group, answered.min_images) for group in answered.places}
-    replicates = _replicates(subject, correct, tuple(measured.values()), answered.seed)
+    gain = correct[:, 0].astype(np.float64) - correct[:, 1]
+    # A column a group, in the order of `measured`.
+    replicates = drawn_averages(subject, [(own, gain) for own in measured.values()], answered.seed)
     origin = answered.wanted.get("mended", {}).get(pair[0])
     comparison = ModelComparison(
         *pair,
@@ -53,8 +58,8 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         classes_near_chance=tuple(one.name for one in subject.classes if one.id in near),
     )
     rows: list[ResultRow] = []
-    for group, own in measured.items():
-        rows += _compared(answered, correct, group, own, replicates[:, group], comparison)
+    for column, (group, own) in enumerate(measured.items()):
+        rows += _compared(answered, correct, group, own, replicates[:, column], comparison)
         smaller = _drop_gain(answered, places, group) if subject.base and group else None
         if smaller is not None:
             rows.append(row(DROP_GAIN, smaller, n=len(own), **comparison.key(subject.groups[group].name)))
@@ -116,31 +121,32 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
     return percentile_interval(float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0])
 
 
-def _replicates(
-    subject: Subject, correct: NDArray[np.bool_], measured: Sequence[NDArray[np.int64]], seed: int
-) -> NDArray[np.float64]:
-    """Every group's gain in every bootstrap replicate, (replicates, groups); NaN where a draw holds none of it.
+def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArray[np.float64]:
+    """Each side's average over classes in every bootstrap replicate, (replicates, sides); NaN where a draw has none.
 
     Units are drawn within a class: of all groups together where units reach over them, else of each by itself.
     """
     groups = len(subject.groups)
-    total, counted = np.zeros((REPLICATES, groups)), np.zeros((REPLICATES, groups))
-    rows = np.sort(np.concatenate(measured))
-    gain = correct[:, 0].astype(np.float64) - correct[:, 1]
+    total, counted = np.zeros((REPLICATES, len(sides))), np.zeros((REPLICATES, len(sides)))
     strata, units = _strata(subject)
-    for stratum in np.unique(strata[rows]).tolist():
-        own = rows[strata[rows] == stratum]
-        names, places = np.unique(units[own], return_inverse=True)
+    ordered = [rows[np.argsort(strata[rows], kind="stable")] for rows, _ in sides]
+    every = np.unique(np.concatenate(ordered))
+    for stratum in np.unique(strata[every]).tolist():
+        own = every[strata[every] == stratum]
+        names = np.unique(units[own])
         label, first = divmod(stratum, groups)
         rng = seeded(seed, "compare", subject.groups[first].name, subject.classes[label].id)
         weights = bootstrap_weights(len(names), REPLICATES, rng)
-        for group in np.unique(subject.shifts[own]).tolist():
-            here = subject.shifts[own] == group
-            sums = np.bincount(places[here], weights=gain[own[here]], minlength=len(names))
-            images = np.bincount(places[here], minlength=len(names))
-            drawn = weights @ images
-            total[:, group] += np.divide(weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0)
-            counted[:, group] += drawn > 0
+        for place, (rows, (_, values)) in enumerate(zip(ordered, sides, strict=True)):
+            start, end = np.searchsorted(strata[rows], [stratum, stratum + 1])
+            if start == end:
+                continue
+            here = rows[start:end]
+            at = np.searchsorted(names, units[here])
+            sums = np.bincount(at, weights=values[here], minlength=len(names))
+            drawn = weights @ np.bincount(at, minlength=len(names))
+            total[:, place] += np.divide(weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0)
+            counted[:, place] += drawn > 0
     return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
 
 

@@ -1,0 +1,107 @@
+"""What a gate says to people and to programs: a table, one sentence, Markdown for a pull request, JUnit's XML.
+
+Names of groups come from the dataset, which may be anybody's: each output shows them as text and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from xml.etree import ElementTree
+
+from counterfoil.dataset.card.markdown import inline
+from counterfoil.dataset.card.markdown import table as markdown_table
+from counterfoil.evaluation.gate import MOST_NEEDED, GateResult, Judged
+from counterfoil.evaluation.scored_models import short_name
+from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, listed, points, points_cell
+
+MARKDOWN, JUNIT = "gate.md", "gate.xml"
+_COLUMNS = (
+    TableColumn("line", "name"),
+    TableColumn("group", "shift"),
+    TableColumn("measured"),
+    TableColumn("answer", "text"),
+    TableColumn("why", "text"),
+)
+
+
+def gate_table(result: GateResult) -> Table:
+    """A row a comparison; the model has a column where several are judged."""
+    several = len(result.models) > 1
+    rows = [
+        TableRow(
+            (
+                *([TableCell(short_name(one.model))] if several else []),
+                TableCell(one.line.text),
+                TableCell(one.group),
+                points_cell(one.estimate),
+                TableCell(one.verdict.upper() if one.verdict == "fail" else one.verdict),
+                TableCell(why(one)),
+            )
+        )
+        for one in result.judged
+    ]
+    columns = (*([TableColumn("model", "name")] if several else []), *_COLUMNS)
+    return Table("The gate: 95 % intervals that hold for all lines at once", columns, tuple(rows))
+
+
+def why(one: Judged) -> str:
+    """What an answer rests on, or what would decide it."""
+    if one.reason:
+        return one.reason
+    limit = points(one.line.limit)
+    if one.verdict == "pass":
+        return f"the whole interval is {'at least' if one.line.above else 'at most'} {limit}"
+    if one.verdict == "fail":
+        return f"the whole interval is {'below' if one.line.above else 'above'} {limit}"
+    if one.needed is None:
+        return f"too close to {limit}: even {MOST_NEEDED:,} images per class would not decide it"
+    value = points(None if one.estimate is None else one.estimate.value)
+    return f"about {one.needed:,} images per class would decide it if {value} is right; it has {one.images:,.0f}"
+
+
+def gate_sentence(result: GateResult) -> str:
+    """The answer in one line."""
+    counts = Counter(one.verdict for one in result.judged)
+    parts = [f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "undecided") if counts[verdict]]
+    what = counted(len(result.judged), "comparison")
+    models = listed([short_name(name) for name in result.models], 3)
+    return f"The gate says {result.verdict} for {models} ({what}: {', '.join(parts)})."
+
+
+def gate_markdown(result: GateResult) -> str:
+    """For a comment in a pull request; nothing in it is a link, a mention or HTML that a name brought."""
+    lines = [
+        f"### {inline(gate_sentence(result))}",
+        markdown_table(gate_table(result)),
+        f"Dataset: {inline(result.dataset)}",
+    ]
+    # An @ would call whoever has the name behind it.
+    return "\n\n".join(lines).replace("@", "@\u200b") + "\n"
+
+
+def gate_junit(result: GateResult) -> str:
+    """JUnit's XML: a test a comparison. What is undecided is an error, or skipped where that is allowed."""
+    counts = Counter(one.verdict for one in result.judged)
+    undecided = "skipped" if result.allow_undecided else "error"
+    suite = ElementTree.Element(
+        "testsuite",
+        name=_xml(f"gate: {result.dataset}"),
+        tests=str(len(result.judged)),
+        failures=str(counts["fail"]),
+        errors=str(counts["undecided"] if undecided == "error" else 0),
+        skipped=str(counts["undecided"] if undecided == "skipped" else 0),
+    )
+    for one in result.judged:
+        name = f"{one.line.text} [{one.group}]"
+        case = ElementTree.SubElement(suite, "testcase", classname=_xml(one.model), name=_xml(name))
+        if one.verdict != "pass":
+            kind = "failure" if one.verdict == "fail" else undecided
+            measured = points_cell(one.estimate)
+            ElementTree.SubElement(case, kind, message=_xml(f"{measured.text} ({measured.below}): {why(one)}"))
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _xml(text: str) -> str:
+    """Without the characters that XML 1.0 cannot hold at all."""
+    return "".join(each if each.isprintable() else " " for each in text)

@@ -1,0 +1,354 @@
+"""A gate: its grammar, its three answers against counts and formulas, what is undecided, and what is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import datasets
+import numpy as np
+import pytest
+from markdown_it import MarkdownIt
+from typer.testing import CliRunner
+
+from counterfoil.cli.main import app
+from counterfoil.cli.terminal import print_json, print_table, say, terminal
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.gate import FAILED, UNDECIDED, GateLine, GateResult, Judged, judge_gate, read_gate
+from counterfoil.evaluation.gate_files import gate_junit, gate_markdown, gate_sentence, gate_table
+from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.statistics import NearChance
+from counterfoil.lab.scenes import wardrobe_scene
+from counterfoil.lab.world import render
+from counterfoil.recipe import load_recipe
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
+from counterfoil.stats import Estimate
+from prove_intervals import answered_of, gate_world, gated
+from support.images import encoded
+
+
+def answered(counts: dict[str, tuple[int, int]], classes: int = 4, images: int = 50) -> AllAnswers:
+    """Answers to base and shifts: by group how many images of each class the models `new` and `old` get right."""
+    right = np.zeros((len(counts), classes, images, 2), bool)
+    for group, both in enumerate(counts.values()):
+        for model, count in enumerate(both):
+            right[group, :, :count, model] = True
+    return answered_of(right, np.ones(right.shape[:3], bool))
+
+
+def judged(found: AllAnswers, *lines: str, checks: LabelChecks | None = None, **options: Any) -> tuple[Judged, ...]:
+    return judge_gate(found, read_gate(lines), ["new"], checks, **options).judged
+
+
+# ---- Lines
+
+
+def test_lines_are_read_from_a_file_and_from_texts(tmp_path: Path) -> None:
+    texts = [
+        "accuracy(base) >= 80",
+        " drop( at_night )<=10.5",
+        "worse_than(local-dir:models/old, any) <= -1",
+        'drop("a (b), c") <= 0',
+    ]
+    file = tmp_path / "gate.yaml"
+    file.write_text("".join(f"- {json.dumps(one)}\n" for one in texts))
+    lines = read_gate(file)
+    assert lines == read_gate(texts)
+    found = [(one.measure, one.against, one.group, one.limit) for one in lines]
+    assert found == [
+        ("accuracy", "", "base", 0.8),
+        ("drop", "", "at_night", 0.105),
+        ("worse_than", "local-dir:models/old", "any", -0.01),
+        ("drop", "", "a (b), c", 0.0),
+    ]
+
+
+WRONG = {
+    "__import__('os').system('true') <= 1": "expected MEASURE",
+    "drop(at_night)": "expected MEASURE",
+    "drop(at_night) <= 10 and accuracy(base) >= 1": "expected MEASURE",
+    "drops(at_night) <= 10": "no measure 'drops'; did you mean 'drop'",
+    "drop(at_night) >= 10": "drop takes <=, not >=",
+    "accuracy(base) > 80": "accuracy takes >=, not >",
+    "drop(at_night) <= ten": "the limit is 'ten'",
+    "drop(at_night) <= 1e1": "the limit is '1e1'",
+    "drop(at_night) <= 101": "expected a number from -100 to 100",
+    "accuracy(base) >= -1": "expected a number from 0 to 100",
+    "worse_than(any) <= 2": "worse_than takes a model and a group",
+    "drop(old, any) <= 2": "drop takes one group",
+    "drop(base) <= 2": "the base has no drop",
+    'drop("") <= 2': "drop takes one group",
+    "drop(red) <= 5": "an earlier line has the same comparison",
+}
+
+
+def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
+    texts = ["drop(red) <= 10", *WRONG]
+    with pytest.raises(UserError) as refused:
+        read_gate(texts)
+    assert len(refused.value.problems) == len(WRONG)
+    for number, (problem, why) in enumerate(zip(refused.value.problems, WRONG.values(), strict=True), start=2):
+        assert f"line {number}, " in problem and why in problem
+
+
+@pytest.mark.parametrize("text", ["drop(red) <= 10", "[]", "- {drop: 10}", "- 3", "- !!python/object:os.system x", ""])
+def test_a_file_that_is_no_list_of_lines_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "gate.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"gate\.yaml"):
+        read_gate(tmp_path / "gate.yaml")
+
+
+# ---- Answers
+
+
+def test_a_line_passes_fails_or_is_undecided_by_its_whole_interval() -> None:
+    found = answered({"base": (45, 45), "shift_1": (30, 40)})
+    lines = [f"accuracy(shift_1) >= {limit}" for limit in range(32, 90, 5)]
+    for text in lines:  # one line a gate: a gate takes no comparison twice
+        [one] = judged(found, text)
+        assert one.estimate is not None and one.estimate.low is not None and one.estimate.high is not None
+        limit = float(text.split()[-1]) / 100
+        expected = "pass" if one.estimate.low >= limit else "fail" if one.estimate.high < limit else "undecided"
+        assert one.verdict == expected
+        assert (one.needed is not None) == (one.verdict == "undecided")
+    verdicts = [judged(found, text)[0].verdict for text in lines]
+    assert verdicts[0] == "pass" and verdicts[-1] == "fail" and "undecided" in verdicts
+
+
+def test_estimates_are_differences_of_class_averages() -> None:
+    found = answered({"base": (45, 40), "shift_1": (30, 41)})
+    drop, worse, base = judged(found, "drop(shift_1) <= 1", "worse_than(old, shift_1) <= 1", "accuracy(base) >= 1")
+    values = [one.estimate.value for one in (drop, worse, base) if one.estimate]
+    assert values == pytest.approx([0.9 - 0.6, 0.82 - 0.6, 0.9])
+
+
+def test_intervals_of_large_sets_are_those_of_the_paired_formula() -> None:
+    """Of one comparison: the variance of the paired difference of each class, over its images."""
+    rng = np.random.default_rng(1)
+    base = rng.random((5, 2000)) < np.linspace(0.6, 0.95, 5)[:, None]
+    shift = base ^ (rng.random(base.shape) < 0.15)
+    right = np.stack([base, shift])[..., None].repeat(2, axis=3)
+    [one] = judged(answered_of(right, np.ones(right.shape[:3], bool)), "drop(shift_1) <= 1")
+    differences = base.astype(float) - shift
+    error = math.sqrt(float((differences.var(axis=1, ddof=1) / 2000).sum())) / 5
+    assert one.estimate is not None and one.estimate.low is not None and one.estimate.high is not None
+    assert one.estimate.high - one.estimate.low == pytest.approx(2 * 1.96 * error, rel=0.06)
+
+
+def test_a_longer_gate_has_wider_intervals_that_bonferroni_bounds() -> None:
+    rng = np.random.default_rng(2)
+    right = rng.random((13, 4, 200, 2)) < 0.7
+    found = answered_of(right, np.ones(right.shape[:3], bool))
+    [alone] = judged(found, "drop(shift_1) <= 1")
+    together = judged(found, "drop(any) <= 1")
+    assert len(together) == 12
+    widths = [one.estimate.high - one.estimate.low for one in (alone, together[0]) if one.estimate]  # type: ignore[operator]
+    assert 1.2 < widths[1] / widths[0] < 2.87 / 1.96 + 0.05  # the normal quantile of 0.05 / 24
+
+
+def test_no_interval_is_without_width() -> None:
+    found = answered({"base": (50, 50), "shift_1": (50, 50)})
+    for one in judged(found, "accuracy(base) >= 99.9", "drop(shift_1) <= 0.1", "worse_than(old, any) <= 0.1"):
+        assert one.verdict == "undecided" and one.estimate is not None
+        assert one.estimate.low < one.estimate.high  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("limit", [12, 24])
+def test_as_many_images_as_are_said_to_be_needed_decide(limit: int) -> None:
+    """The same shares of about so many images, which are right and wrong in the same turn."""
+    turn = np.random.default_rng(0).permutation(50)
+
+    def of(times: int) -> Judged:
+        base, shift = turn < 45, np.random.default_rng(1).permutation(turn) < 36
+        right = np.tile(np.stack([base, shift])[:, None, :, None], (1, 4, times, 2))
+        return judged(answered_of(right, np.ones(right.shape[:3], bool)), f"drop(shift_1) <= {limit}")[0]
+
+    few = of(1)
+    assert few.verdict == "undecided" and few.needed is not None and few.images == 50
+    assert of(math.ceil(1.3 * few.needed / 50)).verdict == ("fail" if limit < 18 else "pass")
+    assert of(max(1, math.floor(0.5 * few.needed / 50))).verdict == "undecided"
+
+
+def test_a_class_that_a_model_forgot_counts() -> None:
+    """Near chance for the one model that is scored, it would be in no average of the report."""
+    right = np.ones((2, 4, 50, 2), bool)
+    right[:, 0, :, 0] = False
+    near = NearChance(np.zeros(2, bool), {"00": 0.0}, {"00": 0.25})
+    found = answered_of(right, np.ones(right.shape[:3], bool))
+    object.__setattr__(found, "near_chance", near)
+    accuracy, worse, drop = judged(found, "accuracy(base) >= 80", "worse_than(old, base) <= 2", "drop(any) <= 10")
+    assert accuracy.verdict == worse.verdict == "fail"
+    assert accuracy.estimate and accuracy.estimate.value == 0.75
+    assert drop.verdict == "pass"
+
+
+def test_a_gate_at_all_its_limits_rarely_fails() -> None:
+    """Of 40 gates of 24 lines; at one in twenty more than six would fail in one of 300 runs of this test."""
+    shares, lines = gate_world("drops, worse_than", 24, 0.8, 0.9)
+    rng = np.random.default_rng(7)
+    failed = [gated(rng, shares, 20, lines).verdict == "fail" for _ in range(40)]
+    assert sum(failed) <= 6
+
+
+# ---- What is undecided
+
+
+def test_what_says_nothing_is_undecided() -> None:
+    found = answered({"base": (45, 45), "shift_1": (10, 45), "shift_2": (10, 45)})
+    object.__setattr__(found, "near_chance", NearChance(np.array([True, True])))
+    share = CheckedShare(0.0, 0.0, 0.1)
+    checked = [ShiftChecks(name, JudgedLabels(50, 0, share, None)) for name in ("base", "shift_1")]
+    checks = LabelChecks("judge", 10, tuple(checked))
+    lines = [
+        "drop(shift_1) <= 5",
+        "worse_than(old, shift_1) <= 5",
+        "accuracy(shift_2) >= 50",
+        "drop(shift_11) <= 5",
+        "accuracy(base) >= 50",
+    ]
+    found_lines = judged(found, *lines, checks=checks)
+    assert [one.verdict for one in found_lines] == ["undecided"] * 4 + ["pass"]
+    reasons = [one.reason for one in found_lines]
+    assert "near chance on the base" in reasons[0] and "the other model is near chance" in reasons[1]
+    assert reasons[2] == "nobody checked its labels" and "did you mean 'shift_1'" in reasons[3]
+    assert all(one.estimate is not None and one.needed is None for one in found_lines[:3])
+    assert [one.verdict for one in judged(found, lines[2])] == ["fail"]  # where labels are the images' own
+
+
+def test_no_shift_and_too_few_images_are_undecided() -> None:
+    alone = answered({"base": (45, 45)})
+    [one] = judged(alone, "drop(any) <= 5")
+    assert one.verdict == "undecided" and one.reason == "the dataset has no shift"
+    object.__setattr__(alone, "min_images", 51)
+    [few] = judged(alone, "accuracy(base) >= 50")
+    assert few.verdict == "undecided" and few.reason == "no class has 51 images"
+
+
+def result_of(*verdicts: str, allow: bool = False, text: str = "drop(x) <= 1", name: str = "m") -> GateResult:
+    line = GateLine(text, "drop", "x", 0.01)
+    rows: Any = [Judged(line, name, "x", one, Estimate(0.0, -0.1, 0.1), 10.0, 20) for one in verdicts]  # type: ignore[arg-type]
+    return GateResult("some data", (name,), tuple(rows), allow)
+
+
+def test_a_failed_line_goes_before_an_undecided_one() -> None:
+    codes = [
+        result_of(*one, allow=allow).exit_code
+        for one in (("pass",), ("pass", "undecided"), ("undecided", "fail"))
+        for allow in (False, True)
+    ]
+    assert codes == [0, 0, UNDECIDED, 0, FAILED, FAILED]
+
+
+# ---- What is written
+
+HOSTILE = "<img src=x>|]]>&\x00\n::error::`@you`[a](http://x.example)"
+
+
+def test_junit_and_markdown_hold_names_as_text() -> None:
+    result = result_of("fail", "undecided", "pass", text=HOSTILE, name=HOSTILE)
+    suite = ElementTree.fromstring(gate_junit(result).encode())
+    kinds = [[one.tag for one in case] for case in suite]
+    assert kinds == [["failure"], ["error"], []]
+    assert {"<img src=x>|]]>&", "`@you`[a](http://x.example)"} <= {
+        part for case in suite for part in (case.get("classname") or "").replace("::error::", "  ").split("  ")
+    }
+    allowed = ElementTree.fromstring(gate_junit(result_of("undecided", allow=True)).encode())
+    assert allowed[0][0].tag == "skipped" and allowed.get("errors") == "0"
+    html = MarkdownIt("commonmark").enable("table").render(gate_markdown(result))
+    assert html.count("<tr>") == 4 and html.count("<td") == 3 * 5
+    assert "<img" not in html and "href" not in html and "@you" not in html
+
+
+def test_the_sentence_counts_answers() -> None:
+    assert gate_sentence(result_of("pass", "pass", "undecided")) == (
+        "The gate says undecided for m (3 comparisons: 2 pass, 1 undecided)."
+    )
+
+
+# ---- The lab's models
+
+
+@pytest.fixture(scope="module")
+def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wardrobe scenes as they are, and as good as covered by grey."""
+    classes = load_recipe("wardrobe-mini").classes
+    table: dict[str, list[Any]] = {"image": [], "label": [], "weather": []}
+    for index in range(60):
+        pixels = render(wardrobe_scene("validation", index))
+        for name, shown in (("clear", pixels), ("grey", (0.05 * pixels + 0.95 * 128).astype(np.uint8))):
+            for key, value in zip(table, ({"bytes": encoded(shown)}, index % len(classes), name), strict=True):
+                table[key].append(value)
+    features = datasets.Features(
+        image=datasets.Image(),
+        label=datasets.ClassLabel(names=[one.name for one in classes]),
+        weather=datasets.Value("string"),
+    )
+    folder = tmp_path_factory.mktemp("weather")
+    datasets.Dataset.from_dict(table, features).to_parquet(str(folder / "all.parquet"))
+    return folder
+
+
+GATES = {
+    0: ["accuracy(base) >= 50", "drop(grey) <= 99", "worse_than(lab:resnet14t, base) <= 40"],
+    FAILED: ["accuracy(base) >= 50", "drop(any) <= 5", "drop(nowhere) <= 5"],
+    UNDECIDED: ["accuracy(base) >= 90", "drop(nowhere) <= 5"],
+}
+
+
+@pytest.mark.parametrize("code", GATES)
+def test_the_command_ends_with_the_answer(code: int, weather: Path, tmp_path: Path) -> None:
+    gate, out = tmp_path / "gate.yaml", tmp_path / "out"
+    gate.write_text("".join(f"- {line}\n" for line in GATES[code]))
+    words = [str(weather), "--recipe", "wardrobe-mini", "--groups", "weather", "--base", "clear", "--device", "cpu"]
+    line = ["evaluate", *words, "--models", "lab:resnet10t", "--gate", str(gate), "--out", str(out)]
+    done = CliRunner().invoke(app, line)
+    assert done.exit_code == code, done.output
+    assert [one for one in GATES[code] if one not in done.stdout] == []
+    assert (out / "gate.md").read_text().count("\n| ") == 1 + len(GATES[code])
+    cases = ElementTree.parse(out / "gate.xml").getroot()
+    assert {one.get("classname") for one in cases} == {"lab:resnet10t"}
+    assert CliRunner().invoke(app, [*line, "--allow-undecided"]).exit_code == (0 if code == UNDECIDED else code)
+    # Without a gate nothing of it is left beside the report.
+    assert CliRunner().invoke(app, [one for one in line if one not in ("--gate", str(gate))]).exit_code == 0
+    assert not (out / "gate.md").exists() and not (out / "gate.xml").exists()
+
+
+def test_python_has_the_answers(weather: Path, tmp_path: Path) -> None:
+    found = evaluate(
+        weather, {"new": "lab:resnet10t", "old": "lab:resnet14t"}, recipe="wardrobe-mini", groups="weather",
+        base="clear", out=tmp_path, device="cpu", gate=["worse_than(old, any) <= 50", "drop(any) <= 5"],
+    )  # fmt: skip
+    assert found.gate is not None and found.gate.models == ("new",) and found.gate.verdict == "fail"
+    assert [one.group for one in found.gate.judged] == ["clear", "grey", "grey"]
+    lines = found.to_json()["gate"]["lines"]
+    score = found.score("new", "grey")
+    assert score.drop is not None and lines[2]["value"] == pytest.approx(score.drop.value)
+    # Of two lines, and not by percentiles: near the ends that the report gives.
+    assert [lines[2]["low"], lines[2]["high"]] == pytest.approx([score.drop.low, score.drop.high], abs=0.06)
+
+
+def test_a_gate_that_judges_nobody_is_refused(weather: Path, tmp_path: Path) -> None:
+    options: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear", "out": tmp_path, "device": "cpu"}
+    with pytest.raises(UserError, match="judges no model"):
+        evaluate(weather, ["lab:resnet14t"], gate=["worse_than(lab:resnet14t, any) <= 2"], **options)
+    with pytest.raises(UserError, match="gate: 'old' is not one of the given models"):
+        evaluate(weather, {"new": "lab:resnet10t"}, gate=["worse_than(old, any) <= 2"], **options)
+    refused = CliRunner().invoke(app, ["evaluate", str(weather), "--allow-undecided"])
+    assert isinstance(refused.exception, UserError) and "goes with --gate" in str(refused.exception)
+
+
+def test_no_line_of_output_is_a_command_to_a_runner(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    name = "::add-mask::x ##[group]y"
+    say(name)
+    assert name in capsys.readouterr().out
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    say(name)
+    print_table(terminal(200), gate_table(result_of("fail", text=name, name=name)), 10, "gate.md")
+    print_json({name: name})
+    out = capsys.readouterr().out
+    assert "##[" not in out and not [one for one in out.splitlines() if one.lstrip().startswith("::")]
+    assert json.loads(out[out.index("{") :]) == {name: name}
