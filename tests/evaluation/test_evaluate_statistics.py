@@ -26,6 +26,7 @@ from counterfoil.evaluation.statistics import (
     averages,
     drops,
     effective_robustness,
+    effective_robustness_intervals,
     find_near_chance,
     near_chance,
     slope,
@@ -96,6 +97,26 @@ def test_effective_robustness_needs_five_others_that_differ() -> None:
     assert np.isnan(effective_robustness(five, five, (100, 100))).all()
     found = effective_robustness(np.array([0.5] * 6 + [0.6]), np.linspace(0.2, 0.5, 7), (100, 100))
     assert np.isnan(found).tolist() == [False] * 6 + [True]  # without the last, all have one base accuracy
+
+
+def test_the_interval_of_effective_robustness_covers_what_these_models_truly_have() -> None:
+    """40 data sets of eight models on ten classes of 12 pairs, whose difficulty all models share."""
+    rng = np.random.default_rng(5)
+    covered = []
+    for _ in range(40):
+        base = rng.uniform(0.2, 1.6, 8)
+        shifted = 0.9 * base - 0.6 + rng.normal(0, 0.1, 8)
+        drawn = []
+        for number in range(10):
+            hard, there = rng.normal(size=(12, 1)), np.ones(12, dtype=bool)
+            sides = [math.sqrt(2) * probit + hard + rng.normal(size=(12, 8)) > 0 for probit in (base, shifted)]
+            drawn.append(ClassUnits(f"c{number}", there, sides[0], there, sides[1]))
+        found = drops(drawn, paired=True, seed=0, salt="s", replicates=200)
+        truth = effective_robustness(norm.cdf(base), norm.cdf(shifted), (10**9, 10**9))
+        for model, shown in effective_robustness_intervals(found, (120, 120)).items():
+            assert shown.low is not None and shown.high is not None
+            covered.append(shown.low <= truth[model] <= shown.high)
+    assert len(covered) == 320 and np.mean(covered) > 0.89
 
 
 def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(evaluation: Evaluation) -> None:

@@ -202,11 +202,11 @@ def outputs_sentences(results: Results) -> tuple[str, ...]:
         return ()
     if results.outputs == "classes":
         return (
-            "Models answer over the outputs of this dataset's classes alone (`outputs: classes`). measures.csv has the"
+            "Models answer over the outputs of this dataset's classes alone (outputs: classes). measures.csv has the"
             f" accuracy over all outputs too ({OVER_ALL}).",
         )
     return (
-        "Models answer over all their outputs (`outputs: all`): an answer that is no class of this dataset is wrong."
+        "Models answer over all their outputs (outputs: all): an answer that is no class of this dataset is wrong."
         f" measures.csv has the accuracy over the dataset's classes alone too ({OVER_CLASSES}).",
     )
 

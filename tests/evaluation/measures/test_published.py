@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from colour_world import NAMES, build_colours, save_colour_model
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.measures import published
 from counterfoil.evaluation.measures.published import published_line, published_models, read_published, timm_name
-from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
+from counterfoil.evaluation.statistics import effective_robustness
 from counterfoil.recipe.layering import bundled_folder
 from counterfoil.report.published import ACCURACY, SETS, models_table
-from counterfoil.report.results import ResultRows, results_from, row
+from counterfoil.report.results import results_from
+from support.tables import csv_rows
 
 HEADING = "Beside published models"
 INDICES = "".join(
@@ -94,7 +98,7 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     folder = tmp_path_factory.mktemp("imagenet")
     models = {
         f"model {place}": f"local-dir:{save_colour_model(folder / str(place), blind=blind, outputs=1000)}"
-        for place, blind in enumerate([(), (0,), (1,), (2,), (0, 1)])
+        for place, blind in enumerate([(), (0,), (1,), (2,), (0, 1), (1, 2)])
     }
     dataset = build_colours(folder / "dataset", IMAGENET_CLASSES)
     return evaluate(dataset, models, device="cpu", out=folder / "out", reference=False)
@@ -122,28 +126,47 @@ def test_an_evaluation_of_imagenet_classes_stands_beside_the_published_lines(ima
     ]  # fmt: skip
 
 
+def test_six_models_have_their_effective_robustness(imagenet: Evaluation) -> None:
+    assert len(imagenet.sound_models) == len(imagenet.models) == 6
+    for shift in imagenet.shifts:
+        scores = [imagenet.score(model.name, shift.name) for model in imagenet.models]
+        base, shifted = np.array([[one.base_accuracy, one.accuracy] for one in scores], dtype=np.float64).T
+        expected = effective_robustness(base, shifted, (shift.base_images, shift.images))
+        found = [one.get("effective_robustness") for one in scores]
+        assert [one.value for one in found if one] == pytest.approx(expected)
+        assert all(one and one.low is not None and one.high is not None and one.low < one.high for one in found)
+    assert ">Effective robustness</h2>" in imagenet.files["report"].read_text()
+    assert all(line["effective_robustness"] for line in csv_rows(imagenet.files["robustness"]))
+
+
 def test_nothing_is_published_of_other_classes(evaluation: Evaluation) -> None:
     assert evaluation.results.published is None
     assert HEADING not in evaluation.files["report"].read_text()
     assert "published" not in evaluation.files["document"].read_text()
 
 
-def test_models_that_timm_knows_have_a_row_of_their_published_accuracies(imagenet: Evaluation) -> None:
-    results, published = imagenet.results, imagenet.results.published
-    assert published is not None and models_table(results) is None
-    first, second = results.models[:2]
-    rows = [row(ACCURACY, value, model=first.name, at=at) for at, value in (("imagenet", 0.81235), ("a", 0.1))]
-    results = replace(
-        results,
-        published=replace(published, models={first.name: "resnet50.a1_in1k, 288 px"}),
-        rows=ResultRows([*results.rows, *rows]),
-    )
-    table = models_table(results)
-    assert table is not None
-    assert [column.label for column in table.columns] == ["model", "published as", "base here", "ImageNet", "A"]
-    [only] = table.rows
-    assert [cell.text for cell in only.cells] == [first.short_name, "resnet50.a1_in1k, 288 px", "100.0", "81.2", "10.0"]
-    assert "resnet50.a1_in1k, 288 px" in report_html(results, ())
+def test_models_that_timm_knows_have_a_row_of_their_published_accuracies(
+    imagenet: Evaluation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert models_table(imagenet.results) is None and imagenet.directory is not None
+    # timm's own weights are not on this machine: the second folder stands for them.
+    folders = [f"local-dir:{imagenet.directory.parent / place}" for place in ("0", "1")]
+    known = {folders[1]: "resnet50.a1_in1k"}
+    monkeypatch.setattr(published, "timm_name", known.get)
+    given = dict(zip(("mine", "theirs"), folders, strict=True))
+    found = evaluate(imagenet.directory, given, device="cpu", out=tmp_path, reference=False)
+    assert found.results.published is not None
+    assert found.results.published.models == {"theirs": "resnet50.a1_in1k, 224 px"}  # it takes 32 pixels here
+    rows = {one.at: one for one in found.results.rows.where(ACCURACY)}
+    assert list(rows) == list(SETS) and {one.model for one in rows.values()} == {"theirs"}
+    table = models_table(found.results)
+    assert table is not None and [len(table.rows), len(table.columns)] == [1, 3 + len(SETS)]
+    texts = [cell.text for cell in table.rows[0].cells]
+    # results-imagenet.csv and results-imagenet-a.csv at that commit.
+    assert texts[:4] == ["theirs", "resnet50.a1_in1k, 224 px", "66.7", "80.4"] and "10.0" in texts
+    assert "resnet50.a1_in1k, 224 px" in found.files["report"].read_text()
     # In a card a model has its public name.
-    public = with_public_names(replace(results, models=(replace(first, name="local-dir:/a/b"), second))).published
-    assert public is not None and list(public.models) == [first.name]
+    named = replace(found.results.models[1], name="local-dir:/a/theirs")
+    facts = replace(found.results.published, models={named.name: "resnet50.a1_in1k, 224 px"})
+    public = with_public_names(replace(found.results, models=(named,), published=facts)).published
+    assert public is not None and list(public.models) == ["local-dir:./theirs"]
