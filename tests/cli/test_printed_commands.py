@@ -36,7 +36,7 @@ from typer.main import get_command
 import counterfoil
 from colour_kinds import NAMES, save_colour_transformer
 from counterfoil.cli.main import app, main
-from counterfoil.lab.scenes import wardrobe_scene
+from counterfoil.lab.scenes import unbiased_scene, wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import layering
 from support.images import encoded
@@ -54,6 +54,7 @@ BEFORE = {
     f"{HOW_TO}continuous-integration.md": "photos my-model released=other-model",
     f"{HOW_TO}corruptions.md": "photos photos-star=wardrobe-mini my-model",
     f"{HOW_TO}draw-scenes.md": "photos photos-star=wardrobe-mini my-model",
+    f"{HOW_TO}drawn-elsewhere.md": "photos drawn my-model",
     f"{HOW_TO}evaluate.md": "photos weather wardrobe-mini my-model",
     f"{HOW_TO}look-at-failures.md": "wardrobe-mini",
     f"{HOW_TO}mine.md": "photos recipe.yaml my-model answers.csv",
@@ -67,6 +68,7 @@ BLOCKS = {
     f"{HOW_TO}continuous-integration.md": {"check_drops.py": "ALLOWED"},
     f"{HOW_TO}corruptions.md": {"recipe.yaml": "name: photos-corrupt", "match.yaml": "name: photos-matched"},
     f"{HOW_TO}draw-scenes.md": {"cut.yaml": "in_the_snow: {threshold"},
+    f"{HOW_TO}drawn-elsewhere.md": {"elsewhere.yaml": "name: drawn-elsewhere"},
     f"{HOW_TO}own-generator.md": {"my-flux.yaml": "name: my-flux"},
 }
 # Lines that hold these words do not run here, and why.
@@ -192,6 +194,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(os, "sched_getaffinity", lambda process: {0})  # one core: a build starts no process
         _models(folder)
         _photos(folder)
+        _drawn(folder / "drawn")
         with contextlib.chdir(folder):
             _recipes()
             run("counterfoil build wardrobe-mini --out wardrobe-mini")
@@ -223,6 +226,21 @@ def _photos(folder: Path) -> None:
     features = datasets.Features(image=datasets.Image(), label=names, weather=datasets.Value("string"))
     (folder / "weather").mkdir()
     datasets.Dataset.from_dict(table, features).to_parquet(str(folder / "weather" / "all.parquet"))
+
+
+def _drawn(folder: Path) -> None:
+    """Images of a renderer, with a table that says what each is: one seed for a scene and its shifts."""
+    lines = ["image,label,shift,prompt,seed\n"]
+    for shift in ("base", "in_the_snow", "at_night"):
+        for seed in range(8):
+            for one in CLASSES:
+                place = folder / shift / f"{one['name']}_{seed}.png"
+                place.parent.mkdir(parents=True, exist_ok=True)
+                scene = unbiased_scene(10 * seed + one["source_label"])
+                place.write_bytes(encoded(render(scene.shifted(shift))))
+                prompt = f"a {one['name']}, {shift}"
+                lines.append(f'{place.relative_to(folder)},{one["name"]},{shift},"{prompt}",{seed}\n')
+    (folder / "drawn.csv").write_text("".join(lines))
 
 
 def _recipes() -> None:

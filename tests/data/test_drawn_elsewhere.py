@@ -12,6 +12,7 @@ import datasets
 import numpy as np
 import pytest
 
+from counterfoil.data import listed_folders
 from counterfoil.data.drawn_elsewhere import GivenRows, given_rows
 from counterfoil.data.pool import pin_pool, pool_rows
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -181,6 +182,13 @@ def test_images_that_do_not_open_are_counted(tmp_path: Path) -> None:
     found = given(place)
     assert "3 images that cannot be opened, counted as failed: base_00_7.png, red_05_8.png, red_08_8.png" in found.notes
     assert of(found) == of(given(folder(tmp_path / "whole", full())))
+
+
+def test_files_larger_than_any_image_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = folder(tmp_path / "drawn", full())
+    (place / "red_05_8.png").write_bytes(PNG + bytes(1000))
+    monkeypatch.setattr(listed_folders, "MOST_IMAGE_BYTES", len(PNG))
+    assert "1 image that cannot be opened, counted as failed: red_05_8.png" in given(place).notes
 
 
 def changed(number: int, column: int, value: Any) -> list[list[Any]]:

@@ -22,7 +22,7 @@ from counterfoil.errors import RunFailure, UserError, first_of, some_of
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local, quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, MOST_LINES
-from counterfoil.regular_files import read_regular
+from counterfoil.regular_files import UnfitFile, read_regular
 
 # As image folders of the Hub call their table and its column of files.
 _METADATA, _FILE_NAME = "metadata.csv", "file_name"
@@ -64,6 +64,8 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
             file = names[row]
             try:
                 yield read_regular(folder / file, MOST_IMAGE_BYTES, follow=False) if file in there else None
+            except UnfitFile:
+                yield None
             except OSError as error:
                 raise RunFailure(f"{folder / file} {error.strerror or 'cannot be read'}", "Restore it.") from error
 

@@ -81,11 +81,11 @@ class StandingDataset:
 
     @property
     def prompts_known(self) -> bool:
-        """Whether prompts are those that were drawn from: by the tokens of classes, and the captions of edited rows."""
+        """Whether prompts are those that were drawn from: by the tokens of classes, and what a table says of rows."""
         if self.recipe is None or self.plan is None:
             return False
-        edits = self.recipe.generator.alters_rows
-        return (self.recipe.tokens is None or self.tokens is not None) and (not edits or self.plan.edits)
+        tabled = self.recipe.generator.chosen in ("edited", "given")
+        return (self.recipe.tokens is None or self.tokens is not None) and (not tabled or self.plan.counts)
 
     @property
     def judges(self) -> Mapping[str, Any]:

@@ -86,9 +86,8 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
     if there.recipe is None or there.lock is None or any(fault.path in (RECIPE, LOCK) for fault in there.causes()):
         return None
     if not drawn and not edits:
-        raise UserError(
-            f"{there.directory} holds rows of a pool, which were not rendered", "Verify it without --rerender."
-        )
+        held = "images drawn elsewhere" if there.recipe.generator.given else "rows of a pool"
+        raise UserError(f"{there.directory} holds {held}, which were not rendered", "Verify it without --rerender.")
     recipe = load_own_recipe(there.directory, overrides) if overrides else there.recipe
     generator = recipe.generator
     model: tuple[str | None, str | None] = (None, None)

@@ -132,7 +132,8 @@ def _report_faults(described: StandingDataset, findings: ProblemsFound) -> None:
     if described.recipe is None:
         findings.note(f"rows were not compared with the plan, because {RECIPE} gives no plan")
     elif not described.prompts_known:
-        rowless = described.recipe.generator.alters_rows and described.plan is not None and not described.plan.edits
+        tabled = described.recipe.generator.chosen in ("edited", "given")
+        rowless = tabled and described.plan is not None and not described.plan.counts
         what = f"{ROWS} is" if rowless else "class tokens are"
         findings.note(f"prompts were not compared with the plan, because {what} damaged")
 
@@ -164,6 +165,8 @@ class _Reading:
         """Rows and images of every shard; how many candidates and images were read."""
         total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
         plan = self.described.plan
+        if plan is not None and plan.recipe.generator.given and not plan.counts:
+            plan = None  # nothing but the table says which rows there are
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             if plan is None:
                 stored = [(file.path, receipt.path) for receipt in self.receipts.values() for file in receipt.files]
