@@ -139,6 +139,8 @@ def test_without_seeds_nothing_is_paired(tmp_path: Path) -> None:
 def test_no_more_than_the_recipe_asks_for_is_taken(tmp_path: Path) -> None:
     found = given(folder(tmp_path / "drawn", full(range(9))))
     assert {len(own) for own in found.table.rows.values()} == {4}
+    some = [line for line in full(range(9)) if line[2] == "base" or line[4] > 4]
+    assert [seed for _, seed, _ in of(given(folder(tmp_path / "some", some)))["base", "00"]] == [5, 6, 7, 8]
     assert "30 images beyond what samples allows in a cell, not used" in found.notes
 
 

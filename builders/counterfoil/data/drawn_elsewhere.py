@@ -55,7 +55,9 @@ class _Image(NamedTuple):
 
 
 def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
-    """The images of every cell of a recipe, in the order of their numbers and seeds, at most `candidates` of each.
+    """The images of every cell of a recipe, in the order of their numbers and seeds.
+
+    Of a cell with more than `candidates` those whose number and seed most shifts have, so that pairs stay.
 
     UserError, collected, for labels and shifts that the recipe does not have, cells without an image, seeds and numbers
     that are none, or are there twice, and pairs that the recipe promises and no seed makes. Raises as `pool_rows`.
@@ -72,15 +74,20 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
         raise UserError(first_of(problems), _CORRECT)
     wanted = {shift.name: shift.candidates for shift in recipe.all_shifts()}
     table: dict[tuple[str | None, str], list[PoolRow]] = {}
-    for (shift, class_id), index_of in _indexed(cells, seeded=columns.seeds is not None):
-        own = sorted(cells[shift, class_id], key=lambda one: index_of[one])[: wanted[shift]]
+    indexed = list(_indexed(cells, seeded=columns.seeds is not None))
+    shared = Counter((class_id, index) for (_, class_id), index_of in indexed for index in index_of.values())
+    for (shift, class_id), index_of in indexed:
+        by_index = {index: one for one, index in index_of.items()}
+        often = sorted(by_index, key=lambda index: (-shared[class_id, index], index))
         table[shift, class_id] = [
-            PoolRow(one.row, index=index_of[one], seed=one.seed, prompt=columns.prompts[one.row]) for one in own
+            PoolRow(one.row, index=index, seed=one.seed, prompt=columns.prompts[one.row])
+            for index, one in ((index, by_index[index]) for index in sorted(often[: wanted[shift]]))
         ]
     pairs, shifted = _pairs(table)
     if recipe.samples.noise == "paired" and not pairs and shifted:
         why = "no two images have the same class and seed, one of them of the base" if columns.seeds else "has no seeds"
-        raise UserError(f"samples.noise: paired, but {rows.place}: {why}; expected independent", _CORRECT)
+        hint = "Give images of a class the same seeds under every shift, or set samples.noise: independent."
+        raise UserError(f"samples.noise: paired, but {rows.place}: {why}; expected independent", hint)
     given = RowTable.of(table, "given")
     if len(given.content) > MOST_BYTES:
         raise UserError(
@@ -259,9 +266,9 @@ def _unreadable(rows: Rows, chosen: Sequence[int]) -> Iterator[str]:
     """The rows whose image is not there, is too large, or has no header of an image. No pixel is decoded."""
     from counterfoil.store.decoding import UnreadableImage, open_image
 
-    paths = rows.paths()
-    for row in track(chosen, "looking at images", len(chosen), _REPORTED_EVERY):
+    paths, images = rows.paths(), zip(chosen, rows.images(chosen), strict=True)
+    for row, image in track(images, "looking at images", len(chosen), _REPORTED_EVERY):
         try:
-            open_image(next(rows.images([row])), photograph=True).close()
-        except (UnreadableImage, UserError):
+            open_image(image, photograph=True).close()
+        except UnreadableImage:
             yield f"row {row}" if paths is None else paths[row]
