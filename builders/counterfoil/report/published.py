@@ -76,7 +76,7 @@ def worth(results: Results) -> str:
     images = "Generated or changed images" if results.groups[0].candidates is not None else "These images"
     several = ", a class may be several of ImageNet's" if results.published and results.published.several else ""
     return (
-        f"{images} of these {counted(len(results.classes), 'class', 'classes')} are not ImageNet's validation set"
+        f"{images} of {counted(len(results.classes), 'class', 'classes')} are not ImageNet's validation set"
         f"{several}: accuracy on this base is not accuracy there. The lines show how much models lose on real test sets"
         " that are harder; they do not say what your models would reach on these."
     )

@@ -107,7 +107,7 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
 def test_an_evaluation_of_imagenet_classes_stands_beside_the_published_lines(imagenet: Evaluation) -> None:
     page = imagenet.files["report"].read_text()
     section = page[page.index(f">{HEADING}</h2>") : page.index(">Shifts</h2>")]
-    assert "images of these 3 classes are not ImageNet&#39;s validation set" in section
+    assert "images of 3 classes are not ImageNet&#39;s validation set" in section
     figure = section[section.index("<svg") : section.index("</svg>")]
     for model in imagenet.sound_models:
         for shift in imagenet.shifts:
