@@ -123,6 +123,8 @@ def test_a_killed_build_resumes_and_a_dataset_is_made_again(
     made = regenerate(dataset, tmp_path / "made", overrides=own, device="cpu", workers=1)
     assert made.comparison is not None and made.comparison.identical
     assert published(tmp_path / "made") == published(dataset)
+    with pytest.raises(UserError, match=r"generator.dataset './given_folder' is a folder on the machine that built"):
+        regenerate(dataset, tmp_path / "lost", device="cpu", workers=1)
     with pytest.raises(UserError, match="holds images drawn elsewhere, which were not rendered"):
         verify(dataset, rerender=2)
 

@@ -12,6 +12,7 @@ from counterfoil.data.listed_folders import listed_rows
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import UserError
+from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import LOCK, ROWS
 from counterfoil.recipe.prompts import MATCH
 
@@ -64,6 +65,7 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     """The rows of the split that a recipe takes or edits, as it is pinned. Raises as `OpenSource`."""
     generator, pool = recipe.generator, pool_of(recipe)
     if generator.given:
+        refuse_elsewhere(pool.dataset, "generator.dataset")
         rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.split, labelled=False)
         optional = {key: getattr(generator, key) for key in ("prompt_column", "seed_column")}
         asked = {key: name for key, name in optional.items() if f"{name}_column" != key}
