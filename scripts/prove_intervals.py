@@ -313,15 +313,16 @@ def answered_of(right: NDArray[np.bool_], there: NDArray[np.bool_], seed: int = 
 
 
 def gated(
-    rng: np.random.Generator, shares: NDArray[np.float64], images: int, lines: list[GateLine], kept: float = 0.9
+    rng: np.random.Generator, shares: NDArray[np.float64], images: Counts, lines: list[GateLine], kept: float = 0.9
 ) -> GateResult:
-    """A gate's answer to drawn answers, of which `shares` (groups, classes, models) are right."""
+    """A gate's answer to drawn answers, of which `shares` (groups, classes, models) are right; images: of a class."""
     groups, classes, models = shares.shape
-    scene = rng.normal(size=(1, classes, images, 1))
-    own = rng.normal(size=(groups, classes, images, models))
+    most = int(images.max())
+    scene = rng.normal(size=(1, classes, most, 1))
+    own = rng.normal(size=(groups, classes, most, models))
     liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * own
     right = liability < stats.norm.ppf(shares)[:, :, None]
-    there = rng.random((groups, classes, images)) < kept
+    there = (rng.random((groups, classes, most)) < kept) & (np.arange(most) < images[:, None])
     there[:, :, 0] = True
     return judge_gate(answered_of(right, there, int(rng.integers(1 << 30))), lines, MODELS[:1], None)
 
@@ -351,16 +352,17 @@ def gates(seed: int, runs: int) -> list[str]:
     lines = [
         f"A gate of 24 lines on a model that is exactly at each of its limits, {runs} times a cell: the share of gates"
         " with a line that fails, with a line that passes, and of gates whose intervals all hold. Ten classes; scenes"
-        " are shared by base, shifts and models, and the screen keeps 90 % of the images. *alone*: the share of single"
-        " intervals that hold.",
+        " are shared by base, shifts and models, and the screen keeps 90 % of the images. *5 to 200*: the hardest class"
+        " has 5 images and the easiest 200. *alone*: the share of single intervals that hold.",
         "",
         "| lines | accuracy on the base | images per class | a line fails | a line passes | all hold | alone |",
         "| -- | --: | --: | --: | --: | --: | --: |",
     ]
-    for of, base, images in product(("accuracies", "drops", "drops, worse_than"), (0.8, 0.95), (10, 30, 100)):
+    sizes = {str(n): np.full(10, n) for n in (10, 30, 100)} | {"5 to 200": np.geomspace(5, 200, 10).astype(np.int64)}
+    for of, base, images in product(("accuracies", "drops", "drops, worse_than"), (0.8, 0.95), sizes):
         shares, asked = gate_world(of, 24, 0.8, base)
-        rng = np.random.default_rng([seed, images, round(100 * base), len(of)])
-        found = [gated(rng, shares, images, asked) for _ in range(runs)]
+        rng = np.random.default_rng([seed, len(images), int(sizes[images][0]), round(100 * base), len(of)])
+        found = [gated(rng, shares, sizes[images], asked) for _ in range(runs)]
         verdicts = np.array([[one.verdict for one in each.judged] for each in found])
         holds = np.array([[_holds(one.estimate, one.line) for one in each.judged] for each in found])
         told = [(verdicts == "fail").any(axis=1), (verdicts == "pass").any(axis=1), holds.all(axis=1), holds]
@@ -388,7 +390,7 @@ def gate_sizes(seed: int, runs: int) -> list[str]:
         shares, asked = gate_world(of, count, 0.8, 0.9)
         asked = [replace(one, limit=one.limit + margin) for one in asked]
         rng = np.random.default_rng([seed, images, count, round(100 * margin)])
-        found = [gated(rng, shares, images, asked) for _ in range(runs)]
+        found = [gated(rng, shares, np.full(10, images), asked) for _ in range(runs)]
         decided = np.mean([[one.verdict != "undecided" for one in each.judged] for each in found])
         passed = np.mean([each.verdict == "pass" for each in found])
         what = f"{count} {'drop' if count == 1 else of}"

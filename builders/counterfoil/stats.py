@@ -310,22 +310,20 @@ def distances_of_difference(
     if len(base_correct) == base[1] == shift[1]:
         mixed = (base[0] > 0) & (base[0] < 1)
         same = mixed & (base_correct == shift_correct).all(axis=0)
-        one_below, one_above = _wilson_distances(*base)
-        # Equal shares: either end of the difference is as far.
-        squared = one_below**2 + one_above**2 - 2 * _correlation(base_correct, shift_correct) * one_below * one_above
-        open_ends = np.sqrt(np.maximum(squared, 0.0))
+        own = _wilson_distances(*base)  # equal shares: either end of the difference is as far
+        open_ends, _ = distances_with_correlation(own, own, _correlation(base_correct, shift_correct))
         below, above = np.where(same, open_ends, below), np.where(same, open_ends, above)
     return below, above
 
 
-def distances_with_correlation(one: Bounds, other: Bounds, correlation: float) -> Bounds:
+def distances_with_correlation(one: tuple[Any, Any], other: tuple[Any, Any], correlation: Any) -> tuple[Any, Any]:
     """How far the ends of a difference are from it: of one share less another, whose own ends are (below, above) away.
 
-    Newcombe 1998, Statistics in Medicine 17, 2635, method 10: MOVER of shares that are correlated.
+    Newcombe 1998, Statistics in Medicine 17, 2635, method 10: `mover` of shares that are correlated. Numbers or arrays.
     """
     below = one[0] ** 2 + other[1] ** 2 - 2 * correlation * one[0] * other[1]
     above = one[1] ** 2 + other[0] ** 2 - 2 * correlation * one[1] * other[0]
-    return math.sqrt(max(below, 0.0)), math.sqrt(max(above, 0.0))
+    return np.sqrt(np.maximum(below, 0.0)), np.sqrt(np.maximum(above, 0.0))
 
 
 def _wilson_distances(accuracy: NDArray[np.float64], total: int) -> EndDistances:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,7 +22,7 @@ from counterfoil.cli.terminal import print_json, print_table, say, terminal
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.gate import FAILED, UNDECIDED, GateLine, GateResult, Judged, judge_gate, read_gate
-from counterfoil.evaluation.gate_files import gate_junit, gate_markdown, gate_sentence, gate_table
+from counterfoil.evaluation.gate_files import gate_junit, gate_markdown, gate_sentence, gate_table, why
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.statistics import NearChance
 from counterfoil.lab.scenes import wardrobe_scene
@@ -91,8 +94,8 @@ def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         read_gate(texts)
     assert len(refused.value.problems) == len(WRONG)
-    for number, (problem, why) in enumerate(zip(refused.value.problems, WRONG.values(), strict=True), start=2):
-        assert f"line {number}, " in problem and why in problem
+    for number, (problem, words) in enumerate(zip(refused.value.problems, WRONG.values(), strict=True), start=2):
+        assert f"line {number}, " in problem and words in problem
 
 
 @pytest.mark.parametrize("text", ["drop(red) <= 10", "[]", "- {drop: 10}", "- 3", "- !!python/object:os.system x", ""])
@@ -190,8 +193,18 @@ def test_a_gate_at_all_its_limits_rarely_fails() -> None:
     """Of 40 gates of 24 lines; at one in twenty more than six would fail in one of 300 runs of this test."""
     shares, lines = gate_world("drops, worse_than", 24, 0.8, 0.9)
     rng = np.random.default_rng(7)
-    failed = [gated(rng, shares, 20, lines).verdict == "fail" for _ in range(40)]
+    failed = [gated(rng, shares, np.full(10, 20), lines).verdict == "fail" for _ in range(40)]
     assert sum(failed) <= 6
+
+
+def test_classes_of_few_images_are_not_taken_for_certain() -> None:
+    """Of 60 lines at the truth, 1.5 should pass wrongly; where the hard class has few images, 10 once did."""
+    shares = np.array([0.99] * 9 + [0.7])[None, :, None].repeat(2, axis=2)
+    limit = float(shares[0, :, 0].mean())
+    rng = np.random.default_rng(3)
+    counts = np.array([200] * 9 + [5])
+    found = [gated(rng, shares, counts, [GateLine("", "accuracy", "base", limit)]) for _ in range(60)]
+    assert sum(one.verdict == "pass" for one in found) <= 5
 
 
 # ---- What is undecided
@@ -213,7 +226,7 @@ def test_what_says_nothing_is_undecided() -> None:
     found_lines = judged(found, *lines, checks=checks)
     assert [one.verdict for one in found_lines] == ["undecided"] * 4 + ["pass"]
     reasons = [one.reason for one in found_lines]
-    assert "near chance on the base" in reasons[0] and "the other model is near chance" in reasons[1]
+    assert reasons[:2] == ["new is near chance on the base", "old is near chance on the base"]
     assert reasons[2] == "nobody checked its labels" and "did you mean 'shift_1'" in reasons[3]
     assert all(one.estimate is not None and one.needed is None for one in found_lines[:3])
     assert [one.verdict for one in judged(found, lines[2])] == ["fail"]  # where labels are the images' own
@@ -228,10 +241,67 @@ def test_no_shift_and_too_few_images_are_undecided() -> None:
     assert few.verdict == "undecided" and few.reason == "no class has 51 images"
 
 
-def result_of(*verdicts: str, allow: bool = False, text: str = "drop(x) <= 1", name: str = "m") -> GateResult:
-    line = GateLine(text, "drop", "x", 0.01)
-    rows: Any = [Judged(line, name, "x", one, Estimate(0.0, -0.1, 0.1), 10.0, 20) for one in verdicts]  # type: ignore[arg-type]
-    return GateResult("some data", (name,), tuple(rows), allow)
+def test_a_group_of_which_most_classes_lack_images_is_undecided() -> None:
+    right = np.ones((2, 10, 50, 2), bool)
+    there = np.ones(right.shape[:3], bool)
+    for lacking, verdict in ((4, "pass"), (6, "undecided")):
+        there[1, :lacking, 4:] = False
+        found = answered_of(right, there)
+        object.__setattr__(found, "min_images", 5)
+        lines = judged(found, "accuracy(shift_1) >= 50", "drop(shift_1) <= 50", "worse_than(old, shift_1) <= 50")
+        assert [one.verdict for one in lines] == [verdict] * 3
+        assert {one.classes for one in lines} == {(10 - lacking, 10)}
+        assert all(f"{10 - lacking} " in why(one) and "10 classes" in why(one) for one in lines)
+
+
+def test_images_that_a_judge_chose_do_not_judge_it() -> None:
+    found = answered({"base": (45, 45), "shift_1": (45, 0)})
+    judges: Any = SimpleNamespace(shifts=(SimpleNamespace(place=1, judges=("old",)),))
+    pins = {"old": {"architecture": "a", "sha256": "old", "targets": [[0]]}}
+    scored: Any = tuple(
+        SimpleNamespace(
+            classifier=SimpleNamespace(name=name, architecture="a", sha256=name),
+            class_map=SimpleNamespace(targets=((0,),)),
+        )
+        for name in found.models
+    )
+    found = replace(found, scored=scored, subject=replace(found.subject, judged=judges, pins=pins))
+    worse, accuracy = judged(found, "worse_than(old, shift_1) <= 5", "accuracy(shift_1) >= 50")
+    assert worse.verdict == "undecided" and worse.reason == "its images were chosen because old gets them wrong"
+    assert accuracy.verdict == "pass"
+
+
+def test_a_drop_needs_the_labels_of_both_sides() -> None:
+    share = CheckedShare(0.0, 0.0, 0.1)
+    checks = LabelChecks("judge", 10, (ShiftChecks("shift_1", JudgedLabels(50, 0, share, None)),))
+    found = answered({"base": (45, 45), "shift_1": (45, 45)})
+    drop, accuracy = judged(found, "drop(shift_1) <= 50", "accuracy(shift_1) >= 50", checks=checks)
+    assert drop.reason == "nobody checked the labels of the base" and accuracy.verdict == "pass"
+
+
+def test_the_base_has_no_drop_by_any_name() -> None:
+    found = answered({"base": (45, 45), "shift_1": (45, 45)})
+    groups = (replace(found.subject.groups[0], name="clear"), found.subject.groups[1])
+    found = replace(found, subject=replace(found.subject, groups=groups))
+    drop, one, other = judged(found, "drop(clear) <= 50", "accuracy(base) >= 50", "accuracy(clear) >= 51")
+    assert drop.verdict == "undecided" and drop.reason == "the base has no drop" and drop.estimate is None
+    assert one.group == other.group == "clear" and one.verdict == other.verdict == "pass"
+
+
+def test_the_images_that_are_told_are_those_of_the_side_that_has_fewer() -> None:
+    right, there = np.ones((2, 4, 300, 2), bool), np.ones((2, 4, 300), bool)
+    there[0, :, 8:] = False
+    [one] = judged(answered_of(right, there), "drop(shift_1) <= 4")
+    assert one.images == 8 and one.verdict == "undecided"
+
+
+def result_of(
+    *verdicts: str, allow: bool = False, text: str = "drop(x) <= 1", name: str = "m", reason: str = ""
+) -> GateResult:
+    line = GateLine(text, "drop", name, 0.01)
+    estimate = Estimate(0.0, -0.1, 0.1)
+    rows: Any = [Judged(line, name, name, one, estimate, 10.0, 20, reason * (one == "undecided")) for one in verdicts]  # type: ignore[arg-type]
+    return GateResult(name, (name,), tuple(rows), allow)
 
 
 def test_a_failed_line_goes_before_an_undecided_one() -> None:
@@ -245,22 +315,21 @@ def test_a_failed_line_goes_before_an_undecided_one() -> None:
 
 # ---- What is written
 
-HOSTILE = "<img src=x>|]]>&\x00\n::error::`@you`[a](http://x.example)"
+HOSTILE = "<img src=x>|]]>&\x00\n::error::`@you`[a](http://x.example) https://y.example www.z.example o/r#12 :tada:"
 
 
 def test_junit_and_markdown_hold_names_as_text() -> None:
-    result = result_of("fail", "undecided", "pass", text=HOSTILE, name=HOSTILE)
+    result = result_of("fail", "undecided", "pass", text=HOSTILE, name=HOSTILE, reason=HOSTILE)
     suite = ElementTree.fromstring(gate_junit(result).encode())
-    kinds = [[one.tag for one in case] for case in suite]
-    assert kinds == [["failure"], ["error"], []]
-    assert {"<img src=x>|]]>&", "`@you`[a](http://x.example)"} <= {
-        part for case in suite for part in (case.get("classname") or "").replace("::error::", "  ").split("  ")
-    }
+    assert [[one.tag for one in case] for case in suite] == [["failure"], ["error"], []]
+    assert {case.get("classname") for case in suite} == {HOSTILE.replace("\x00", " ").replace("\n", " ")}
     allowed = ElementTree.fromstring(gate_junit(result_of("undecided", allow=True)).encode())
     assert allowed[0][0].tag == "skipped" and allowed.get("errors") == "0"
-    html = MarkdownIt("commonmark").enable("table").render(gate_markdown(result))
+    text = gate_markdown(result)
+    html = MarkdownIt("commonmark").enable("table").render(text)
     assert html.count("<tr>") == 4 and html.count("<td") == 3 * 5
-    assert "<img" not in html and "href" not in html and "@you" not in html
+    assert "<img" not in html and "href" not in html
+    assert not re.search(r"@you|#12|:tada:|://|www\.", text)
 
 
 def test_the_sentence_counts_answers() -> None:
@@ -328,7 +397,7 @@ def test_python_has_the_answers(weather: Path, tmp_path: Path) -> None:
     score = found.score("new", "grey")
     assert score.drop is not None and lines[2]["value"] == pytest.approx(score.drop.value)
     # Of two lines, and not by percentiles: near the ends that the report gives.
-    assert [lines[2]["low"], lines[2]["high"]] == pytest.approx([score.drop.low, score.drop.high], abs=0.06)
+    assert [lines[2]["low"], lines[2]["high"]] == pytest.approx([score.drop.low, score.drop.high], abs=0.08)
 
 
 def test_a_gate_that_judges_nobody_is_refused(weather: Path, tmp_path: Path) -> None:
@@ -341,14 +410,18 @@ def test_a_gate_that_judges_nobody_is_refused(weather: Path, tmp_path: Path) -> 
     assert isinstance(refused.exception, UserError) and "goes with --gate" in str(refused.exception)
 
 
-def test_no_line_of_output_is_a_command_to_a_runner(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    name = "::add-mask::x ##[group]y"
+@pytest.mark.parametrize("width", [30, 60, 200])
+def test_no_line_of_output_is_a_command_to_a_runner(width: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    name = ":::add-mask::x ##[group]y :::stop-commands:::z"
     say(name)
     assert name in capsys.readouterr().out
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     say(name)
-    print_table(terminal(200), gate_table(result_of("fail", text=name, name=name)), 10, "gate.md")
+    table = gate_table(result_of("fail", text=name, name=name))
+    rows = tuple(replace(row, cells=row.cells[1:]) for row in table.rows)
+    for shown in (table, replace(table, columns=table.columns[1:], rows=rows)):  # a group in the first column
+        print_table(terminal(width), shown, 10, "gate.md")
     print_json({name: name})
     out = capsys.readouterr().out
     assert "##[" not in out and not [one for one in out.splitlines() if one.lstrip().startswith("::")]
-    assert json.loads(out[out.index("{") :]) == {name: name}
+    assert json.loads(out[out.index("{\n") :]) == {name: name}

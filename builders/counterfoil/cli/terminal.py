@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -43,14 +44,14 @@ _MACHINE_HINTS = {
 def plain(text: str) -> str:
     """A text without control characters, which stand as Python escapes instead; line breaks stay.
 
-    On GitHub's runners a line of output may be a command to the runner: there no text begins one.
+    On GitHub's runners a line of output may be a command to the runner: there no text has one in it, however it folds.
     """
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         # A bracket may be escaped from rich, which shows it without the slash.
-        text = text.replace("::", ": :").replace("##[", "## [").replace("##\\[", "## \\[")
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
+        text = re.sub(r":(?=:)|##(?=\\?\[)", "\\g<0>\u200b", text)
+    return text
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.measures.comparison import Side, drawn_averages
+from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.statistics import ClassUnits
 from counterfoil.recipe.layering import text_of
@@ -30,7 +31,7 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.report.labels import LabelChecks
-from counterfoil.stats import Estimate, distances_with_correlation, simultaneous_reach, wilson_reach
+from counterfoil.stats import Bounds, Estimate, distances_with_correlation, mover, simultaneous_reach, wilson_reach
 
 ANY = "any"
 # Exit codes of a command; 1 and 2 are those of a run that broke and of a mistake.
@@ -44,7 +45,7 @@ _HINT = (
     "A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, worse_than(MODEL, GROUP) <= POINTS. GROUP is"
     " base, a shift or any."
 )
-_NAME = r'(?:"[^"]*"|[^\s,()"]+)'
+_NAME = r'(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
     rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)\s*(?P<sign>[<>=!]+)\s*(?P<limit>\S+)\s*"
 )
@@ -74,7 +75,8 @@ class Judged:
     """A line of the gate for one model and one group.
 
     estimate: fractions, with an interval that holds for all comparisons of the gate at once; None where nothing is
-    measured. images: of a class, the harmonic mean. needed: how many images a class would decide the line if the value
+    measured. images: of a class, the harmonic mean, on the side that has fewer. classes: how many are measured, of how
+    many that the group has. needed: how many images a class would decide the line if the value
     stayed; None where it is decided, or no number would. reason: why it is undecided, where the interval does not say.
     """
 
@@ -86,6 +88,7 @@ class Judged:
     images: float = 0.0
     needed: int | None = None
     reason: str = ""
+    classes: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,8 @@ class GateResult:
                 "verdict": one.verdict,
                 "limit": one.line.limit,
                 **{end: getattr(one.estimate, end, None) for end in ("value", "low", "high")},
+                "classes": one.classes[0],
+                "classes_planned": one.classes[1],
                 "images_per_class": one.images,
                 "images_per_class_needed": one.needed,
                 "reason": one.reason,
@@ -204,16 +209,13 @@ def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, 
 
 @dataclass(frozen=True)
 class _Compared:
-    """What is measured of a line for one model and group, or why nothing is.
+    """A line for one model and group as it stands before it is measured, and the averages that it is of.
 
-    sides: the average that is judged, or two: a difference is the first less the second.
+    sides: the average that is judged, or two, of which the first less the second is; none where nothing is measured.
     """
 
-    line: GateLine
-    model: str
-    group: str
+    judged: Judged
     sides: tuple[int, ...] = ()
-    reason: str = ""
 
 
 @dataclass
@@ -230,73 +232,90 @@ class _Sides:
         key = place, model, tuple(one.class_id for one in classes)
         if key not in self.places:
             self.places[key] = len(self.sides)
-            wanted = [label for label, one in enumerate(subject.classes) if one.id in key[2]]
+            ids = set(key[2])
+            wanted = [label for label, one in enumerate(subject.classes) if one.id in ids]
             rows = answered.rows(place)
             right = answered.answers.correct[:, answered.models.index(model)]
             self.sides.append((rows[np.isin(subject.labels[rows], wanted)], right))
         return self.places[key]
 
     def averages(self) -> _Averages:
-        """All of them, with their bootstrap."""
-        subject = self.answered.subject
-        values, images, classes, errors = [], [], [], []
-        draws = drawn_averages(subject, self.sides, self.answered.seed) if self.sides else np.empty((0, 0))
-        for rows, right in self.sides:
-            _, label, count = np.unique(subject.labels[rows], return_inverse=True, return_counts=True)
-            hits = np.bincount(label, weights=right[rows])
-            values.append(float((hits / count).mean()))
-            # An image beside, as right as all are: a class whose images agree is not certain.
-            smoothed = (hits + values[-1]) / (count + 1)
-            images.append(len(count) / float((1 / count).sum()))
-            classes.append(len(count))
-            errors.append(float((smoothed * (1 - smoothed) / count).sum()) / len(count) ** 2)
-        n = np.array(images)
-        # A bootstrap of n images has n - 1 degrees of freedom.
-        drawn = np.nanvar(draws, axis=0) if self.sides else n
-        variance = np.maximum(drawn * n / np.maximum(n - 1, 1), errors)
-        return _Averages(np.array(values), n, n * np.array(classes), variance, draws)
+        """All of them, with their bootstrap; one at least."""
+        labels, sides = self.answered.subject.labels, []
+        draws = drawn_averages(self.answered.subject, self.sides, self.answered.seed)
+        for (rows, right), drawn in zip(self.sides, draws.T, strict=True):
+            _, label, count = np.unique(labels[rows], return_inverse=True, return_counts=True)
+            share = np.bincount(label, weights=right[rows]) / count
+            spread = float((share * (1 - share) / np.maximum(count - 1, 1)).sum()) / len(count) ** 2
+            images = len(count) / float((1 / count).sum())
+            # A bootstrap of n images has n - 1 degrees of freedom.
+            variance = max(spread, float(np.nanvar(drawn)) * images / max(images - 1, 1))
+            sides.append(_Average(float(share.mean()), images, count, share, variance, drawn))
+        return _Averages(tuple(sides))
+
+
+@dataclass(frozen=True)
+class _Average:
+    """An average over classes. images: of a class, the harmonic mean. counts, shares (classes,): images, and how many
+    of them are right. draws (R,): of the bootstrap."""
+
+    value: float
+    images: float
+    counts: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    variance: float
+    draws: NDArray[np.float64]
+
+    def varying(self, reach: float) -> Bounds:
+        """How far Wilson's ends are, on as many images as the variance says (Korn and Graubard 1998)."""
+        if self.variance == 0:
+            return 0.0, 0.0
+        low, high = wilson_reach(self.value, self.value * (1 - self.value) / self.variance, reach)
+        return self.value - low, high - self.value
+
+    def agreeing(self, reach: float) -> Bounds:
+        """What is open of classes whose images are all right, or all wrong, and which a bootstrap takes for certain:
+        below and above, by Wilson's interval of each."""
+        far = reach**2 / (self.counts + reach**2)
+        below, above = (math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0))
+        return below / len(far), above / len(far)
 
 
 @dataclass(frozen=True)
 class _Averages:
-    """Averages over classes, (k,) each: images of a class (harmonic mean), images in all, variance; draws (R, k)."""
+    """All averages, by their numbers, and what is made of one or of two: the first less the second."""
 
-    values: NDArray[np.float64]
-    images: NDArray[np.float64]
-    total: NDArray[np.float64]
-    variance: NDArray[np.float64]
-    draws: NDArray[np.float64]
+    sides: tuple[_Average, ...]
 
-    def of(self, sides: tuple[int, ...]) -> tuple[float, NDArray[np.float64]]:
+    def of(self, places: tuple[int, ...]) -> tuple[float, NDArray[np.float64]]:
         """The value of a comparison, and its draws."""
-        first, *rest = sides
-        value, draws = float(self.values[first]), self.draws[:, first]
-        return (value - float(self.values[rest[0]]), draws - self.draws[:, rest[0]]) if rest else (value, draws)
+        first, *rest = (self.sides[place] for place in places)
+        return (first.value - rest[0].value, first.draws - rest[0].draws) if rest else (first.value, first.draws)
 
-    def interval(self, sides: tuple[int, ...], reach: float) -> Estimate:
+    def images(self, places: tuple[int, ...]) -> float:
+        """Images of a class on the side that has fewer."""
+        return min(self.sides[place].images for place in places)
+
+    def interval(self, places: tuple[int, ...], reach: float) -> Estimate:
         """Its interval, `reach` standard errors long: Wilson's, or of two such (Newcombe 1998, method 10)."""
-        value, _ = self.of(sides)
-        own = [self._distances(side, reach) for side in sides]
-        if len(sides) == 1:
-            (below, above), least = own[0], 0.0
-        else:
+        first, *rest = (self.sides[place] for place in places)
+        varying, agreeing, least = first.varying(reach), [first.agreeing(reach)], 0.0
+        if rest:
+            other, least = rest[0], -1.0
+            varying = distances_with_correlation(varying, other.varying(reach), _correlation(first.draws, other.draws))
+            agreeing.append(other.agreeing(reach)[::-1])
             # Where no pair is judged differently, some may be all the same.
-            least, floor = -1.0, reach**2 / (float(self.total[list(sides)].min()) + reach**2)
-            ends = distances_with_correlation(own[0], own[1], self._correlation(*sides))
-            below, above = (max(floor, end) for end in ends)
-        return Estimate(value, max(least, value - below), min(1.0, value + above))
+            floor = reach**2 / (min(side.images * len(side.counts) for side in (first, other)) + reach**2)
+            varying = max(floor, varying[0]), max(floor, varying[1])
+        below, above = mover(varying, *agreeing)
+        value = self.of(places)[0]
+        return Estimate(value, max(least, value - float(below)), min(1.0, value + float(above)))
 
-    def _distances(self, side: int, reach: float) -> tuple[float, float]:
-        share = float(self.values[side])
-        # As many independent images as its variance says (Korn and Graubard 1998).
-        whole = share * (1 - share) / float(self.variance[side]) if 0 < share < 1 else float(self.total[side])
-        low, high = wilson_reach(share, whole, reach)
-        return share - low, high - share
 
-    def _correlation(self, first: int, second: int) -> float:
-        one, other = (self.draws[:, side] - np.nanmean(self.draws[:, side]) for side in (first, second))
-        spread = math.sqrt(float(np.nanmean(one**2) * np.nanmean(other**2)))
-        return float(np.nanmean(one * other)) / spread if spread else 0.0
+def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    one, other = one - np.nanmean(one), other - np.nanmean(other)
+    spread = math.sqrt(float(np.nanmean(one**2) * np.nanmean(other**2)))
+    return float(np.nanmean(one * other)) / spread if spread else 0.0
 
 
 def judge_gate(
@@ -308,61 +327,84 @@ def judge_gate(
 ) -> GateResult:
     """Every line for every one of these models. checks: of a built dataset's labels; None where labels are given."""
     sides = _Sides(answered)
-    compared = [one for line in gate for model in models for one in _comparisons(answered, line, model, sides)]
-    measured = [one for one in compared if one.sides]
+    compared = [one for line in gate for model in models for one in _comparisons(answered, line, model, sides, checks)]
+    found = [one for one in compared if one.sides]
+    if not found:
+        return GateResult(answered.subject.name, tuple(models), tuple(one.judged for one in compared), allow_undecided)
     averages = sides.averages()
-    found = [averages.of(one.sides) for one in measured]
-    reach = simultaneous_reach(np.array([value for value, _ in found]), [each for _, each in found])
+    values, draws = zip(*(averages.of(one.sides) for one in found), strict=True)
+    reach = simultaneous_reach(np.array(values), draws)
     judged = []
     for one in compared:
-        own = Judged(one.line, one.model, one.group, "undecided", reason=one.reason)
+        own = one.judged
         if one.sides:
-            images = float(averages.images[one.sides[-1]])
-            own = replace(own, estimate=averages.interval(one.sides, reach), images=images)
-            if not own.reason and checks is not None and not (checks.own or checks.of(one.group).checked):
-                own = replace(own, reason="nobody checked its labels")
+            estimate, images = averages.interval(one.sides, reach), averages.images(one.sides)
+            own = replace(own, estimate=estimate, images=images)
             own = own if own.reason else _verdict(own)
         judged.append(own)
     return GateResult(answered.subject.name, tuple(models), tuple(judged), allow_undecided)
 
 
-def _comparisons(answered: AllAnswers, line: GateLine, model: str, sides: _Sides) -> Iterator[_Compared]:
+def _comparisons(
+    answered: AllAnswers, line: GateLine, model: str, sides: _Sides, checks: LabelChecks | None
+) -> Iterator[_Compared]:
     groups = {group.name: place for place, group in enumerate(answered.subject.groups)}
     if answered.subject.base:
-        groups[BASE] = 0
-    places: Sequence[int]
+        groups.setdefault(BASE, 0)
     if line.group == ANY:
         places = answered.shifts if line.measure == "drop" else answered.places
-    elif line.group in groups:
-        places = [groups[line.group]]
     else:
-        places = []
+        places = (groups[line.group],) if line.group in groups else ()
     if not places:
         why = "the dataset has no such group" + did_you_mean(line.group, groups)
-        yield _Compared(line, model, line.group, reason="the dataset has no shift" if line.group == ANY else why)
+        why = "the dataset has no shift" if line.group == ANY else why
+        yield _Compared(Judged(line, model, line.group, "undecided", reason=why))
     for place in places:
-        yield _comparison(answered, line, model, place, sides)
+        drop, group = line.measure == "drop", answered.group(place)
+        classes = answered.kept(place) if drop else answered.enough(place)
+        planned, measured = len(group.class_labels), len(classes)
+        reason = _undecided(answered, line, model, place, (measured, planned), checks)
+        own = Judged(line, model, group.name, "undecided", reason=reason, classes=(measured, planned))
+        compares = measured and not (drop and (place == 0 or not answered.subject.base))
+        others = [(0, model)] if drop else [(place, line.against)] if line.against else []
+        both = [*others, (place, model)] if compares else []
+        yield _Compared(own, tuple(sides.of(each, name, classes) for each, name in both))
 
 
-def _comparison(answered: AllAnswers, line: GateLine, model: str, place: int, sides: _Sides) -> _Compared:
-    one = _Compared(line, model, answered.group(place).name)
-    near = {name for name, is_near in zip(answered.models, answered.near_chance.models, strict=True) if is_near}
-    if line.measure == "drop":
-        kept = answered.kept(place)
-        if not answered.subject.base:
-            return replace(one, reason="the images have no base")
-        if not kept:
-            return replace(one, reason="no class has enough images and is above chance on the base")
-        reason = "the model is near chance on the base, so it has little to lose" if model in near else ""
-        return replace(one, sides=(sides.of(0, model, kept), sides.of(place, model, kept)), reason=reason)
-    enough = answered.enough(place)
-    if not enough:
-        return replace(one, reason=f"no class has {answered.min_images} images")
-    own = sides.of(place, model, enough)
-    if line.measure == "accuracy":
-        return replace(one, sides=(own,))
-    reason = "the other model is near chance on the base" if line.against in near else ""
-    return replace(one, sides=(sides.of(place, line.against, enough), own), reason=reason)
+def _undecided(
+    answered: AllAnswers,
+    line: GateLine,
+    model: str,
+    place: int,
+    classes: tuple[int, int],
+    checks: LabelChecks | None,
+) -> str:
+    """Why nothing can be said, however many images there are; empty where something can."""
+    subject, drop = answered.subject, line.measure == "drop"
+    if drop and (place == 0 or not subject.base):
+        return "the base has no drop" if subject.base else "the images have no base"
+    if not classes[0]:
+        above = " and is above chance on the base" if drop else ""
+        return f"no class has {answered.min_images} images{above}"
+    if 2 * classes[0] < classes[1]:
+        return f"only {classes[0]} of {classes[1]} classes are measured"
+    places = {answered.models.index(name): name for name in (model, line.against) if name}
+    for chosen in subject.judged.shifts:
+        if chosen.place == place:
+            for judge in judges_among(answered.scored, chosen.judges, subject.pins).keys() & places.keys():
+                return f"its images were chosen because {places[judge]} gets them wrong"
+    near = [name for at, name in places.items() if answered.near_chance.models[at]]
+    if near and (drop or near != [model]):
+        return f"{near[-1]} is near chance on the base"
+    # Images from elsewhere that were scored beside a dataset bring labels of their own.
+    last = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
+    asked = [answered.group(each).name for each in ((0, place) if drop else (place,)) if each < last]
+    if checks is not None and not checks.own and not all(checks.of(name).checked for name in asked):
+        return "nobody checked its labels" if checks.of(asked[0]).checked or len(asked) == 1 else _BASE_UNCHECKED
+    return ""
+
+
+_BASE_UNCHECKED = "nobody checked the labels of the base"
 
 
 def _verdict(one: Judged) -> Judged:

@@ -5,6 +5,7 @@ Names of groups come from the dataset, which may be anybody's: each output shows
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from xml.etree import ElementTree
 
@@ -12,7 +13,17 @@ from counterfoil.dataset.card.markdown import inline
 from counterfoil.dataset.card.markdown import table as markdown_table
 from counterfoil.evaluation.gate import MOST_NEEDED, GateResult, Judged
 from counterfoil.evaluation.scored_models import short_name
-from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, listed, points, points_cell
+from counterfoil.report.words import (
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    counted,
+    listed,
+    points,
+    points_cell,
+    with_interval,
+)
 
 MARKDOWN, JUNIT = "gate.md", "gate.xml"
 _COLUMNS = (
@@ -27,6 +38,7 @@ _COLUMNS = (
 def gate_table(result: GateResult) -> Table:
     """A row a comparison; the model has a column where several are judged."""
     several = len(result.models) > 1
+    order = ("fail", "undecided", "pass")
     rows = [
         TableRow(
             (
@@ -38,7 +50,7 @@ def gate_table(result: GateResult) -> Table:
                 TableCell(why(one)),
             )
         )
-        for one in result.judged
+        for one in sorted(result.judged, key=lambda one: order.index(one.verdict))
     ]
     columns = (*([TableColumn("model", "name")] if several else []), *_COLUMNS)
     return Table("The gate: 95 % intervals that hold for all lines at once", columns, tuple(rows))
@@ -48,6 +60,11 @@ def why(one: Judged) -> str:
     """What an answer rests on, or what would decide it."""
     if one.reason:
         return one.reason
+    measured, planned = one.classes
+    return _of_interval(one) + (f"; of {planned} classes {measured} are measured" if measured < planned else "")
+
+
+def _of_interval(one: Judged) -> str:
     limit = points(one.line.limit)
     if one.verdict == "pass":
         return f"the whole interval is {'at least' if one.line.above else 'at most'} {limit}"
@@ -70,13 +87,10 @@ def gate_sentence(result: GateResult) -> str:
 
 def gate_markdown(result: GateResult) -> str:
     """For a comment in a pull request; nothing in it is a link, a mention or HTML that a name brought."""
-    lines = [
-        f"### {inline(gate_sentence(result))}",
-        markdown_table(gate_table(result)),
-        f"Dataset: {inline(result.dataset)}",
-    ]
-    # An @ would call whoever has the name behind it.
-    return "\n\n".join(lines).replace("@", "@\u200b") + "\n"
+    title, dataset = inline(gate_sentence(result)), inline(result.dataset)
+    text = "\n\n".join([f"### {title}", markdown_table(gate_table(result)), f"Dataset: {dataset}\n"])
+    # GitHub makes addresses, people, issues and emoji of bare words.
+    return _printable(re.sub(r"(?<=[@#])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)", "\u200b", text), "\n\u200b")
 
 
 def gate_junit(result: GateResult) -> str:
@@ -85,7 +99,7 @@ def gate_junit(result: GateResult) -> str:
     undecided = "skipped" if result.allow_undecided else "error"
     suite = ElementTree.Element(
         "testsuite",
-        name=_xml(f"gate: {result.dataset}"),
+        name=_printable(f"gate: {result.dataset}"),
         tests=str(len(result.judged)),
         failures=str(counts["fail"]),
         errors=str(counts["undecided"] if undecided == "error" else 0),
@@ -93,15 +107,15 @@ def gate_junit(result: GateResult) -> str:
     )
     for one in result.judged:
         name = f"{one.line.text} [{one.group}]"
-        case = ElementTree.SubElement(suite, "testcase", classname=_xml(one.model), name=_xml(name))
+        case = ElementTree.SubElement(suite, "testcase", classname=_printable(one.model), name=_printable(name))
         if one.verdict != "pass":
             kind = "failure" if one.verdict == "fail" else undecided
-            measured = points_cell(one.estimate)
-            ElementTree.SubElement(case, kind, message=_xml(f"{measured.text} ({measured.below}): {why(one)}"))
+            measured = "" if one.estimate is None else f"{with_interval(one.estimate)}: "
+            ElementTree.SubElement(case, kind, message=_printable(f"{measured}{why(one)}"))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _xml(text: str) -> str:
-    """Without the characters that XML 1.0 cannot hold at all."""
-    return "".join(each if each.isprintable() else " " for each in text)
+def _printable(text: str, kept: str = "") -> str:
+    """Without characters that XML 1.0 cannot hold, or that no reader sees."""
+    return "".join(each if each.isprintable() or each in kept else " " for each in text)

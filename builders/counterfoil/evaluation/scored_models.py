@@ -192,10 +192,12 @@ def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
 def with_gate(models: Any, own: Sequence[str], others: Sequence[str]) -> Any:
     """The models to score with the `others` that a gate compares with; `own` are the recipe's, scored where `models` is
     None. UserError where a mapping of models lacks a name."""
+    if not others:
+        return models
     if isinstance(models, Mapping):
         return _among(models, others, "gate")
     named = list(own) if models is None else _listed(models)
-    return [*named, *(name for name in others if name not in named)] if others else models
+    return [*named, *(name for name in others if name not in named)]
 
 
 def _listed(models: Any) -> list[str | Path]:
