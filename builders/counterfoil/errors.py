@@ -39,9 +39,13 @@ class RunFailure(CounterfoilError):
     exit_code = 1
 
 
-def first_of(lines: Sequence[str], most: int = 20) -> list[str]:
-    """At most so many lines, and behind them how many more there are."""
-    return [*lines[:most], *([f"… and {len(lines) - most} more"] if len(lines) > most else [])]
+MOST_SHOWN = 20
+
+
+def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = None) -> list[str]:
+    """At most so many lines, and behind them how many more there are; `count` in all, where `lines` are the first."""
+    count = len(lines) if count is None else count
+    return [*lines[:most], *([f"… and {count - most} more"] if count > most else [])]
 
 
 def some_of(names: Sequence[str], most: int = 5) -> str:

@@ -174,6 +174,18 @@ def test_a_table_says_the_same(tmp_path: Path) -> None:
     assert "generator: " in refused(tmp_path / "table", "generator.shift_column=scene")
 
 
+@pytest.mark.parametrize(
+    ("cell", "kind"), [(["base"], [datasets.Value("string")]), ({"a": 1}, {"a": datasets.Value("int64")})]
+)
+def test_columns_of_lists_and_structs_are_reported_together(tmp_path: Path, cell: Any, kind: Any) -> None:
+    (place := tmp_path / "table").mkdir()
+    features = datasets.Features({"image": datasets.Image(), "label": kind, "shift": kind})
+    columns = {"image": [{"bytes": PNG, "path": None}] * 2, "label": [cell] * 2, "shift": [cell] * 2}
+    datasets.Dataset.from_dict(columns, features=features).to_parquet(str(place / "train.parquet"))
+    said = refused(place)
+    assert f"column 'shift': found '{cell}'; so are 1 more, expected text" in said and "'label' holds " in said
+
+
 def test_images_that_do_not_open_are_counted(tmp_path: Path) -> None:
     place = folder(tmp_path / "drawn", full())
     (place / "base_00_7.png").unlink()
@@ -219,6 +231,7 @@ def changed(number: int, column: int, value: Any) -> list[list[Any]]:
         (changed(0, 0, "/etc/passwd"), ["names '/etc/passwd', which does not lie in the folder"]),
         (changed(0, 0, "./base_05_7.png"), ["names 'base_05_7.png' more than once"]),
         ([line[:4] for line in full()], ["line 2: 4 values, expected 5", "line 13"]),
+        ([line[:4] for line in full(range(5))], ["line 21: 4 values", "… and 10 more"]),
         ([], ["lists no image"]),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -279,10 +280,16 @@ def test_a_shift_may_have_a_prompt_an_embedding_or_both() -> None:
     beside = load_recipe("wardrobe-mini", [VECTORED])
     alone = load_recipe("wardrobe-mini", [VECTORED, "prompts.shifts.red.prompt=null"])
     both, only = (next(s for s in recipe.all_shifts() if s.name == "red") for recipe in (beside, alone))
-    assert drawn_from(only) == "an image embedding"
-    assert drawn_from(both) == f"{both.prompt} and an image embedding"
+    assert drawn_from(only, given=False) == "an image embedding"
+    assert drawn_from(both, given=False) == f"{both.prompt} and an image embedding"
     hashes = {recipe.plan_hash for recipe in (beside, alone, load_recipe("wardrobe-mini"))}
     assert len(hashes) == 3
+
+
+def test_the_base_of_rows_is_unchanged_and_of_images_drawn_elsewhere_drawn_there() -> None:
+    (base,) = (s for s in load_recipe("wardrobe-mini").all_shifts() if s.name == "base")
+    plain = replace(base, prompt=None)
+    assert [drawn_from(plain, given=one) for one in (False, True)] == ["each row unchanged", "drawn elsewhere"]
 
 
 def test_neither_is_reported_for_every_shift_at_once() -> None:

@@ -320,7 +320,7 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
             f"{plan.n_samples_of(shift):,}",
             _threshold(None if plan.recipe.screen.model is None else shift.object_threshold),
             _threshold(shift.threshold),
-            escape(drawn_from(shift)),
+            escape(drawn_from(shift, given=plan.recipe.generator.given)),
         )
     console = terminal(_WIDTH)
     console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")

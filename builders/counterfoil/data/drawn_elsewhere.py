@@ -118,21 +118,21 @@ class _Columns:
     def _texts(self, column: str) -> list[str]:
         texts = [one_line(value) if isinstance(value, str) else "" for value in self._rows.column(column)]
         long = [row for row, text in enumerate(texts) if len(text) > LONGEST_PROMPT]
-        self._wrong(column, long, f"at most {LONGEST_PROMPT:,} characters")
+        self.wrong(column, long, f"at most {LONGEST_PROMPT:,} characters")
         return texts
 
     def _whole(self, column: str, *, needed: bool = False) -> list[int | None]:
         values = list(self._rows.column(column))
         found = list(map(_whole, values))
         without = (row for row, one in enumerate(found) if one is None)
-        self._wrong(
+        self.wrong(
             column,
             [row for row in without if needed or not _is_empty(values[row])],
             f"a whole number from 0 to {MOST_SEED:,}",
         )
         return found
 
-    def _wrong(self, column: str, rows: Sequence[int], expected: str) -> None:
+    def wrong(self, column: str, rows: Sequence[int], expected: str) -> None:
         if rows:
             value = quoted(str(self._rows.column(column)[rows[0]])[:200])
             more = f"; so are {len(rows) - 1:,} more" if len(rows) > 1 else ""
@@ -158,16 +158,19 @@ _Cells = Mapping[tuple[str, str], Sequence[_Image]]
 def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[str]]:
     """The images of each cell in the table's order, and what of classes and shifts is none of the recipe's."""
     generator, classes = recipe.generator, recipe.classes
-    labels = labels_of(rows, generator.label_column)
+    values = ["" if value is None else value for value in rows.column(generator.shift_column)]
+    strange = [row for row, value in enumerate(values) if not isinstance(value, int | str)]
+    columns.wrong(generator.shift_column, strange, "text")
     try:
+        labels = labels_of(rows, generator.label_column)
         places = labels.places(classes, rows.place).tolist()
     except UserError as error:
         return {}, list(error.problems)
+    if strange:
+        return {}, []
     names = rows.class_names(generator.shift_column)
     named = dict(enumerate(names or ()))
-    shifts = [
-        "" if value is None else str(named.get(value, value)).strip() for value in rows.column(generator.shift_column)
-    ]
+    shifts = [(value if isinstance(value, str) else named.get(value, str(value))).strip() for value in values]
     cells: dict[tuple[str, str], list[_Image]] = {
         (shift.name, classes[label].id): [] for shift in recipe.all_shifts() for label in shift.class_labels
     }

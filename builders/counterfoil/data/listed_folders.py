@@ -18,7 +18,7 @@ from counterfoil.data.folders import pinned_content
 from counterfoil.data.pins import InputDataset, SourcePin
 from counterfoil.data.tables import MOST_BYTES as MOST_IMAGE_BYTES
 from counterfoil.data.tables import Rows
-from counterfoil.errors import RunFailure, UserError, first_of, some_of
+from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of, some_of
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local, quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, MOST_LINES
@@ -98,8 +98,9 @@ def _table_of(folder: Path) -> str | None:
 
 def _read(path: Path, place: str) -> tuple[list[str], list[list[str]]]:
     """The names of the columns, and the values of each line; a column without a name is one that pandas counts by."""
-    problems: list[str] = []
+    problems: list[str] = []  # as many as are shown, of lines that may be millions
     lines: list[list[str]] = []
+    wrong = 0
     try:
         text = read_regular(path, MOST_BYTES, follow=False).decode("utf-8-sig")
     except OSError as error:
@@ -114,19 +115,20 @@ def _read(path: Path, place: str) -> tuple[list[str], list[list[str]]]:
             found = f"the column {quoted(twice[0])} twice" if twice else f"{len(header):,} columns"
             raise UserError(f"{place}, line 1: found {found}, expected 1 to {_MOST_COLUMNS} names, each once", _HINT)
         for line in filter(None, reader):
-            if len(line) != len(header):
+            wrong += len(line) != len(header)
+            if len(line) != len(header) and len(problems) < MOST_SHOWN:
                 problems.append(f"{place}, line {reader.line_num}: {len(line)} values, expected {len(header)}")
             lines.append(line)
             if len(lines) > MOST_LINES:
                 raise UserError(f"{place}: has more than {MOST_LINES:,} lines")
     except csv.Error as error:
         raise UserError(
-            [*first_of(problems), f"{place}, line {reader.line_num}: is not CSV: {error}"], _HINT
+            [*first_of(problems, count=wrong), f"{place}, line {reader.line_num}: is not CSV: {error}"], _HINT
         ) from error
-    if not lines and not problems:
-        problems.append(f"{place}: lists no image")
     if problems:
-        raise UserError(first_of(problems), _HINT)
+        raise UserError(first_of(problems, count=wrong), _HINT)
+    if not lines:
+        raise UserError(f"{place}: lists no image", _HINT)
     return header, lines
 
 

@@ -268,7 +268,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         Group(
             name=shift.name,
             kind=shift.kind,
-            prompt=drawn_from(shift),
+            prompt=drawn_from(shift, given=recipe.generator.given),
             group=shift.group,
             class_labels=shift.class_labels,
             candidates=sum(reasons.get(shift.name, {}).values()),

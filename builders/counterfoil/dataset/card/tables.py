@@ -64,7 +64,7 @@ def yield_rows(
         return tuple(
             replace(
                 _yield_row(recipe, shift.name, [shift], counts, tally),
-                prompt=drawn_from(shift),
+                prompt=drawn_from(shift, given=recipe.generator.given),
                 caption=shift.caption or "",
                 threshold=threshold_text(resolved.get(shift.name), shift.threshold),
             )
