@@ -64,7 +64,8 @@ def test_the_published_table_says_where_it_is_from() -> None:
     [
         ("resnet50.a1_in1k", "resnet50.a1_in1k"),
         ("resnet50", "resnet50.a1_in1k"),  # the weights that timm loads for it
-        ("hf-hub:timm/resnet50.a1_in1k@main", "resnet50.a1_in1k"),
+        ("hf-hub:timm/resnet50.a1_in1k", "resnet50.a1_in1k"),
+        ("hf-hub:timm/resnet50.a1_in1k@main", None),  # a revision may have other weights
         ("hf-hub:somebody/resnet50.a1_in1k", None),
         ("local-dir:resnet50.a1_in1k", None),
         ("./resnet50.a1_in1k", None),
@@ -87,6 +88,8 @@ def test_a_model_is_published_at_its_own_size_or_the_nearest() -> None:
     assert {name: shown for name, (shown, _) in found.items()} == dict.fromkeys(
         ("own", "near"), "resnet50.a1_in1k, 288 px"
     )
+    unknown = published_models({"any": ("resnet50.a1_in1k", None)})
+    assert unknown["any"][0] == "resnet50.a1_in1k, 288 px (the largest published; the model's own size is not known)"
     own = found["own"][1]
     assert list(own) == list(SETS)
     # results-imagenet.csv and results-imagenet-r.csv at that commit.

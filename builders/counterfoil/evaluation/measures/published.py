@@ -55,10 +55,10 @@ def published_line(shifted: str) -> PublishedLine:
 def timm_name(name: str) -> str | None:
     """The name by which timm publishes a model, with its weights' tag; None for what is no model of timm's by name.
 
-    A folder's weights are anybody's, and so are those of other repositories.
+    A folder's weights are anybody's, and so are those of other repositories, and of a revision that is named.
     """
     if name.startswith(_HUB):
-        return name.removeprefix(_HUB).partition("@")[0]
+        return None if "@" in name else name.removeprefix(_HUB)
     if ":" in name or "/" in name:
         return None
     if "." in name:
@@ -72,7 +72,8 @@ def timm_name(name: str) -> str | None:
 def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dict[str, tuple[str, dict[str, float]]]:
     """For each model (timm's name, image size) that has a row: what it is published as, and its accuracies, fractions.
 
-    At its own size; where that is not published, at the nearest one, which stands in its name.
+    At its own size; where that is not published, at the nearest one; where it is not known, at the largest. The size
+    stands in its name.
     """
     wanted = {timm for timm, _ in models.values() if timm is not None}
     if not wanted:
@@ -84,9 +85,10 @@ def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dic
     found = {}
     for name, (timm, size) in models.items():
         if timm in rows:
-            own = min(rows[timm], key=lambda one: abs(one["img_size"] - (size or 0)))
+            own = min(rows[timm], key=lambda one: -one["img_size"] if size is None else abs(one["img_size"] - size))
             accuracies = {column: own[column] / 100 for column in SETS if own[column] is not None}
-            found[name] = f"{timm}, {own['img_size']} px", accuracies
+            unknown = " (the largest published; the model's own size is not known)" if size is None else ""
+            found[name] = f"{timm}, {own['img_size']} px{unknown}", accuracies
     return found
 
 
