@@ -86,6 +86,16 @@ def test_both_accuracies_are_computed_and_each_leads_where_it_is_asked_for(
     assert all("answers over the dataset's classes alone" in one for one in notes)
 
 
+def test_a_model_without_other_outputs_is_not_said_to_answer_over_the_classes_alone(
+    wide: tuple[Path, list[str]], models: dict[str, str], tmp_path: Path
+) -> None:
+    said = b"answers over the dataset's classes alone"
+    alone = run((wide[0], [models["sharp"]]), "classes", tmp_path / "alone").results
+    both = run((wide[0], [models["sharp"], wide[1][1]]), "classes", tmp_path / "both").results
+    assert (alone.outputs, both.outputs) == ("all", "classes")
+    assert [said in text for one in (alone, both) for text in entry_files(one, "a/b").values()] == [False, False, True]
+
+
 def test_the_default_is_all_and_the_recipe_or_the_option_says_otherwise(
     wide: tuple[Path, list[str]], tmp_path: Path
 ) -> None:

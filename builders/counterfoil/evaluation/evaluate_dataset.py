@@ -208,7 +208,8 @@ def evaluate(
         "comparison": compare,
         "mended": mended,
         "stands_for": stands_for,
-        "outputs": way,
+        # Where no model has other outputs, there is no choice to tell of.
+        "outputs": way if any(own.own is not None for own in maps.values()) else "all",
     }
     answered = AllAnswers.of(subject, scored, minimum, seed, asking, wanted)
     # The bootstraps of drops are what takes long, and many measures share them.

@@ -35,7 +35,7 @@ from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.comparison import compare_csv
 from counterfoil.report.distances import distances_csv
 from counterfoil.report.findings import findings_csv
-from counterfoil.report.reference import VALIDATION, VALIDATION_GAP
+from counterfoil.report.reference import OVER_CLASSES, VALIDATION, VALIDATION_GAP
 from counterfoil.report.results import ClassNumbers, GroupFacts, ModelFacts, ResultRow, Results, classes_of, rounded_row
 from counterfoil.report.transfer import transfer_csv
 from counterfoil.report.words import csv_interval as interval_columns
@@ -338,7 +338,7 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
         if top1 is None:
             continue
         notes = f"{_interval(top1)}, {group.accepted} images"
-        if results.outputs == "classes":
+        if results.outputs == "classes" and number.where(OVER_CLASSES, model=model.name):
             notes += "; answers over the dataset's classes alone"
         drop = number.estimate("drop", model=model.name, group=group.name)
         if group is base:

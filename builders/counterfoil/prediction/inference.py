@@ -118,7 +118,10 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
 
 
 def answer_columns(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap, ranked: int) -> dict[str, np.ndarray]:
-    """Columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; `ranked` answers are kept."""
+    """Columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; `ranked` answers are kept.
+
+    Where the class map leads with the classes' own outputs, the column of logits is -inf at the others.
+    """
     import torch
 
     otherwise = {}

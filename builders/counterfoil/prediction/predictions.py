@@ -43,10 +43,11 @@ class Predictions:
     """A model's answers to n images, in their order.
 
     readable: (n,) bool; where False the image could not be decoded and the other columns mean nothing.
-    answers: (n, k) int32, the k best outputs, best first. shares: (n, k) float32, their softmax over all outputs.
+    answers: (n, k) int32, the k best outputs, best first. shares: (n, k) float32, their softmax over the outputs that
+    the model answers over (`ClassMap.answering`).
     correct, correct_top_k: (n,) bool by the class map. true_confidence: (n,) softmax summed over the right outputs.
     correct_otherwise: (n,) bool, by the way of answering that does not lead, where the class map has both.
-    logits: (n, outputs) float32, where they were asked for.
+    logits: (n, outputs) float32, where they were asked for; -inf at outputs that the model does not answer over.
     """
 
     readable: NDArray[np.bool_]
