@@ -183,6 +183,8 @@ def test_percentile_interval_equals_sorted_positions() -> None:
     found = percentile_interval(500.0, np.append(values, np.nan))
     assert (found.value, found.low, found.high) == pytest.approx((500.0, 25.0, 975.0))
     assert percentile_interval(0.5, np.array([np.nan])).low is None
+    opened = percentile_interval(500.0, values, (500.0, 0.0), least=-np.inf)
+    assert (opened.low, opened.high) == pytest.approx((500 - np.hypot(475, 500), 1.0)), "no end is over 1"
 
 
 @given(first=st.integers(0, 30), second=st.integers(0, 30))

@@ -562,19 +562,12 @@ def percentile_interval(
     beside: how far below and above it a part reaches that is in no replicate and independent of them (`mover`); by it
     no end is under `least` or over 1. No interval of fewer than two replicates.
     """
-    finite = replicates[np.isfinite(replicates)]
-    if finite.size < 2:
-        return Estimate(value)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = (float(end) for end in np.quantile(finite, [tail, 1 - tail]))
-    if beside == (0.0, 0.0):
-        return Estimate(value, low, high)
-    below, above = mover((max(0.0, value - low), max(0.0, high - value)), beside)
-    return Estimate(value, max(least, value - float(below)), min(1.0, value + float(above)))
+    low, high = percentile_ends(np.asarray(value), replicates, np.asarray(beside), least).tolist()
+    return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
 
 
 def percentile_ends(
-    values: NDArray[np.float64], replicates: NDArray[np.float64], beside: NDArray[np.float64]
+    values: NDArray[np.float64], replicates: NDArray[np.float64], beside: NDArray[np.float64], least: float = -1.0
 ) -> NDArray[np.float64]:
     """(2, …) the ends of `percentile_interval` of values (…), replicates (R, …), beside (2, …); NaN of fewer than two.
 
@@ -586,7 +579,7 @@ def percentile_ends(
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(finite, [tail, 1 - tail], axis=0)
     below, above = mover((np.maximum(0.0, values - low), np.maximum(0.0, high - values)), (beside[0], beside[1]))
-    opened = np.stack([np.maximum(-1.0, values - below), np.minimum(1.0, values + above)])
+    opened = np.stack([np.maximum(least, values - below), np.minimum(1.0, values + above)])
     return np.where((beside == 0).all(axis=0), np.stack([low, high]), opened)
 
 
