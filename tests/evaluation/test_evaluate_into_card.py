@@ -379,6 +379,9 @@ def test_entries_name_the_tasks_of_the_benchmark(models: dict[str, str], tmp_pat
     build_colours(directory)
     close_again(directory)
     assert (directory / "eval.yaml").read_text() == "name: mine\n", "without the key it is a person's own"
+    (directory / "eval.yaml").unlink()
+    close_again(directory)
+    assert not (directory / "eval.yaml").exists() and verify_files(directory) == [], "and may be deleted by hand"
 
 
 def test_the_document_that_tells_of_its_tables_is_written_before_them(
