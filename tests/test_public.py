@@ -18,6 +18,7 @@ import typer
 import counterfoil
 from counterfoil import errors
 from counterfoil.cli.main import app
+from counterfoil.evaluation.gate import FAILED, UNDECIDED
 
 PINNED = Path(__file__).with_name("public.txt")
 
@@ -42,6 +43,7 @@ def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 def exit_codes() -> Iterator[str]:
     for name in ("CounterfoilError", "RunFailure", "UserError"):
         yield f"exit code of {name}: {getattr(errors, name).exit_code}"
+    yield f"exit code of a gate: {FAILED} where a line fails, {UNDECIDED} where one is undecided"
 
 
 def public() -> list[str]:

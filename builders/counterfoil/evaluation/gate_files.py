@@ -22,7 +22,6 @@ from counterfoil.report.words import (
     listed,
     points,
     points_cell,
-    with_interval,
 )
 
 MARKDOWN, JUNIT = "gate.md", "gate.xml"
@@ -110,7 +109,8 @@ def gate_junit(result: GateResult) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=_printable(one.model), name=_printable(name))
         if one.verdict != "pass":
             kind = "failure" if one.verdict == "fail" else undecided
-            measured = "" if one.estimate is None else f"{with_interval(one.estimate)}: "
+            cell = points_cell(one.estimate)
+            measured = f"{cell.text} ({cell.below}): " if cell.below else ""
             ElementTree.SubElement(case, kind, message=_printable(f"{measured}{why(one)}"))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
