@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
@@ -246,31 +247,37 @@ class _Sides:
         for (rows, right), drawn in zip(self.sides, draws.T, strict=True):
             _, label, count = np.unique(labels[rows], return_inverse=True, return_counts=True)
             share = np.bincount(label, weights=right[rows]) / count
-            spread = float((share * (1 - share) / np.maximum(count - 1, 1)).sum()) / len(count) ** 2
+            each = share * (1 - share) / np.maximum(count - 1, 1) / len(count) ** 2
+            spread, squares = float(each.sum()), float((each**2 / np.maximum(count - 1, 1)).sum())
             images = len(count) / float((1 / count).sum())
             # A bootstrap of n images has n - 1 degrees of freedom.
             variance = max(spread, float(np.nanvar(drawn)) * images / max(images - 1, 1))
-            sides.append(_Average(float(share.mean()), images, count, share, variance, drawn))
+            freedom = spread**2 / squares if squares else math.inf
+            sides.append(_Average(float(share.mean()), images, count, share, variance, freedom, drawn))
         return _Averages(tuple(sides))
 
 
 @dataclass(frozen=True)
 class _Average:
     """An average over classes. images: of a class, the harmonic mean. counts, shares (classes,): images, and how many
-    of them are right. draws (R,): of the bootstrap."""
+    of them are right. freedom: the degrees of freedom of the variance (Satterthwaite 1946). draws (R,): of the
+    bootstrap."""
 
     value: float
     images: float
     counts: NDArray[np.int64]
     shares: NDArray[np.float64]
     variance: float
+    freedom: float
     draws: NDArray[np.float64]
 
     def varying(self, reach: float) -> Bounds:
-        """How far Wilson's ends are, on as many images as the variance says (Korn and Graubard 1998)."""
+        """How far Wilson's ends are, on as many images as the variance says, fewer by the ratio of a normal to a t
+        quantile, squared (Korn and Graubard 1998)."""
         if self.variance == 0:
             return 0.0, 0.0
-        low, high = wilson_reach(self.value, self.value * (1 - self.value) / self.variance, reach)
+        wider = float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), self.freedom)) / reach
+        low, high = wilson_reach(self.value, self.value * (1 - self.value) / (self.variance * wider**2), reach)
         return self.value - low, high - self.value
 
     def agreeing(self, reach: float) -> Bounds:
