@@ -396,8 +396,9 @@ def test_python_has_the_answers(weather: Path, tmp_path: Path) -> None:
     lines = found.to_json()["gate"]["lines"]
     score = found.score("new", "grey")
     assert score.drop is not None and lines[2]["value"] == pytest.approx(score.drop.value)
-    # Of two lines, and not by percentiles: near the ends that the report gives.
-    assert [lines[2]["low"], lines[2]["high"]] == pytest.approx([score.drop.low, score.drop.high], abs=0.08)
+    # Of six images a class and two lines: no narrower than the report's, which is of one.
+    assert lines[2]["high"] - lines[2]["low"] > (score.drop.high or 0) - (score.drop.low or 0)
+    assert lines[2]["low"] < score.drop.value < lines[2]["high"]
 
 
 def test_a_gate_that_judges_nobody_is_refused(weather: Path, tmp_path: Path) -> None:
