@@ -697,7 +697,7 @@ def simultaneous_reach(values: NDArray[np.float64], replicates: Sequence[NDArray
     ]
     if not deviations:
         return most
-    largest = np.nanmax(deviations, axis=0)
+    largest = np.fmax.reduce(deviations, axis=0)
     return min(most, max(NORMAL, float(np.quantile(largest[np.isfinite(largest)], CONFIDENCE))))
 
 

@@ -76,9 +76,9 @@ class Judged:
     """A line of the gate for one model and one group.
 
     estimate: fractions, with an interval that holds for all comparisons of the gate at once; None where nothing is
-    measured. images: of a class, the harmonic mean, on the side that has fewer. classes: how many are measured, of how
-    many that the group has. needed: how many images a class would decide the line if the value
-    stayed; None where it is decided, or no number would. reason: why it is undecided, where the interval does not say.
+    measured. images: of a class, the harmonic mean, on the side that has fewer. needed: how many images a class would
+    decide the line if the value stayed; None where it is decided, or no number would. reason: why it is undecided,
+    where the interval does not say. classes: how many are measured, of how many that the group has.
     """
 
     line: GateLine
