@@ -43,6 +43,7 @@ from counterfoil.stats import (
     wilson_estimate,
     wilson_interval,
     wilson_intervals,
+    wilson_reach,
 )
 
 PACKAGE = Path(__file__).parents[1] / "builders" / "counterfoil"
@@ -487,6 +488,15 @@ def test_a_sequential_p_is_no_smaller_than_a_uniform_one(permutations: int) -> N
 @pytest.mark.parametrize(("chance", "line"), [(0.0, 0.1), (0.5, 0.55), (1.0, 1.0)])
 def test_the_line_is_a_tenth_of_the_way_up(chance: float, line: float) -> None:
     assert chance_line(chance) == pytest.approx(line)
+
+
+def test_wilsons_interval_of_any_reach_is_that_of_its_level_and_wider_with_few_degrees_of_freedom() -> None:
+    for level in (0.9, 0.99, 0.999):
+        reach = float(stats.norm.isf((1 - level) / 2))
+        assert wilson_reach(0.3, 40, reach) == pytest.approx(wilson_interval(12, 40, level))
+        # With four degrees of freedom as many rows are worth fewer: Wilson's interval of so many.
+        worth = 40 * (reach / float(stats.t.isf((1 - level) / 2, 4))) ** 2
+        assert wilson_reach(0.3, 40, reach, 4) == pytest.approx(wilson_interval(0.3 * worth, worth, level))
 
 
 def test_nobody_else_writes_them() -> None:

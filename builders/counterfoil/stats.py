@@ -95,8 +95,13 @@ def _wilson(share: Any, whole: Any, normal: float, sqrt: Callable[[Any], Any]) -
     return (share + square / (2 * whole)) / (1 + square / whole), half
 
 
-def wilson_reach(share: float, whole: float, reach: float) -> Bounds:
-    """Wilson's interval of a share of `whole` rows, which may be any number, `reach` standard errors long."""
+def wilson_reach(share: float, whole: float, reach: float, freedom: float = math.inf) -> Bounds:
+    """Wilson's interval of a share of `whole` rows, which may be any number, `reach` standard errors long.
+
+    freedom: degrees of freedom of the variance that says how many rows there are. The rows are fewer by the ratio of a
+    normal to a t quantile, squared (Korn and Graubard 1998).
+    """
+    whole *= (reach / float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), freedom))) ** 2
     middle, half = _wilson(share, whole, reach, math.sqrt)
     return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
@@ -272,12 +271,11 @@ class _Average:
     draws: NDArray[np.float64]
 
     def varying(self, reach: float) -> Bounds:
-        """How far Wilson's ends are, on as many images as the variance says, fewer by the ratio of a normal to a t
-        quantile, squared (Korn and Graubard 1998)."""
+        """How far Wilson's ends are, on as many images as the variance says."""
         if self.variance == 0:
             return 0.0, 0.0
-        wider = float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), self.freedom)) / reach
-        low, high = wilson_reach(self.value, self.value * (1 - self.value) / (self.variance * wider**2), reach)
+        images = self.value * (1 - self.value) / self.variance
+        low, high = wilson_reach(self.value, images, reach, self.freedom)
         return self.value - low, high - self.value
 
     def agreeing(self, reach: float) -> Bounds:
