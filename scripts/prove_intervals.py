@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -49,6 +49,8 @@ from directions_proof.intervals import mean_of
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 SETTINGS_SEED, PRINTED_SEED = 0, 100
+# A table of gates at seed 100 showed that few images of a class need Student's t: what came of it is judged by another.
+GATES_SEED = 200
 UNITS, RATES, CORRELATIONS = (5, 8, 15, 40), (0.02, 0.1, 0.3, 0.5), (0.1, 0.3, 0.5, 0.8)
 LEVELS = (0.05, 0.01, 0.001)
 Counts = NDArray[np.int64]
@@ -418,16 +420,19 @@ PARTS: dict[str, tuple[str, Callable[[int, int], list[str]]]] = {
 
 def main() -> int:
     arguments = _arguments()
-    seed = SETTINGS_SEED if arguments.settings else PRINTED_SEED
-    tables = dict(_tables(arguments.parts, seed, arguments.runs))
+    seeds = {part: GATES_SEED if part.startswith("gate") else PRINTED_SEED for part in arguments.parts}
+    if arguments.settings:
+        seeds = dict.fromkeys(seeds, SETTINGS_SEED)
+    tables = dict(_tables(seeds, arguments.runs))
     if arguments.write:
-        opening = [f"The tables are of seed {seed}. Settings were chosen on others."]
+        of = f"The tables are of seed {PRINTED_SEED}, those of gates of seed {GATES_SEED}."
+        opening = [f"{of} Settings were chosen on others."]
         results_page.write(RESULTS, "prove_intervals", "Intervals and tests", opening, tables, list(PARTS))
     return 0
 
 
-def _tables(parts: list[str], seed: int, runs: int) -> Iterator[tuple[str, list[str]]]:
-    for part in parts:
+def _tables(seeds: Mapping[str, int], runs: int) -> Iterator[tuple[str, list[str]]]:
+    for part, seed in seeds.items():
         title, measure = PARTS[part]
         lines = [f"### {title}", "", *measure(seed, runs)]
         print("\n".join([*lines, ""]), flush=True)

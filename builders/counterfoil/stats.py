@@ -694,7 +694,7 @@ def simultaneous_reach(values: NDArray[np.float64], replicates: Sequence[NDArray
     The 95 % quantile of the largest deviation in a replicate: what Bonferroni asks for at most, for what varies
     together errs together, and what one interval takes at least.
     """
-    most = NormalDist().inv_cdf(1 - MISSING / 2 / max(1, len(values)))
+    most = NormalDist().inv_cdf(0.5 + simultaneous_level(len(values)) / 2)
     deviations = [
         np.abs(draws - value) / error
         for value, draws in zip(values.tolist(), replicates, strict=True)

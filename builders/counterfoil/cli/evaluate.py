@@ -186,10 +186,8 @@ def evaluate(
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.evaluate_dataset import evaluate
 
-    if allow_undecided and gate is None:
-        raise UserError("--allow-undecided goes with --gate", "Leave it out, or name a gate's file.")
-    if write_keys is not None and gate is not None:
-        raise UserError("--write-keys evaluates nothing, so it takes no --gate", "Leave one of them out.")
+    if write_keys is not None and (gate is not None or allow_undecided):
+        raise UserError("--write-keys evaluates nothing, so it takes no gate", "Leave one of them out.")
     if write_keys is not None:
         _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
         return

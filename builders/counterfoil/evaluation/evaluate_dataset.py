@@ -167,6 +167,8 @@ def evaluate(
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     if into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
+    if allow_undecided and gate is None:
+        raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
     lines = () if gate is None else read_gate(gate)
     models = with_gate(with_compared(models, compare), subject.models, models_of(lines))
     given = given_models(models, transform, subject.parts[0].images, subject.classes)

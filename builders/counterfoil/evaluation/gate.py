@@ -403,13 +403,11 @@ def _undecided(
         return f"{near[-1]} is near chance on the base"
     # Images from elsewhere that were scored beside a dataset bring labels of their own.
     last = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
-    asked = [answered.group(each).name for each in ((0, place) if drop else (place,)) if each < last]
-    if checks is not None and not checks.own and not all(checks.of(name).checked for name in asked):
-        return "nobody checked its labels" if checks.of(asked[0]).checked or len(asked) == 1 else _BASE_UNCHECKED
+    for each, whose in ((place, "its labels"), (0, "the labels of the base")) if drop else ((place, "its labels"),):
+        unchecked = checks is not None and not checks.own and not checks.of(answered.group(each).name).checked
+        if each < last and unchecked:
+            return f"nobody checked {whose}"
     return ""
-
-
-_BASE_UNCHECKED = "nobody checked the labels of the base"
 
 
 def _verdict(one: Judged) -> Judged:
