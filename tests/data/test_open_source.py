@@ -332,7 +332,7 @@ def test_a_document_of_another_form_is_no_pin(recorded: Any, tmp_path: Path) -> 
 
 
 def test_the_labs_pin_is_its_version_and_no_lock_of_it_changes() -> None:
-    expected = {"dataset": "lab:wardrobe", "revision": "1", "license": "mit"}
+    expected = {"dataset": "lab:wardrobe", "revision": "2", "license": "mit"}
     assert open_source(source_of("lab:wardrobe")).pin.document() == expected
 
 

@@ -204,12 +204,12 @@ def test_a_row_is_the_same_whoever_reads_it_and_in_whatever_order(world: Planted
     assert len(set(others)) == len(SPLITS)
 
 
-PIXELS = "322a0269416d7c75e95eee38e1aced18bee9f3075163b0730363e187392c23a8"
+PIXELS = "ebdbc9f4b14da18a04fe62c54175b6f5bca8d889f7473b5319f41580a556ebd2"
 
 
 def test_the_pixels_are_those_of_this_version() -> None:
     """Pinned: whoever changes a world's pixels or labels raises VERSION, for what was measured on it is no more."""
-    assert VERSION == "1"
+    assert VERSION == "2"
     digest = hashlib.sha256()
     for world in WORLDS:
         digest.update(world.name.encode())

@@ -42,7 +42,7 @@ GARMENTS = {"train": "pretrain", "validation": "train", "test": "validation", "p
 ROWS = {"train": 6000, "validation": 6000, "test": 4000, "proof": 50_000}
 SPLITS = tuple(ROWS)
 COLUMNS = ("image", "label", "garment")
-VERSION = "1"
+VERSION = "2"
 """Raised with every change that changes a pixel or a label of a world."""
 
 MOST_SEED = 99_999

@@ -13,7 +13,8 @@ from functools import cache
 
 import numpy as np
 from PIL import Image, ImageDraw
-from scipy.ndimage import gaussian_filter
+
+from counterfoil.lab.portable import cosine, exponential, gaussian_blur, power, sine, uniform
 
 SIDE = 64
 VARIANTS = 48
@@ -26,7 +27,7 @@ def _colour(*rgb: int) -> np.ndarray:
 
 def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> np.ndarray:
     """Smooth noise [64, 64] with mean 0 and standard deviation 1, periodic so that it may be rolled."""
-    field = gaussian_filter(rng.standard_normal((SIDE, SIDE)).astype(np.float32), sigma, mode="wrap")
+    field = gaussian_blur(rng.standard_normal((SIDE, SIDE)).astype(np.float32), sigma, "wrap")
     return (field - field.mean()) / (field.std() + 1e-6)
 
 
@@ -66,7 +67,7 @@ def _brick(rng: np.random.Generator) -> np.ndarray:
     course = _ROWS // height
     offset = (course % 2) * (width / 2) + rng.integers(width)
     column = np.floor((_COLUMNS + offset) / width)
-    shade = np.sin(course * 12.9 + column * 78.2 + rng.random() * 99) * 0.09
+    shade = sine(course * 12.9 + column * 78.2 + rng.random() * 99) * 0.09
     base = _colour(168, 74, 56) + shade[..., None] + 0.03 * _noise(rng, 0.8)[..., None]
     mortar = (_ROWS % height < 1.5) | ((_COLUMNS + offset) % width < 1.5)
     return np.where(mortar[..., None], _colour(206, 198, 188), base)
@@ -75,8 +76,8 @@ def _brick(rng: np.random.Generator) -> np.ndarray:
 def _wood(rng: np.random.Generator) -> np.ndarray:
     board = int(rng.integers(12, 16))
     row = (_ROWS + rng.integers(board)) // board
-    tone = np.sin(row * 9.7 + rng.random() * 99) * 0.06
-    grain = _noise(rng, (0.7, 7)) * 0.045 + 0.03 * np.sin(_ROWS * 1.7 + 3 * _noise(rng, (3, 12)))
+    tone = sine(row * 9.7 + rng.random() * 99) * 0.06
+    grain = _noise(rng, (0.7, 7)) * 0.045 + 0.03 * sine(_ROWS * 1.7 + 3 * _noise(rng, (3, 12)))
     image = _colour(158, 106, 62) + (tone + grain)[..., None]
     seam = (_ROWS + 0) % board < 1
     return np.where(seam[..., None], image * 0.55, image)
@@ -97,7 +98,7 @@ def _beach(rng: np.random.Generator) -> np.ndarray:
     image = _sky(_colour(120, 190, 240), _colour(214, 238, 250), horizon)
     sea = _colour(34, 126, 190) + 0.05 * _noise(rng, (0.7, 3))[..., None]
     image = _ground(image, sea, horizon)
-    line = shore + 1.0 * np.sin(_COLUMNS[0] / 7 + rng.random() * 6)
+    line = shore + 1.0 * sine(_COLUMNS[0] / 7 + rng.random() * 6)
     sand = _colour(229, 200, 142) + 0.028 * _noise(rng, 0.6)[..., None] + 0.015 * _noise(rng, (1.5, 8))[..., None]
     image = np.where((line[None, :] <= _ROWS)[..., None], sand, image)
     foam = np.abs(_ROWS - line[None, :]) < 1.1
@@ -108,8 +109,8 @@ def _forest(rng: np.random.Generator) -> np.ndarray:
     leaves = 0.6 * _noise(rng, 1.3) + 0.6 * _noise(rng, 3)
     image = _colour(30, 82, 34) + leaves[..., None] * _colour(16, 30, 14)
     for _ in range(int(rng.integers(4, 7))):
-        centre, width = rng.uniform(0, SIDE), rng.uniform(3, 6)
-        bend = centre + 1.5 * np.sin(_ROWS / 18 + rng.random() * 6)
+        centre, width = uniform(rng, 0, SIDE), uniform(rng, 3, 6)
+        bend = centre + 1.5 * sine(_ROWS / 18 + rng.random() * 6)
         distance = (_COLUMNS - bend) / width
         trunk = np.abs(distance) < 0.5
         bark = _colour(92, 62, 40) * (1.15 - 0.9 * np.abs(distance + 0.15))[..., None]
@@ -119,7 +120,7 @@ def _forest(rng: np.random.Generator) -> np.ndarray:
 
 
 def _water(rng: np.random.Generator) -> np.ndarray:
-    wave = np.sin(_ROWS * rng.uniform(0.75, 0.95) + 2.2 * _noise(rng, (3, 9)))
+    wave = sine(_ROWS * uniform(rng, 0.75, 0.95) + 2.2 * _noise(rng, (3, 9)))
     depth = (_ROWS / SIDE)[..., None]
     image = _colour(46, 128, 196) * (1 - 0.35 * depth) + wave[..., None] * _colour(22, 30, 34)
     glint = np.clip(wave - 0.75, 0, 1) * (_noise(rng, (0.8, 2)) > 0.4)
@@ -128,7 +129,7 @@ def _water(rng: np.random.Generator) -> np.ndarray:
 
 def _road(rng: np.random.Generator) -> np.ndarray:
     image = _colour(92, 92, 96) + 0.035 * _noise(rng, 0.5)[..., None] + 0.02 * _noise(rng, 5)[..., None]
-    centre = rng.uniform(18, 46)
+    centre = uniform(rng, 18, 46)
     stripe = (np.abs(_COLUMNS - centre) < 1.6) & ((_ROWS + rng.integers(16)) % 16 < 9)
     image = np.where(stripe[..., None], _colour(240, 226, 150), image)
     edge = centre + (34 if centre < 32 else -34)
@@ -138,10 +139,10 @@ def _road(rng: np.random.Generator) -> np.ndarray:
 
 def _rocks(rng: np.random.Generator) -> np.ndarray:
     count = int(rng.integers(26, 36))
-    points = rng.uniform(-4, SIDE + 4, (count, 2)).astype(np.float32)
-    tones = rng.uniform(0.42, 0.68, count).astype(np.float32)
-    distance = np.hypot(_ROWS[..., None] - points[:, 0], (_COLUMNS[..., None] - points[:, 1]) * 0.8)
-    order = np.argsort(distance, axis=-1)[..., :2]
+    points = uniform(rng, -4, SIDE + 4, (count, 2)).astype(np.float32)
+    tones = uniform(rng, 0.42, 0.68, count).astype(np.float32)
+    distance = _distance(_ROWS[..., None] - points[:, 0], (_COLUMNS[..., None] - points[:, 1]) * 0.8)
+    order = np.argsort(distance, axis=-1, kind="stable")[..., :2]
     near = np.take_along_axis(distance, order, -1)
     gap = near[..., 1] - near[..., 0]
     owner = order[..., 0]
@@ -154,7 +155,7 @@ def _rocks(rng: np.random.Generator) -> np.ndarray:
 def _snow(rng: np.random.Generator) -> np.ndarray:
     horizon = int(rng.integers(16, 26))
     image = _sky(_colour(150, 168, 194), _colour(200, 212, 226), horizon)
-    drift = horizon + 2.0 * np.sin(_COLUMNS[0] / 9 + rng.random() * 6)
+    drift = horizon + 2.0 * sine(_COLUMNS[0] / 9 + rng.random() * 6)
     ground = _colour(236, 241, 249) + 0.02 * _noise(rng, (1.5, 6))[..., None] - 0.05 * (1 - _ROWS / SIDE)[..., None]
     return np.where((drift[None, :] <= _ROWS)[..., None], ground, image)
 
@@ -178,7 +179,8 @@ def reaches() -> np.ndarray:
     """[48, 64, 64] order in which a new ground takes a picture over, in 0…1: in patches, from below on."""
     rng = np.random.default_rng(24)
     fields = np.stack([_noise(rng, 4) - 3 * _ROWS / SIDE for _ in range(VARIANTS)])
-    ranks = fields.reshape(VARIANTS, -1).argsort(1).argsort(1)
+    # Stable, as equal heights would come in another order on another processor.
+    ranks = fields.reshape(VARIANTS, -1).argsort(1, kind="stable").argsort(1)
     return ((ranks + 0.5) / SIDE**2).astype(np.float32).reshape(fields.shape)
 
 
@@ -191,7 +193,7 @@ def flakes(share: float = 1.0) -> np.ndarray:
         canvas = Image.new("L", (SIDE * 3, SIDE * 3))
         draw = ImageDraw.Draw(canvas)
         for number in range(46):
-            x, y, r = rng.uniform(0, SIDE * 3), rng.uniform(0, SIDE * 3), rng.uniform(1.6, 3.4)
+            x, y, r = uniform(rng, 0, SIDE * 3), uniform(rng, 0, SIDE * 3), uniform(rng, 1.6, 3.4)
             if number + 0.5 < share * 46:
                 draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
         masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
@@ -206,10 +208,10 @@ def rain_streaks(share: float = 1.0) -> np.ndarray:
     for _ in range(VARIANTS):
         canvas = Image.new("L", (SIDE * 3, SIDE * 3))
         draw = ImageDraw.Draw(canvas)
-        slant = rng.uniform(0.22, 0.4)
+        slant = uniform(rng, 0.22, 0.4)
         for number in range(60):
-            x, y, length = rng.uniform(-30, SIDE * 3), rng.uniform(-30, SIDE * 3), rng.uniform(20, 38)
-            fill = int(rng.uniform(170, 255))
+            x, y, length = uniform(rng, -30, SIDE * 3), uniform(rng, -30, SIDE * 3), uniform(rng, 20, 38)
+            fill = int(uniform(rng, 170, 255))
             if number + 0.5 < share * 60:
                 draw.line((x, y, x + slant * length, y + length), fill=fill, width=3)
         masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
@@ -225,12 +227,31 @@ def night_sky() -> np.ndarray:
         canvas = Image.new("L", (SIDE * 4, SIDE * 4))
         draw = ImageDraw.Draw(canvas)
         for _ in range(26):
-            x, y, r = rng.uniform(0, SIDE * 4), SIDE * 2.4 * rng.random() ** 1.3, rng.uniform(1.4, 3.0)
-            draw.ellipse((x - r, y - r, x + r, y + r), fill=int(rng.uniform(150, 255)))
-        x, y, r = rng.uniform(24, SIDE * 4 - 24), rng.uniform(22, 46), rng.uniform(15, 20)
+            x, y, r = uniform(rng, 0, SIDE * 4), SIDE * 2.4 * float(power(rng.random(), 1.3)), uniform(rng, 1.4, 3.0)
+            draw.ellipse((x - r, y - r, x + r, y + r), fill=int(uniform(rng, 150, 255)))
+        x, y, r = uniform(rng, 24, SIDE * 4 - 24), uniform(rng, 22, 46), uniform(rng, 15, 20)
         draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
         masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
     return np.stack(masks)[..., None]
+
+
+def _distance(across: np.ndarray, down: np.ndarray) -> np.ndarray:
+    return np.sqrt(across * across + down * down)
+
+
+def _rays(across: np.ndarray, down: np.ndarray, phase: float) -> np.ndarray:
+    """Return the cosine of fourteen times the angle around the origin, so many radians further on."""
+    distance = np.maximum(_distance(across, down), 1e-9)
+    real, imaginary = across / distance, down / distance
+    total_real, total_imaginary = cosine(phase), sine(phase)
+    for bit in (0, 1, 1, 1):  # 14, from the lowest bit on
+        if bit:
+            total_real, total_imaginary = (
+                total_real * real - total_imaginary * imaginary,
+                total_real * imaginary + total_imaginary * real,
+            )
+        real, imaginary = real * real - imaginary * imaginary, 2 * real * imaginary
+    return total_real
 
 
 @cache
@@ -239,11 +260,10 @@ def suns() -> np.ndarray:
     rng = np.random.default_rng(15)
     masks = []
     for _ in range(VARIANTS):
-        x, y = rng.uniform(2, 14), rng.uniform(2, 12)
-        distance = np.hypot(_COLUMNS - x, _ROWS - y)
-        angle = np.arctan2(_ROWS - y, _COLUMNS - x)
-        rays = np.clip(np.cos(angle * 14 + rng.random() * 6), 0, 1) * np.exp(-distance / 20)
-        masks.append(np.clip(np.clip(9 - distance, 0, 1) + 0.75 * np.exp(-distance / 13) + 0.5 * rays, 0, 1))
+        x, y = uniform(rng, 2, 14), uniform(rng, 2, 12)
+        distance = _distance(_COLUMNS - x, _ROWS - y)
+        rays = np.clip(_rays(_COLUMNS - x, _ROWS - y, rng.random() * 6), 0, 1) * exponential(-distance / 20)
+        masks.append(np.clip(np.clip(9 - distance, 0, 1) + 0.75 * exponential(-distance / 13) + 0.5 * rays, 0, 1))
     return np.stack(masks)[..., None].astype(np.float32)
 
 
@@ -253,9 +273,9 @@ def low_suns() -> np.ndarray:
     rng = np.random.default_rng(16)
     masks = []
     for _ in range(VARIANTS):
-        x, y = rng.uniform(6, 20), rng.uniform(18, 26)
-        distance = np.hypot(_COLUMNS - x, (_ROWS - y) * 1.2)
-        masks.append(np.clip(np.clip(6.5 - distance, 0, 1) + 0.6 * np.exp(-distance / 12), 0, 1))
+        x, y = uniform(rng, 6, 20), uniform(rng, 18, 26)
+        distance = _distance(_COLUMNS - x, (_ROWS - y) * 1.2)
+        masks.append(np.clip(np.clip(6.5 - distance, 0, 1) + 0.6 * exponential(-distance / 12), 0, 1))
     return np.stack(masks)[..., None].astype(np.float32)
 
 
@@ -265,12 +285,12 @@ def spotlights() -> np.ndarray:
     rng = np.random.default_rng(17)
     masks = []
     for _ in range(VARIANTS):
-        pool = np.exp(-(((_COLUMNS - 32) / 19) ** 2 + ((_ROWS - 34) / 23) ** 2))
+        pool = exponential(-(((_COLUMNS - 32) / 19) ** 2 + ((_ROWS - 34) / 23) ** 2))
         cones = np.zeros((SIDE, SIDE), np.float32)
-        for x0 in (rng.uniform(-3, 4), SIDE - rng.uniform(-3, 4)):
+        for x0 in (uniform(rng, -3, 4), SIDE - uniform(rng, -3, 4)):
             slope = (32 - x0) / 46
             offset = _COLUMNS - (x0 + slope * _ROWS)
-            cones += np.exp(-((offset / (1.5 + 0.16 * _ROWS)) ** 2)) * np.clip(1 - _ROWS / 52, 0, 1)
+            cones += exponential(-((offset / (1.5 + 0.16 * _ROWS)) ** 2)) * np.clip(1 - _ROWS / 52, 0, 1)
         masks.append(np.clip(pool + 0.75 * cones, 0, 1))
     return np.stack(masks)[..., None].astype(np.float32)
 
@@ -293,7 +313,7 @@ def _paint_person(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
     hair = [(40, 28, 22), (92, 60, 34), (196, 156, 82), (120, 44, 24)][rng.integers(4)]
     top = [(98, 84, 140), (60, 120, 120), (130, 130, 130), (150, 96, 70)][rng.integers(4)]
     legs = [(52, 58, 82), (76, 66, 58), (58, 78, 62)][rng.integers(3)]
-    x, y = rng.uniform(44, 60), rng.uniform(30, 44)
+    x, y = uniform(rng, 44, 60), uniform(rng, 30, 44)
     draw.rounded_rectangle((x - 20, y + 104, x - 3, y + 196), 7, fill=legs)
     draw.rounded_rectangle((x + 3, y + 104, x + 20, y + 196), 7, fill=legs)
     draw.rounded_rectangle((x - 34, y + 36, x - 20, y + 104), 7, fill=skin)
@@ -309,13 +329,13 @@ def _paint_person(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
 
 def _paint_flower(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
     petal = [(236, 70, 150), (250, 250, 250), (150, 90, 220), (250, 120, 70)][rng.integers(4)]
-    x, y, r = rng.uniform(38, 50), rng.uniform(70, 110), rng.uniform(17, 20)
+    x, y, r = uniform(rng, 38, 50), uniform(rng, 70, 110), uniform(rng, 17, 20)
     draw.line((x, y, x + 4, 236), fill=(48, 128, 52), width=8)
     draw.ellipse((x + 2, y + 72, x + 38, y + 92), fill=(60, 150, 62))
     draw.ellipse((x - 32, y + 92, x + 6, y + 110), fill=(60, 150, 62))
     turn = rng.random() * 6
     for k in range(6):
-        cx, cy = x + math.cos(turn + k * math.pi / 3) * r, y + math.sin(turn + k * math.pi / 3) * r
+        cx, cy = x + cosine(turn + k * math.pi / 3) * r, y + sine(turn + k * math.pi / 3) * r
         draw.ellipse((cx - r * 0.8, cy - r * 0.8, cx + r * 0.8, cy + r * 0.8), fill=petal)
     draw.ellipse((x - r * 0.62, y - r * 0.62, x + r * 0.62, y + r * 0.62), fill=(250, 206, 60))
 
@@ -334,10 +354,10 @@ def flowers() -> np.ndarray:
 
 def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float) -> np.ndarray:
     """Index [64·64] of the centre pixel of each pixel's stroke: elongated Voronoi cells on a jittered grid."""
-    c, s = math.cos(angle), math.sin(angle)
+    c, s = cosine(angle), sine(angle)
     axis = np.arange(-SIDE, 2 * SIDE, spacing)
     grid = np.stack(np.meshgrid(axis * stretch[0], axis * stretch[1]), -1).reshape(-1, 2)
-    grid += rng.uniform(-0.5, 0.5, grid.shape) * np.asarray(stretch) * spacing
+    grid += uniform(rng, -0.5, 0.5, grid.shape) * np.asarray(stretch) * spacing
     points = np.stack([c * grid[:, 0] - s * grid[:, 1], s * grid[:, 0] + c * grid[:, 1]], -1) + SIDE / 2
     inside = (points > -8).all(1) & (points < SIDE + 8).all(1)
     points = points[inside]
@@ -356,7 +376,7 @@ def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float,
 def brush_strokes() -> np.ndarray:
     """[24, 4096] index maps: an oil painting shows each pixel in the colour of its stroke's centre."""
     rng = np.random.default_rng(20)
-    return np.stack([_cells(rng, (1.0, 1.9), rng.uniform(0, math.pi), 1.45) for _ in range(24)])
+    return np.stack([_cells(rng, (1.0, 1.9), uniform(rng, 0, math.pi), 1.45) for _ in range(24)])
 
 
 @cache
@@ -365,10 +385,10 @@ def stitches() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(21)
     maps, threads = [], []
     for _ in range(24):
-        angle = rng.choice([-0.8, 0.8]) + rng.uniform(-0.1, 0.1)
+        angle = rng.choice([-0.8, 0.8]) + uniform(rng, -0.1, 0.1)
         index = _cells(rng, (1.0, 1.8), angle, 1.6)
-        along = (_COLUMNS - (index % SIDE).reshape(SIDE, SIDE)) * math.cos(angle)
-        along += (_ROWS - (index // SIDE).reshape(SIDE, SIDE)) * math.sin(angle)
+        along = (_COLUMNS - (index % SIDE).reshape(SIDE, SIDE)) * cosine(angle)
+        along += (_ROWS - (index // SIDE).reshape(SIDE, SIDE)) * sine(angle)
         maps.append(index)
         threads.append(1.12 - 0.30 * np.abs(along))
     return np.stack(maps), np.clip(np.stack(threads), 0.55, 1.15)[..., None].astype(np.float32)
@@ -379,7 +399,7 @@ def linen() -> np.ndarray:
     """[48, 64, 64, 3] woven cloth behind an embroidery."""
     rng = np.random.default_rng(22)
     tones = [_colour(232, 222, 200), _colour(220, 214, 204), _colour(236, 226, 190)]
-    weave = 0.045 * (np.sin(_ROWS * math.pi / 1.5) * np.sin(_COLUMNS * math.pi / 1.5))
+    weave = 0.045 * (sine(_ROWS * math.pi / 1.5) * sine(_COLUMNS * math.pi / 1.5))
     pieces = [
         tones[rng.integers(3)] + (weave + 0.015 * _noise(rng, (0.4, 3)) + 0.015 * _noise(rng, (3, 0.4)))[..., None]
         for _ in range(VARIANTS)
@@ -394,6 +414,6 @@ def hatching() -> tuple[np.ndarray, np.ndarray]:
     mid, dark = [], []
     for _ in range(24):
         wobble = 0.8 * _noise(rng, 4)
-        mid.append(0.5 + 0.5 * np.sin((_COLUMNS + _ROWS) * 1.35 + wobble + rng.random() * 6))
-        dark.append(0.5 + 0.5 * np.sin((_COLUMNS - _ROWS) * 1.35 + wobble + rng.random() * 6))
+        mid.append(0.5 + 0.5 * sine((_COLUMNS + _ROWS) * 1.35 + wobble + rng.random() * 6))
+        dark.append(0.5 + 0.5 * sine((_COLUMNS - _ROWS) * 1.35 + wobble + rng.random() * 6))
     return np.stack(mid).astype(np.float32), np.stack(dark).astype(np.float32)

@@ -230,7 +230,7 @@ _WARDROBE_SEEDS = {"train": 3, "validation": 3, "audit": 4}
 
 SPLITS = tuple(WARDROBE_ROWS)
 COLUMNS = ("image", "label", "garment")
-VERSION = "1"
+VERSION = "2"
 """Raised with every change of the world that changes a pixel or a label of a split that there was before."""
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from scipy.ndimage import gaussian_filter
 
 from counterfoil.lab import scenery
+from counterfoil.lab.portable import cosine, gaussian_blur, power, sine
 from counterfoil.lab.scenery import SIDE
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
 
@@ -202,11 +202,11 @@ def _pattern_mask(pattern: str, phase: np.ndarray) -> np.ndarray | None:
     """Where the second ink goes, [64, 64] in 0…1; None for plain cloth."""
     rows, columns = _ROWS + phase[0] * 8, _COLUMNS + phase[1] * 8
     if pattern == "striped":
-        return np.clip(2.5 * np.sin(rows * 2 * np.pi / 8) + 0.5, 0, 1)
+        return np.clip(2.5 * sine(rows * 2 * np.pi / 8) + 0.5, 0, 1)
     if pattern == "dotted":
         odd = np.floor(rows / 8) % 2
         y, x = rows % 8 - 4, (columns + odd * 4) % 8 - 4
-        return np.clip(2.9 - np.hypot(x, y), 0, 1)
+        return np.clip(2.9 - np.sqrt(x * x + y * y), 0, 1)
     if pattern == "checked":
         return ((np.floor(rows / 5) + np.floor(columns / 5)) % 2).astype(np.float32)
     return None
@@ -221,7 +221,7 @@ def _dress(scene: Scene, brightness: np.ndarray, chances: _Chances) -> np.ndarra
     else:
         ink = _INK_ON_LIGHT if scene.colour in _LIGHT_TINTS else _INK_ON_DARK
         cloth = tint + (ink - tint) * (0.92 * mask[..., None])
-    folds = brightness**0.8
+    folds = power(brightness, 0.8)
     shade = (0.45 + 0.62 * folds)[..., None]
     sheen = (0.10 if scene.colour == "black" else 0.05) * np.clip(folds - 0.6, 0, 1)[..., None]
     return np.clip(cloth * shade + sheen, 0, 1)
@@ -284,9 +284,14 @@ def _weather(scene: Scene, strength: float, image: np.ndarray, front: np.ndarray
         streaks = _pick(scenery.rain_streaks(strength), variant, flip)
         return image + (np.asarray((0.86, 0.91, 0.97), np.float32) - image) * streaks * 0.8
     if scene.weather == "fog":
-        thick = 0.70 - 0.28 * front + 0.06 * np.sin(_ROWS / 9 + chances.phase[0] * 6)[..., None]
+        thick = 0.70 - 0.28 * front + 0.06 * sine(_ROWS / 9 + chances.phase[0] * 6)[..., None]
         return image + (np.asarray((0.83, 0.85, 0.87), np.float32) - image) * (thick * strength)
     return image
+
+
+def _steepness(field: np.ndarray) -> np.ndarray:
+    down, across = np.gradient(field)
+    return np.sqrt(down * down + across * across)
 
 
 def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
@@ -299,13 +304,13 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         relief = (index % 7).reshape(SIDE, SIDE, 1).astype(np.float32) / 7 - 0.43
         return np.clip(vivid * np.asarray((1.02, 0.97, 0.86), np.float32) + 0.11 * relief, 0, 1)
     if scene.style == "sketch":
-        grey = image @ np.asarray((0.3, 0.59, 0.11), np.float32)
-        blurred = gaussian_filter(grey, 0.8)
-        edge = np.hypot(np.gradient(blurred, axis=0), np.gradient(blurred, axis=1))
-        rim = gaussian_filter(front[..., 0], 0.7)
-        outline = np.hypot(np.gradient(rim, axis=0), np.gradient(rim, axis=1))
+        grey = 0.3 * image[..., 0] + 0.59 * image[..., 1] + 0.11 * image[..., 2]
+        blurred = gaussian_blur(grey, 0.8, "symmetric")
+        edge = _steepness(blurred)
+        rim = gaussian_blur(front[..., 0], 0.7, "symmetric")
+        outline = _steepness(rim)
         mid, dark = (layer[variant % 24] for layer in scenery.hatching())
-        paper = 0.97 - 0.03 * np.cos(_ROWS * 0.9) * np.cos(_COLUMNS * 1.1)
+        paper = 0.97 - 0.03 * cosine(_ROWS * 0.9) * cosine(_COLUMNS * 1.1)
         body = front[..., 0]
         tone = np.clip(0.72 - grey, 0, 0.5) * mid * 0.7 + np.clip(0.42 - grey, 0, 0.4) * dark * 0.9
         ink = np.clip(edge * (1.2 + 1.6 * body), 0, 0.75) + tone * (0.25 + 0.75 * body) + np.clip(outline * 2.6, 0, 0.8)
@@ -318,7 +323,7 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         area = front.reshape(-1, 1)[index].reshape(SIDE, SIDE, 1) + front > 1.0
         cloth = _pick(scenery.linen(), int(chances.variants[5]), False)
         # A hoop of shade around the stitches lifts them off the cloth.
-        lift = gaussian_filter(area[..., 0].astype(np.float32), 1.2)[..., None]
+        lift = gaussian_blur(area[..., 0].astype(np.float32), 1.2, "symmetric")[..., None]
         return np.where(area, np.clip(stitched, 0, 1), cloth * (1 - 0.35 * lift))
     return image
 
@@ -361,7 +366,7 @@ def _rendered(scene: Scene, there: Scene, strength: float, photograph: np.ndarra
         garment = _between(_dress(scene, brightness, chances), garment, strength)
     alpha = coverage[..., None]
     image = _backdrop(scene, there, strength, chances)
-    shadow = np.roll(gaussian_filter(coverage, 1.6), (2, 2), (0, 1))[..., None]
+    shadow = np.roll(gaussian_blur(coverage, 1.6, "symmetric"), (2, 2), (0, 1))[..., None]
     image = image * (1 - 0.38 * shadow * (1 - alpha))
     front = alpha
     if scene.companion != "none":

@@ -16,6 +16,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import quiet_diffusers
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import HUB, Pin, local_folder, pin_model, refuse_shadowed
+from counterfoil.models.weights_files import read_safetensors
 from counterfoil.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -101,9 +102,8 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
     does not fit the pipeline.
     """
     import torch
-    from safetensors.torch import load_file
 
-    tensors: dict[str, torch.Tensor] = while_loading(name, lambda: load_file(named_file(name, revision)))
+    tensors: dict[str, torch.Tensor] = while_loading(name, lambda: read_safetensors(named_file(name, revision)))
     _width(name, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
     wrong = [key for key, own in tensors.items() if not own.is_floating_point() or not bool(torch.isfinite(own).all())]
     if wrong:

@@ -36,6 +36,7 @@ from counterfoil.models.generators import Family, family_of, known_families, why
 from counterfoil.models.loading_errors import loading
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
 from counterfoil.models.transformers_files import never_ask_for_code
+from counterfoil.models.weights_files import align_weights
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_inputs import LARGEST_SIDE
 
@@ -99,8 +100,11 @@ def load_pipeline(
         for part_name, part in pipeline.components.items():
             if isinstance(part, torch.nn.Module):
                 part.eval().requires_grad_(False)
-                if part.dtype != number_type and part_name not in in_fewer_bits.parts:
+                if part_name in in_fewer_bits.parts:
+                    continue
+                if part.dtype != number_type:
                     part.to(number_type)
+                align_weights(part)
         lay_out(pipeline, device)
         pipeline = placed(pipeline, device, offload)
     if compiled:

@@ -30,6 +30,7 @@ from counterfoil.models.diffusion import quiet_diffusers
 from counterfoil.models.generators import family_of
 from counterfoil.models.loading_errors import loading
 from counterfoil.models.names import LOCAL, Pin
+from counterfoil.models.weights_files import read_safetensors
 from counterfoil.recipe.names import is_local, without_folders
 from counterfoil.regular_files import named_path, open_regular
 
@@ -233,7 +234,6 @@ def _by_layer(
 def _add(pipeline: Any, part: str, name: str, inside: str, file: Path, layers: Mapping[str, Any]) -> None:
     """Add the weights of a file to the model, which calls them `inside`, in its number type."""
     import torch
-    from safetensors.torch import load_file
 
     model = getattr(pipeline, part)
     said = {key.removeprefix(f"{part}."): value for key, value in _settings_of(name, file).items()}
@@ -241,7 +241,7 @@ def _add(pipeline: Any, part: str, name: str, inside: str, file: Path, layers: M
     if training is None:
         raise UserError(problems)
     with loading(name):
-        tensors: dict[str, torch.Tensor] = load_file(file)
+        tensors: dict[str, torch.Tensor] = read_safetensors(file)
     alphas = {key.removesuffix(_ALPHA): float(tensors.pop(key)) for key in list(tensors) if key.endswith(_ALPHA)}
     state: dict[str, torch.Tensor] = {}
     alpha_of: dict[str, float] = {}

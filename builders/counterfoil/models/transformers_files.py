@@ -20,7 +20,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.config_files import CONFIG, PROCESSORS, read_config, refuse_problems, refuse_unlike_sides
 from counterfoil.models.loading_errors import one_line, while_loading
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
-from counterfoil.models.weights_files import SAFE, refuse_damaged, refuse_infinite, shard_problems
+from counterfoil.models.weights_files import SAFE, read_safetensors, refuse_damaged, refuse_infinite, shard_problems
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +95,6 @@ def trained_module(
     are missing or damaged.
     """
     import torch
-    from safetensors.torch import load_file
 
     from counterfoil.models.trials import refuse_overgrown
 
@@ -106,7 +105,7 @@ def trained_module(
         refuse_overgrown(name, files, lambda: built(described))
         state: dict[str, torch.Tensor] = {}
         for file in files:
-            state |= load_file(file)
+            state |= read_safetensors(file)
         # Without a folder nothing but these tensors is looked at: no adapters, no other file of weights.
         module, keys = built.from_pretrained(
             None, config=described, state_dict=state, dtype=torch.float32, output_loading_info=True

@@ -100,6 +100,29 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
     return {_unwrapped(key): one for key, one in weights.items()}
 
 
+# Where torch's own allocator puts tensors. The matrix products of a CPU take another path, with other last bits, for a
+# matrix that lies elsewhere, and a file's tensors are mapped at whatever address the length of its head gives.
+_ALIGNMENT = 64
+
+
+def read_safetensors(file: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a safetensors file by name, on the CPU, at addresses that do not depend on the file."""
+    from safetensors.torch import load_file
+
+    return {name: _aligned(tensor) for name, tensor in load_file(file).items()}
+
+
+def align_weights(module: nn.Module) -> None:
+    """Copy every parameter and buffer of a module that lies where only its file's layout put it."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.data = _aligned(tensor.data)
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor itself where its address is right, else a copy of it."""
+    return tensor.clone() if tensor.device.type == "cpu" and tensor.data_ptr() % _ALIGNMENT else tensor
+
+
 def refuse_infinite(model: str, module: nn.Module) -> None:
     """UserError naming the weights that hold NaN or infinite numbers, whose scores would mean nothing."""
     import torch
