@@ -16,8 +16,15 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 Constant = float | tuple[float, ...]
-# The weights of red, green and blue in a grey level, as JPEG and Pillow have them.
-LUMA = np.array([0.299, 0.587, 0.114])
+
+
+def luma(picture: np.ndarray) -> np.ndarray:
+    """Return grey levels [height, width] of a picture, by the weights that JPEG and Pillow have.
+
+    One sum after another: a matrix product adds in an order of the processor's, and levels that are half-way between
+    two become one or the other.
+    """
+    return picture[..., 0] * 0.299 + picture[..., 1] * 0.587 + picture[..., 2] * 0.114
 
 
 def draw_normal(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
@@ -64,7 +71,8 @@ def darker(picture: np.ndarray, stops: float) -> np.ndarray:
 def colour_cast(picture: np.ndarray, stops: float, sign: np.ndarray) -> np.ndarray:
     """Red up and blue down by so many stops, or the other way; a white picture keeps its luminance."""
     gains = 2.0 ** (np.array([0.5, 0.0, -0.5]) * stops * sign)
-    return _encoded(_light(picture) * (gains / (gains @ np.array([0.2126, 0.7152, 0.0722]))))
+    luminance = gains[0] * 0.2126 + gains[1] * 0.7152 + gains[2] * 0.0722
+    return _encoded(_light(picture) * (gains / luminance))
 
 
 def occluded(picture: np.ndarray, share: float, place: np.ndarray) -> np.ndarray:
@@ -380,7 +388,7 @@ def snowed(
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
     # Levels before and after the movement, as it was done on files.
     flakes = np.floor(moved(np.floor(flakes * 255), (radius, sigma), angle)) / 255
-    white = np.maximum(picture, (picture @ LUMA)[..., None] * 1.5 + 0.5)
+    white = np.maximum(picture, luma(picture)[..., None] * 1.5 + 0.5)
     return left * picture + (1 - left) * white + (flakes + np.rot90(flakes, 2))[..., None]
 
 

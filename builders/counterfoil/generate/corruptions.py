@@ -83,7 +83,7 @@ def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]
     Both are of luma, over all pixels, so that nothing needs to be at the same place in the two. Where the base is flat
     the gain is 1. Pictures are uint8 [height, width, 3], of any two sizes.
     """
-    base_luma, shifted_luma = (picture @ kinds.LUMA for picture in (base, shifted))
+    base_luma, shifted_luma = (kinds.luma(picture) for picture in (base, shifted))
     deviation = float(base_luma.std())
     # A flat picture's luma differs from its mean by rounding alone.
     gain = float(shifted_luma.std()) / deviation if deviation > 1e-6 else 1.0
@@ -310,7 +310,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         Corruption(
             "greyscale",
             "Takes colour away by fifths; at severity 5 the picture is grey.",
-            lambda picture, share: picture + share * ((picture @ kinds.LUMA)[..., None] - picture),
+            lambda picture, share: picture + share * (kinds.luma(picture)[..., None] - picture),
             (0.2, 0.4, 0.6, 0.8, 1.0),
             (0.2, 0.4, 0.6, 0.8, 1.0),
             deviation=OWN,

@@ -7,7 +7,9 @@ others. Attention needs nothing: diffusers asks torch's own, which chooses by th
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
+import math
 import os
 import platform
 import re
@@ -15,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 # The version of Counterfoil that last changed the bytes of an image or a row. The stack holds it, and no later version:
 # a directory that one version began, another resumes. Whoever changes such a byte writes the version that does so here.
-RENDERING_VERSION = "0.1.0"
+RENDERING_VERSION = "0.2.0"
 
 # What takes part in making, judging and encoding an image.
 _LIBRARIES = (
@@ -190,7 +193,8 @@ def stack_of(
     if device.startswith("cuda"):
         hardware = {"device": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     else:
-        hardware = {"device": device, "cpu_capability": torch.backends.cpu.get_cpu_capability()}
+        capability = torch.backends.cpu.get_cpu_capability()
+        hardware = {"device": device, "cpu_capability": capability, "kernels": kernels_digest()}
     return {
         "versions": {
             "counterfoil": RENDERING_VERSION,
@@ -205,6 +209,44 @@ def stack_of(
         **arithmetic(device),
         **({"compiled": compiler_of(device)} if compiled else {}),
     }
+
+
+@cache
+def kernels_digest() -> str:
+    """Return a digest of what this processor makes of a few operations of every network, in float32, one thread.
+
+    Two processors of one capability may take other kernels in MKL or oneDNN, by their maker and model, and then the
+    last bits differ. Where this digest is the same, so is every image that was compared.
+    """
+    import torch
+    from torch.nn import functional
+
+    def numbers(*shape: int) -> torch.Tensor:
+        # Products and whole parts, which every processor rounds alike.
+        return torch.arange(math.prod(shape), dtype=torch.float32).mul(0.61803399).frac().sub(0.5).reshape(shape)
+
+    with one_thread(), torch.inference_mode():
+        words, image = numbers(2, 77, 128), numbers(2, 32, 24, 24)
+        heads = words.reshape(2, 77, 4, 32).transpose(1, 2)
+        results = [
+            words @ numbers(128, 320),
+            numbers(1, 1280) @ numbers(1280, 320),
+            torch.bmm(heads.flatten(0, 1), heads.flatten(0, 1).transpose(1, 2)),
+            functional.scaled_dot_product_attention(heads, heads, heads),
+            functional.conv2d(image, numbers(48, 32, 3, 3), padding=1),
+            functional.conv2d(image, numbers(64, 32, 1, 1)),
+            functional.group_norm(image, 8),
+            functional.layer_norm(words, (128,)),
+            functional.gelu(words),
+            functional.silu(words),
+            words.softmax(-1),
+            words.exp(),
+            words.sin(),
+        ]
+    digest = hashlib.sha256()
+    for result in results:
+        digest.update(result.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def libraries_of(generator: Generator) -> tuple[str, ...]:

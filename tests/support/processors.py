@@ -1,0 +1,38 @@
+"""Other processors, emulated on this one by the switches of each library, in a process's environment."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+# What a library may use of this processor, from all that torch asks for down to what every x86-64 has. The names are
+# numpy's, torch's, oneDNN's, MKL's, OpenBLAS's and glibc's own; another kind of processor knows none of them.
+LEVELS = {
+    "AVX2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F",
+    },
+    "SSE": {
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+        "MKL_CBWR": "COMPATIBLE",
+        "OPENBLAS_CORETYPE": "Nehalem",
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA",
+    },
+}
+# Groups of instructions that numpy leaves out at a level, by its own names for them, new and old.
+_BEYOND_AVX2 = ("X86_V4", "AVX512")
+_BEYOND_SSE = (*_BEYOND_AVX2, "X86_V3", "AVX2", "FMA3")
+
+
+def emulated(level: str) -> dict[str, str]:
+    """Return the environment of a process that computes as a processor of this level does."""
+    beyond = _BEYOND_AVX2 if level == "AVX2" else _BEYOND_SSE
+    there = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])  # pyrefly: ignore
+    without = " ".join(name for name in there if name.startswith(beyond))
+    return os.environ | LEVELS[level] | {"NPY_DISABLE_CPU_FEATURES": without}
