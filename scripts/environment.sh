@@ -5,13 +5,18 @@
 #     install_counterfoil test    and what the tests need
 #
 # A stamp in it tells what was installed; nothing is installed again until pyproject.toml, the Python
-# or the checkout's folder changes. PYTHON names another interpreter for a new environment.
+# or the checkout's folder changes. PYTHON names another interpreter, by a name or a path: where .venv is of another
+# version, that one's environment is .venv-3.13 beside it.
 
 # Some images set this; then every process would compile all that it imports, for seconds.
 unset PYTHONDONTWRITEBYTECODE
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
+if [[ -n ${PYTHON:-} && -x $venv/bin/python ]]; then
+  asked=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  [[ $("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') == "$asked" ]] || venv=$root/.venv-$asked
+fi
 
 find_python() {
   local name

@@ -2,6 +2,7 @@
 # Check everything that a change can break: ruff, pyrefly, pytest. Arguments go to pytest:
 #
 #     bash scripts/test.sh tests/recipe -x
+#     PYTHON=python3.13 bash scripts/test.sh     # with another Python, in an environment of its own
 #
 # What takes longer is scripts/test_whole.sh.
 set -euo pipefail
@@ -24,7 +25,7 @@ bin=$venv/bin
 "$bin/ruff" check .
 "$bin/ruff" format --check .
 # Beside the tests, which begin on one core; what it says stands before theirs.
-"$bin/pyrefly" check &
+"$bin/pyrefly" check --python-interpreter-path "$bin/python" &
 types=$!
 
 # Whole files at a time, so that what a file's tests share is made once; a process more than cores, as many tests wait.

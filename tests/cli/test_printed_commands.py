@@ -75,6 +75,11 @@ BLOCKS = {
 # Lines that hold these words do not run here, and why.
 NOT_HERE = {
     "pip install": "installs packages",
+    "bash scripts/": "makes an environment and installs packages",
+    "bash .gpu/run.sh": "needs what another script packed",
+    "source ": "is of an environment",
+    "-m venv": "makes an environment",
+    "pip wheel": "fetches what builds a wheel",
     "USER/": "needs a repository on the Hub",
     "build drawn.yaml --out photos-star": "needs a GPU and the weights of Stable Diffusion 2",
     "stable-diffusion-v1-5/": "needs a GPU and the weights of Stable Diffusion 1.5",
@@ -171,7 +176,8 @@ def test_what_is_said_of_pages_and_lines_is_of_some() -> None:
 
 @pytest.mark.parametrize("line", sorted({line for page in PAGES for line in lines(page) if not runs_here(line)}))
 def test_a_line_that_cannot_run_here_is_a_command(line: str) -> None:
-    """Its name, options and values are parsed by the command line."""
+    """Its name, options and values are parsed by the command line; a script that it names is there."""
+    assert all((ROOT / script).is_file() for script in re.findall(r"\bbash (scripts/\S+)", line))
     for written in re.findall(r"\bcounterfoil [^'>]*", line.replace("$((SLURM_ARRAY_TASK_ID + 1))", "1")):
         _, name, *arguments = shlex.split(written, comments=True)
         group = get_command(app)

@@ -214,7 +214,7 @@ class Deaths:
         else:
             problem = f"{total} workers died, with {self.finished} items finished; the last one, on {device}, {ending}"
         hint = [_KEPT]
-        if code == -signal.SIGKILL:
+        if code == -9:  # SIGKILL, which Windows does not name
             hint.append(f"The system kills processes that use too much memory. {self._less_memory(device)}")
         elif not began:
             hint.append('A script that starts workers needs `if __name__ == "__main__":` around its code.')

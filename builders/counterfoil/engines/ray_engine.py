@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -260,7 +259,7 @@ def _reason(error: Exception) -> str:
 def _was_killed(error: Exception) -> int | None:
     """As an exit code of a process that was killed from outside: Ray's own watch over memory does it, or the system."""
     dead = "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
-    return -signal.SIGKILL if dead else None
+    return -9 if dead else None  # SIGKILL, which Windows does not name
 
 
 # What libraries read of the environment when they are loaded.

@@ -100,8 +100,13 @@ def changed(directory: Path, differences: Mapping[str, str]) -> RunFailure:
 def open_below(directory: Path, path: str) -> int:
     """The descriptor of a regular file below a directory, reached through no link below it; nothing is waited for.
 
-    RunFailure where there is no such file, or it cannot be read.
+    RunFailure where there is no such file, or it cannot be read, and on a system that opens no file below a folder.
     """
+    if os.open not in os.supports_dir_fd:
+        raise RunFailure(
+            "publishing needs Linux or macOS: this system cannot open a file without following links on its way",
+            "In Windows, publish from the Windows Subsystem for Linux.",
+        )
     *folders, name = PurePosixPath(path).parts
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

@@ -168,6 +168,8 @@ def remove_stale(folder: Path, names: Sequence[str]) -> None:
 
 def flush_folder(folder: Path) -> None:
     """Flush the entries of a folder to disk, so that a rename or a removal in it outlives a crash."""
+    if os.name == "nt":
+        return  # Windows opens no folder, so there the rename itself has to do
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
