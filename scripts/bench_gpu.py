@@ -1,18 +1,23 @@
-"""How much of a GPU a build uses: true architectures with random weights, in one run and without a network.
+"""How much of a GPU Counterfoil uses: true architectures with random weights, in one run and without a network.
 
-    python scripts/bench_gpu.py [--models sd15 xl] [--seconds 30] [--steps 30] [--compile] [--write]
+    python scripts/bench_gpu.py [--parts sd15 killed …] [--seconds 15] [--steps 30] [--compile] [--write [FILE]]
     python scripts/bench_gpu.py --tiny          # on a CPU, in two minutes: that everything runs, and no more
 
-Stable Diffusion 1.5 at 512 pixels and XL at 1024, screened by ViT-H-14, are made from their published sizes
-(`gpu_bench/architectures.py`); their folders take 6 and 11 GB of the temporary folder (`--folder` names another).
-Three ways to the same images, in bfloat16 on a GPU:
+Stable Diffusion 1.5 at 512 pixels and XL at 1024 (a third of the steps), screened by ViT-H-14, are made from their
+published sizes (`gpu_bench/architectures.py`); their folders take 16 GB of the temporary folder (`--folder` names
+another). The parts, in this order:
 
-- build:  the whole `counterfoil build` (render, screen, encode, store), from its first batch to its last receipt;
-- bare:   UNet, VAE and CLIP in batches and nothing else;
-- single: one call of diffusers' pipeline, one CLIP call and one PNG an image, as public code does it.
+- sd15, xl: three ways to the same images, in bfloat16 on a GPU: the whole `counterfoil build` (render, screen, encode,
+  store) from its first batch to its last receipt; UNet, VAE and CLIP in batches and nothing else; one call of the
+  pipeline of diffusers, one CLIP call and one PNG an image, as public code does it;
+- killed: the build of sd15 killed behind its first receipt and resumed, compared byte by byte with the one before;
+- tokens: textual inversion of four tokens together, with sd15;
+- clip: embeddings of finished images as the screen makes them, and the bare model;
+- evaluate: a ResNet-50 and a ViT-B/16 of timm, each in a whole `counterfoil evaluate`, and bare.
 
 Loading and the first call of each are not counted. The share of the peak counts the operations of UNet, VAE and CLIP
-(by torch's own counter) against the GPU's dense bf16 products. Aims: build ≥ 0.95 of bare, and ≥ 4 times single.
+(by torch's own counter) against the GPU's dense bf16 products. With `--write` each row is written when it is there, so
+a run that is killed leaves the rows it had. A part that fails says so in its table, and the others run.
 """
 
 from __future__ import annotations
@@ -20,10 +25,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,15 +39,29 @@ import results_page
 from gpu_bench import architectures, flops
 from gpu_bench.architectures import ARCHITECTURES, Architecture
 from gpu_bench.flops import dense_bf16_peak
-from gpu_bench.ways import GUIDANCE, Settings, as_json
+from gpu_bench.ways import CLASSIFIERS, GUIDANCE, Figures, Settings, as_json
 
 SCRIPTS = Path(__file__).resolve().parent
 RESULTS = SCRIPTS / "RESULTS.md"
-# The order matters: how fast the bare models are says how many images fill the build's seconds.
-ORDER = ("bare", "build", "single")
+# In their order: what tells most comes first, and what takes longest last.
+TITLES = {
+    "sd15": "Stable Diffusion 1.5",
+    "killed": "A build that is killed and resumed",
+    "tokens": "Class tokens",
+    "clip": "CLIP",
+    "evaluate": "Classifiers",
+    "xl": "Stable Diffusion XL",
+}
+PARTS = tuple(TITLES)
+HEAD = ["| | A second | Of the dense bf16 peak | Memory | Aim |", "|:--|--:|--:|--:|--:|"]
+Row = tuple[str, ...]
 
 
-def measure(way: str, settings: Settings) -> dict[str, float]:
+class Failed(Exception):
+    """A way ended with an error, which it has printed."""
+
+
+def measure(way: str, settings: Settings) -> Figures:
     """One way, in a process of its own."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS), *(path for path in sys.path if path)])
@@ -48,7 +69,7 @@ def measure(way: str, settings: Settings) -> dict[str, float]:
     began = time.monotonic()
     done = subprocess.run(command, input=as_json(settings), stdout=subprocess.PIPE, text=True, env=environment)
     if done.returncode:
-        raise SystemExit(f"{way} of {settings.folder} failed")
+        raise Failed(way)
     print(f"{way}: {done.stdout.strip()} in {time.monotonic() - began:.0f} s", file=sys.stderr)
     return json.loads(done.stdout)
 
@@ -63,68 +84,81 @@ def passes(architecture: Architecture, steps: int) -> int:
     return 2 * len(scheduler.timesteps)
 
 
-def table(architecture: Architecture, settings: Settings, clip: dict[str, Any], device: str, title: str) -> list[str]:
-    """Make the folder, measure the three ways, and say what came out."""
+def write_weights(architecture: Architecture, clip: dict[str, Any], settings: Settings) -> None:
+    """The pipeline's folder and CLIP's, where they are not there yet."""
     import torch
 
     from counterfoil.models.devices import resolve_dtype
 
-    folder = Path(settings.folder)
     began = time.monotonic()
-    architectures.write_pipeline(
-        architecture, folder / "pipeline", settings.device, resolve_dtype("auto", settings.device)
-    )
-    architectures.write_clip(clip, folder / "clip", settings.device)
+    dtype = resolve_dtype("auto", settings.device)
+    architectures.write_pipeline(architecture, settings.path("pipeline"), settings.device, dtype)
+    if not settings.path("clip").exists():
+        architectures.write_clip(clip, settings.path("clip"), settings.device)
     if settings.device.startswith("cuda"):
         torch.cuda.empty_cache()
     print(f"{architecture.title}: weights in {time.monotonic() - began:.0f} s", file=sys.stderr)
-    found: dict[str, dict[str, float]] = {}
-    for way in ORDER:
-        if way == "build":
-            batches = max(4, round(found["bare"]["rate"] * settings.seconds / settings.batch))
-            settings = replace(settings, images=settings.batch * (batches + batches % 2))
-        found[way] = measure(way, settings)
-    an_image = flops.count(architecture, clip).image(passes(architecture, settings.steps))
+
+
+def drawn(operations: int, settings: Settings, device: str) -> Iterator[Row]:
+    """Rows of the three ways to the same images. The rate of the bare models says how many images a build gets."""
     peak = dense_bf16_peak(device)
 
-    def row(way: str, name: str) -> str:
-        rate = found[way]["rate"]
-        share = "–" if peak is None else f"{an_image * rate / (peak[0] * 1e12):.1%}"
-        memory = f"{found[way]['memory']:.1f} GB" if "memory" in found[way] else ""
-        return f"| {name} | {rate:.3g} | {share} | {memory} | |"
+    def row(name: str, figures: Figures) -> Row:
+        rate = figures["rate"]
+        share = "–" if peak is None else f"{operations * rate / (peak[0] * 1e12):.1%}"
+        return (f"{name}, images", f"{rate:.3g}", share, memory(figures), "")
 
-    rates = {way: found[way]["rate"] for way in ORDER}
-    return [
-        f"### {title}",
-        "",
-        f"On {device}, batches of {settings.batch}, {settings.steps} steps at guidance {GUIDANCE:g}"
-        f"{', compiled' if settings.compiled else ''}; {an_image / 1e12:.3g} TFLOP an image; "
-        + ("no peak is known for this device." if peak is None else f"peak {peak[0]:g} TFLOPS ({peak[1]})."),
-        "",
-        "| | Images a second | Of the dense bf16 peak | Memory | Aim |",
-        "|:--|--:|--:|--:|--:|",
-        row("bare", "bare UNet + VAE + CLIP in batches"),
-        row("single", "one pipeline call, one CLIP call and one PNG an image"),
-        row("build", f"`counterfoil build` of {settings.images} images, from first batch to last receipt"),
-        f"| the whole build, models loading and closing included | {found['build']['whole_rate']:.3g} | | | |",
-        f"| build / bare | {rates['build'] / rates['bare']:.3f} | | | ≥ 0.95 |",
-        f"| build / one call an image | {rates['build'] / rates['single']:.2f} | | | ≥ 4 |",
-        "",
-        f"A stored image takes {found['build']['bytes_an_image'] / 1e3:.0f} kB.",
-    ]
+    bare = measure("bare", settings)
+    yield row("bare UNet + VAE + CLIP in batches", bare)
+    batches = max(4, round(bare["rate"] * settings.seconds / settings.batch))
+    build = measure("build", replace(settings, images=settings.batch * (batches + batches % 2)))
+    yield row("`counterfoil build`, from first batch to last receipt", build)
+    size = f"{build['bytes_an_image'] / 1e3:.0f} kB an image"
+    yield (f"the whole build, models loading and closing included ({size})", f"{build['whole_rate']:.3g}", "", "", "")
+    yield ("build / bare", f"{build['rate'] / bare['rate']:.3f}", "", "", "≥ 0.95")
+    single = measure("single", settings)
+    yield row("one pipeline call, one CLIP call and one PNG an image", single)
+    yield ("build / one call an image", f"{build['rate'] / single['rate']:.2f}", "", "", "≥ 4")
+
+
+def others(part: str, settings: Settings) -> Iterator[Row]:
+    """Rows of what is no way to images."""
+    figures = measure(part, replace(settings, images=8 * settings.batch))
+    if part == "killed":
+        said = f"{figures['receipts']:.0f} of {figures['shards']:.0f} shards were done when it was killed"
+        same = f"{figures['files'] - figures['different']:.0f} of {figures['files']:.0f} files are the same"
+        yield (f"{said}; {same}", "", "", "", "all")
+    elif part == "tokens":
+        name = "`counterfoil tokens`, four classes together, steps"
+        yield (name, f"{figures['rate']:.3g}", "", memory(figures), "")
+        yield ("four tokens of 3,000 steps, minutes in all", f"{3000 / figures['rate'] / 60:.3g}", "", "", "")
+    elif part == "clip":
+        yield ("bare CLIP on prepared batches, images", f"{figures['bare']:.4g}", "", memory(figures), "")
+        yield ("CLIP as the screen calls it, on finished images", f"{figures['rate']:.4g}", "", "", "")
+    else:
+        for name in CLASSIFIERS.values() if settings.tiny else CLASSIFIERS:
+            yield (f"bare {name} on prepared batches, images", f"{figures[f'{name}, bare']:.4g}", "", "", "")
+            yield (f"`counterfoil evaluate` of {name}, images", f"{figures[name]:.4g}", "", memory(figures), "")
+
+
+def memory(figures: Figures) -> str:
+    return f"{figures['memory']:.1f} GB" if "memory" in figures else ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=sorted(ARCHITECTURES), default=sorted(ARCHITECTURES))
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each way, after loading")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each way, after loading")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batch", type=int, help="images a batch; default: the architecture's own")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--compile", action="store_true", help="the build and the bare models with compiled blocks")
     parser.add_argument("--tiny", action="store_true", help="few channels and two steps: for a CPU")
     parser.add_argument("--folder", type=Path, help="where the weights lie for a while; default: a temporary folder")
-    parser.add_argument("--write", action="store_true", help="put the tables into scripts/RESULTS.md")
+    parser.add_argument(
+        "--write", type=Path, nargs="?", const=RESULTS, metavar="FILE", help="put the tables there, a row at a time"
+    )
     arguments = parser.parse_args()
     import torch
 
@@ -133,31 +167,72 @@ def main() -> None:
     resolved = resolve_device(arguments.device)
     if not resolved.startswith("cuda") and not arguments.tiny:
         raise SystemExit("These architectures take a GPU; on a CPU: --tiny")
+    if arguments.tiny and arguments.write == RESULTS:
+        raise SystemExit("--tiny measures nothing worth writing down there; --write FILE takes another file")
     device = torch.cuda.get_device_name(resolved) if resolved.startswith("cuda") else "a CPU"
     clip = architectures.tiny_clip_sizes() if arguments.tiny else architectures.clip_sizes()
     tables: dict[str, list[str]] = {}
-    for name in arguments.models:
-        architecture = ARCHITECTURES[name]
-        architecture = architectures.tiny(architecture) if arguments.tiny else architecture
-        title = f"{architecture.title} at {architecture.side}" + (", few channels" if arguments.tiny else "")
-        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+    failed, present = False, ""
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        for part in sorted(arguments.parts, key=PARTS.index):
+            name = "xl" if part == "xl" else "sd15"
+            architecture = architectures.tiny(ARCHITECTURES[name]) if arguments.tiny else ARCHITECTURES[name]
             settings = Settings(
                 folder=folder,
                 device=resolved,
-                steps=2 if arguments.tiny else arguments.steps,
+                side=architecture.side,
+                steps=2 if arguments.tiny else arguments.steps // (3 if name == "xl" else 1),
                 batch=arguments.batch or architecture.batch,
                 seconds=arguments.seconds,
                 compiled=arguments.compile,
+                tiny=arguments.tiny,
             )
-            tables[name] = table(architecture, settings, clip, device, title)
-        print("\n".join(tables[name]) + "\n", flush=True)
-    if arguments.write:
-        if arguments.tiny:
-            raise SystemExit("--tiny measures nothing worth writing down")
-        said = f" --steps {arguments.steps}{' --compile' if arguments.compile else ''}"
-        opening = [f"`python scripts/bench_gpu.py --models {' '.join(arguments.models)}{said}`, each model in one run."]
-        script = "bench_gpu compiled" if arguments.compile else "bench_gpu"
-        results_page.write(RESULTS, script, "How much of a GPU a build uses", opening, tables, sorted(ARCHITECTURES))
+            if name != present:
+                for stale in ("pipeline", "dataset", "killed"):
+                    shutil.rmtree(settings.path(stale), ignore_errors=True)
+                write_weights(architecture, clip, settings)
+                present = name
+            if part in ARCHITECTURES:
+                operations = flops.count(architecture, clip).image(passes(architecture, settings.steps))
+                title, rows = (
+                    conditions(architecture, operations, settings, device),
+                    drawn(operations, settings, device),
+                )
+            else:
+                title, rows = [f"### {TITLES[part]}"], others(part, settings)
+            tables[part] = [*title, "", *HEAD]
+            try:
+                for row in rows:
+                    tables[part].append(f"| {' | '.join(row)} |")
+                    keep(tables, arguments)
+            except Failed as error:
+                tables[part].append(f"| **failed: {error}** | | | | |")
+                keep(tables, arguments)
+                failed = True
+            print("\n".join(tables[part]) + "\n", flush=True)
+    sys.exit(failed)
+
+
+def conditions(architecture: Architecture, operations: int, settings: Settings, device: str) -> list[str]:
+    """What stands above a table of ways to images."""
+    peak = dense_bf16_peak(device)
+    return [
+        f"### {architecture.title} at {architecture.side}{', few channels' if settings.tiny else ''}",
+        "",
+        f"On {device}, batches of {settings.batch}, {settings.steps} steps at guidance {GUIDANCE:g}"
+        f"{', compiled' if settings.compiled else ''}; {operations / 1e12:.3g} TFLOP an image; "
+        + ("no peak is known for this device." if peak is None else f"peak {peak[0]:g} TFLOPS ({peak[1]})."),
+    ]
+
+
+def keep(tables: dict[str, list[str]], arguments: argparse.Namespace) -> None:
+    """Put what there is into the file that `--write` names, if any."""
+    if arguments.write is None:
+        return
+    said = f" --steps {arguments.steps}{' --compile' if arguments.compile else ''}{' --tiny' if arguments.tiny else ''}"
+    opening = [f"`python scripts/bench_gpu.py --parts {' '.join(arguments.parts)}{said}`, each part in one run."]
+    script = "bench_gpu compiled" if arguments.compile else "bench_gpu"
+    results_page.write(arguments.write, script, "How much of a GPU is used", opening, tables, PARTS)
 
 
 if __name__ == "__main__":

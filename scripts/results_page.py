@@ -12,7 +12,9 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-_VERSIONS = ("counterfoil", "numpy", "scipy", "scikit-learn", "torch", "diffusers", "transformers")
+import counterfoil
+
+_VERSIONS = ("numpy", "scipy", "scikit-learn", "torch", "diffusers", "transformers")
 _WRITTEN = "*Written on "
 # Of a part that stands from before parts told it.
 _UNTOLD = f"{_WRITTEN}a day, in worlds and with versions that were not kept.*"
@@ -47,6 +49,7 @@ def section(
 def written(measured_in: str) -> str:
     """What one table tells of itself: when it was written, what was measured, and with which versions."""
     versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
+    versions = f"counterfoil {counterfoil.__version__}, {versions}"
     of = f", of {measured_in}" if measured_in else ""
     return (
         f"{_WRITTEN}{date.today().isoformat()}{of}, on {platform.system()} with Python {platform.python_version()} and"
@@ -79,15 +82,15 @@ def write(
     order: Sequence[str],
     measured_in: Mapping[str, str] | None = None,
 ) -> None:
-    """Put the section into the file: in place of the one before, or at its end."""
-    text = path.read_text(encoding="utf-8")
+    """Put the section into the file, which need not be there: in place of the one before, or at its end."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
     begin, end = _markers(script)
     if begin in text and end in text:
         before, after = text[: text.index(begin)], text[text.index(end) + len(end) :]
         own = text[text.index(begin) : text.index(end)]
         text = before + section(script, title, opening, tables, order, own, measured_in) + after
     else:
-        text = f"{text.rstrip()}\n\n{section(script, title, opening, tables, order, '', measured_in)}\n"
+        text = f"{text.rstrip()}\n\n{section(script, title, opening, tables, order, '', measured_in)}\n".lstrip()
     path.write_text(text, encoding="utf-8")
 
 

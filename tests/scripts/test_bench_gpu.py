@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import warm
+from bench_gpu import PARTS
 from gpu_bench.architectures import (
     ARCHITECTURES,
     PARAMETERS,
@@ -104,15 +106,34 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.whole
-def test_all_ways_run_small_on_a_cpu() -> None:
-    done = _run("--tiny", "--models", "xl", "--seconds", "0.1", "--device", "cpu")
+def test_all_parts_run_small_on_a_cpu(tmp_path: Path) -> None:
+    page = tmp_path / "gpu.md"
+    done = _run("--tiny", "--seconds", "0.1", "--device", "cpu", "--write", str(page))
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "On a CPU" in done.stdout and "no peak is known" in done.stdout
-    rates = re.findall(r"^\|[^|]+\| ([0-9.e+]+) \| – ", done.stdout, re.MULTILINE)
-    assert len(rates) == 3 and all(float(rate) > 0 for rate in rates)
-    ratio = re.search(r"\| build / bare \| ([0-9.]+) \|", done.stdout)
-    assert ratio is not None
-    assert float(ratio[1]) == pytest.approx(float(rates[2]) / float(rates[0]), rel=0.02)
+    tables = {part: page.read_text().partition(f"<!-- bench_gpu: {part} -->")[2] for part in PARTS}
+    tables = {part: text.partition(f"<!-- bench_gpu: {part} ends -->")[0] for part, text in tables.items()}
+    assert "failed" not in page.read_text()
+    for part in ("sd15", "xl"):
+        assert "On a CPU" in tables[part] and "no peak is known" in tables[part]
+        bare, build, _ = (float(rate) for rate in re.findall(r"\| ([0-9.e+]+) \| – ", tables[part]))
+        ratio = re.search(r"\| build / bare \| ([0-9.]+) \|", tables[part])
+        assert ratio is not None and float(ratio[1]) == pytest.approx(build / bare, rel=0.02)
+    files = re.search(r"; (\d+) of (\d+) files are the same", tables["killed"])
+    assert files is not None and files[1] == files[2] != "0"
+    for part, rows in (("tokens", 2), ("clip", 2), ("evaluate", 4)):
+        rates = re.findall(r"^\| [^|]+ \| ([0-9.e+]+) \|", tables[part], re.MULTILINE)
+        assert len(rates) == rows and all(float(rate) > 0 for rate in rates), part
+
+
+@pytest.mark.whole
+def test_a_run_that_is_killed_leaves_its_rows(tmp_path: Path) -> None:
+    page = tmp_path / "gpu.md"
+    line = [sys.executable, str(SCRIPT), "--tiny", "--seconds", "0.1", "--device", "cpu", "--write", str(page)]
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        while running.poll() is None and not page.exists():
+            time.sleep(0.1)
+        running.kill()
+    assert "| bare UNet + VAE + CLIP in batches, images |" in page.read_text()
 
 
 def test_true_sizes_are_refused_on_a_cpu() -> None:
