@@ -131,24 +131,30 @@ def samples_of(plan: Plan) -> list[Sample]:
 
 
 def save_colour_model(
-    folder: Path, *, blind: Sequence[int] = (), outputs: int = 3, size: int = SIZE, labels: bool = False
+    folder: Path,
+    *,
+    blind: Sequence[int] = (),
+    outputs: int = 3,
+    size: int = SIZE,
+    labels: bool = False,
+    colours: Sequence[tuple[int, int, int]] = COLOURS,
 ) -> Path:
-    """A small convolutional timm model in `folder` whose head was fitted to tell the colours.
+    """A small convolutional timm model in `folder` whose head was fitted to tell the colours, output i colour i.
 
-    It never answers a class in `blind`. More `outputs` than three are never answered either.
+    It never answers a class in `blind`. More `outputs` than colours are never answered either.
     """
     torch.manual_seed(0)
     model: Any = timm.create_model("test_resnet", num_classes=outputs).eval()
-    bright = [np.array(colour) * share for share in (1.0, 0.75) for colour in COLOURS]
+    bright = [np.array(colour) * share for share in (1.0, 0.75) for colour in colours]
     pixels = torch.tensor(np.stack(bright), dtype=torch.float32).div(255).sub(0.5).div(0.5)
     images = pixels[:, :, None, None].expand(-1, -1, size, size)
     with torch.inference_mode():
         features = model.forward_head(model.forward_features(images), pre_logits=True).double()
     centre = features.mean(dim=0)
     wanted = torch.full((len(bright), outputs), -1.0, dtype=torch.double)
-    wanted[torch.arange(len(bright)), torch.arange(len(bright)) % 3] = 1.0
+    wanted[torch.arange(len(bright)), torch.arange(len(bright)) % len(colours)] = 1.0
     # The second answer is the next colour, clearly: no top-k hangs on the last bits of a float.
-    wanted[torch.arange(len(bright)), (torch.arange(len(bright)) + 1) % 3] = -0.5
+    wanted[torch.arange(len(bright)), (torch.arange(len(bright)) + 1) % len(colours)] = -0.5
     weight = torch.linalg.pinv(features - centre) @ (wanted - wanted.mean(dim=0))
     bias = wanted.mean(dim=0) - centre @ weight
     bias[list(blind)] -= 100.0

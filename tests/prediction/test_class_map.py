@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from timm.utils.misc import natural_key
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts
@@ -125,7 +126,7 @@ def test_a_category_of_imagenet_keeps_its_indices_whatever_single_names_say() ->
     assert map_classes(given, facts(1000, tuple(names))).targets == ((281, 282), (207,), (10,))
 
 
-@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("0", "1", "2"), ("n01", "n02", "n03")])
+@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("0", "1", "2"), ("class0", "class1", "class2")])
 def test_names_that_nobody_gave_prove_nothing(names: tuple[str, ...]) -> None:
     assert map_classes(classes(), facts(3, names)).targets == ((0,), (1,), (2,))
 
@@ -141,6 +142,63 @@ def test_a_number_that_is_some_class_s_id_by_chance_proves_nothing_either() -> N
 def test_names_of_other_things_are_refused_though_their_number_fits() -> None:
     with pytest.raises(UserError, match="3 of 3 classes have no output"):
         map_classes(classes(), facts(3, ("car", "ship", "plane")))
+
+
+@pytest.mark.parametrize("names", [("n01", "n02", "n03"), ("1", "2", "3"), ("class 1", "class 2", "class 3")])
+def test_names_that_look_like_numbers_are_names(names: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match="3 of 3 classes have no output"):
+        map_classes(classes(), facts(3, names))
+    numbered = [RecipeClass(f"c{i}", name, i, i, ()) for i, name in enumerate(names)]
+    assert map_classes(numbered, facts(3, names[::-1])).targets == ((2,), (1,), (0,))
+
+
+def test_numbers_are_names_where_one_of_them_is_a_class_s() -> None:
+    folders = [RecipeClass(name, name, i, i, ()) for i, name in enumerate(("1", "2", "3"))]
+    with pytest.raises(UserError, match="1 of 3 classes have no output of their name"):
+        map_classes(folders, facts(3, ("0", "1", "2")))
+
+
+def test_case_tells_classes_apart_where_nothing_else_does() -> None:
+    given = [RecipeClass(name, name, i, i, ()) for i, name in enumerate(("Polish", "polish"))]
+    assert map_classes(given, facts(2, ("polish", "Polish"))).targets == ((1,), (0,))
+
+
+def test_timms_order_is_timms() -> None:
+    rng = np.random.default_rng(0)
+    outcomes = set()
+    for _ in range(300):
+        letters = rng.choice(list("aB1_- 20é٣"), (6, 5))
+        names = sorted({"".join(row[: rng.integers(1, 6)]) for row in letters.tolist()})
+        given = [RecipeClass(str(i), name, i, i, ()) for i, name in enumerate(names)]
+        timms = sorted(names, key=natural_key)
+        if len({str(natural_key(name)) for name in names}) < len(names):
+            with pytest.raises(UserError, match="timm's order of"):
+                map_classes(given, facts(len(names)), "timm")
+            outcomes.add("ties")
+            continue
+        assert [timms[output] for (output,) in map_classes(given, facts(len(names)), "timm").targets] == names
+        if timms == names:
+            assert map_classes(given, facts(len(names))).targets == tuple((i,) for i in range(len(names)))
+        else:
+            with pytest.raises(UserError, match="does not tell the names"):
+                map_classes(given, facts(len(names)))
+        outcomes.add(timms == names)
+    assert outcomes == {"ties", True, False}
+
+
+def test_a_space_in_a_recipe_is_the_underline_of_a_folder() -> None:
+    folders = ["cup", "cup-small", "cup_big"]
+    given = [RecipeClass(str(i), name.replace("_", " "), i, i, ()) for i, name in enumerate(folders)]
+    assert map_classes(given, facts(3), "timm").targets == ((0,), (1,), (2,))
+    mixed = [RecipeClass(str(i), name.replace("_", " "), i, i, ()) for i, name in enumerate(["Big_cup", "a_cup"])]
+    assert map_classes(mixed, facts(2), "timm").targets == ((1,), (0,))
+
+
+def test_where_a_recipe_leaves_classes_out_timms_order_is_not_known() -> None:
+    given = [RecipeClass(str(i), name, i, i + 1, ()) for i, name in enumerate(("apple", "banana"))]
+    assert map_classes(given, facts(3)).matched == "by position, in the dataset's order of labels"
+    with pytest.raises(UserError, match="timm's order of 3 class folders is not known"):
+        map_classes(given, facts(3), "timm")
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,16 @@ def evaluate(
             " accuracies are computed; this one leads. Default: the recipe's (all).",
         ),
     ] = None,
+    class_order: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class-order",
+            metavar="[MODEL=]ORDER",
+            help="Which class each output is, whatever a model says: `position` (output i is label i of the dataset),"
+            " `timm` (class folders as timm sorts them), or a file with a class on each line. For all models, or"
+            " repeated for one each. Default: by name, or by position if all training programs agree on it.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")] = 0,
     into_card: Annotated[
         bool,
@@ -200,6 +210,7 @@ def evaluate(
             batch_size=batch_size,
             min_images_per_class=min_images,
             outputs=outputs,
+            class_order=_class_order(class_order),
             seed=seed,
             into_card=into_card,
             repo=repo,
@@ -237,6 +248,14 @@ def evaluate(
         raise typer.Exit(evaluation.gate.exit_code)
 
 
+def _class_order(words: list[str] | None) -> str | dict[str, str] | None:
+    if not words:
+        return None
+    if len(words) == 1 and "=" not in words[0]:
+        return words[0]
+    return named_values("--class-order", words, "MODEL=ORDER", "local-dir:my-model=timm")
+
+
 def _print_gate(gate: GateResult) -> None:
     from counterfoil.evaluation.gate_files import gate_sentence, gate_table
 
@@ -271,6 +290,7 @@ def _print_table(evaluation: Evaluation) -> None:
     from counterfoil.cli.drops_table import accuracies_table, drops_table
     from counterfoil.data.labelled_images import on_a_line
     from counterfoil.report.reference import (
+        matching_sentences,
         near_chance_sentences,
         outputs_sentences,
         reference_note,
@@ -301,7 +321,7 @@ def _print_table(evaluation: Evaluation) -> None:
             )
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, listed in the report")
-    for sentences in (size_sentences, near_chance_sentences, outputs_sentences, tie_sentences):
+    for sentences in (matching_sentences, size_sentences, near_chance_sentences, outputs_sentences, tie_sentences):
         for sentence in sentences(results):
             say(sentence)
     if note := reference_note(results):

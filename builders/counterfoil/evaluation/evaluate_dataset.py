@@ -14,6 +14,7 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.evaluation.class_order import ClassOrder, class_orders
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, read_gate
 from counterfoil.evaluation.measures import MEASURES, Measure, NestedMeasure
@@ -36,7 +37,7 @@ from counterfoil.evaluation.scores import AllAnswers, Asking
 from counterfoil.evaluation.subject import open_subject, usual_side
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
-from counterfoil.prediction.class_map import ClassMap, Outputs, map_classes
+from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_classes
 from counterfoil.prediction.passes import Placement, Scored
 from counterfoil.prediction.predictions import joined
 from counterfoil.progress import report
@@ -68,6 +69,7 @@ def evaluate(
     batch_size: int = 64,
     min_images_per_class: int | None = None,
     outputs: Outputs | None = None,
+    class_order: ClassOrder | Mapping[str, ClassOrder] | None = None,
     seed: int = 0,
     into_card: bool = False,
     repo: str | None = None,
@@ -97,9 +99,11 @@ def evaluate(
       model fails on the images that a judge got wrong.
 
     A torch module receives a tensor on `device`, in eval mode; its mode and device are restored afterwards. Any other
-    callable receives a numpy array. Outputs are matched to classes by an attribute `label_names` if the callable has
-    one, and otherwise by their number. With several workers, a script that calls this needs
-    `if __name__ == "__main__":`.
+    callable receives a numpy array. With several workers, a script that calls this needs `if __name__ == "__main__":`.
+
+    Outputs are matched to classes by name if the model tells names (a callable by an attribute `label_names`), and
+    otherwise by position, unless training programs sort these classes in different orders. What cannot be matched is
+    refused; `models[].matched` of the result says how each model was matched.
 
     Args:
         dataset: A dataset directory or a Hub id. Or any images with labels: a folder (imagefolder, Parquet,
@@ -122,6 +126,9 @@ def evaluate(
         outputs: Of a model with more outputs than the dataset has classes, whether it answers over "all" of them or
             over those of the "classes" alone. Both accuracies are computed; drops and tables follow this one. None:
             the recipe's, which is "all" by default.
+        class_order: Which class each output is, whatever the model says: "position" (output i is label i of the
+            dataset), "timm" (class folders as timm sorts them), the names, or a file with a name on each line. A
+            mapping from names of models gives each its own. Files of predictions and open_clip need none.
         seed: Seed of the bootstrap.
         into_card: Also store the results in the dataset (`evaluation/`) and show them on its card until its images
             change. Building again keeps them.
@@ -173,7 +180,7 @@ def evaluate(
     models = with_gate(with_compared(models, compare), subject.models, models_of(lines))
     given = given_models(models, transform, subject.parts[0].images, subject.classes)
     way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
-    names, maps = _named(subject, models, given, way)
+    names, maps = _named(subject, models, given, way, class_order)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
     minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
@@ -257,6 +264,7 @@ def _named(
     models: str | Path | Sequence[str | Path] | Mapping[str, Any] | None,
     given: Mapping[str, GivenModel],
     outputs: Outputs,
+    class_order: ClassOrder | Mapping[str, ClassOrder] | None,
 ) -> tuple[tuple[str, ...], dict]:
     """The models to score, and the class map of each, before any weight is loaded; problems come all together."""
     if outputs not in get_args(Outputs):
@@ -279,25 +287,35 @@ def _named(
             "no model to score: none was named, and the recipe lists none under evaluate.models",
             "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
         )
-    maps = _class_maps(subject, named, given, problems)
+    names = [one.name for one in named]
+    stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
+    maps = _class_maps(subject, named, given, problems, class_orders(class_order, stands_for))
     if outputs == "classes" and (files := [name for name, own in maps.items() if own.most_ranked is not None]):
         raise UserError(
             [f"model {name!r} is a file of labels: its answers among the classes alone are unknown" for name in files],
             "Give a column of scores for each class, or leave out `outputs: classes`.",
         )
-    return tuple(one.name for one in named), {name: own.answered_both_ways(outputs) for name, own in maps.items()}
+    return tuple(names), {name: own.answered_both_ways(outputs) for name, own in maps.items()}
 
 
 def _class_maps(
-    subject: Subject, named: Sequence[NamedModel], given: Mapping[str, GivenModel], problems: Sequence[str]
+    subject: Subject,
+    named: Sequence[NamedModel],
+    given: Mapping[str, GivenModel],
+    problems: Sequence[str],
+    orders: Mapping[str, Order],
 ) -> dict[str, ClassMap]:
     maps: dict[str, ClassMap] = {}
     found: list[CounterfoilError] = [UserError(problem) for problem in problems]
+    classes = subject.classes
+    # Ids of classes that no recipe wrote are numbers, which an output may be called by chance.
+    without_ids = subject.directory is None and subject.recipe is None
+    matched = [replace(one, id=one.name) for one in classes] if without_ids else classes
     for model in named:
         try:
-            classes = subject.classes
             own = given.get(model.name)
-            maps[model.name] = map_classes(classes, own.facts if own else describe_classifier(model.name, classes))
+            facts = own.facts if own else describe_classifier(model.name, classes)
+            maps[model.name] = map_classes(matched, facts, orders.get(model.name))
         except CounterfoilError as error:
             if model.place:
                 error = type(error)([f"{model.place}: {problem}" for problem in error.problems], error.hint)
@@ -357,6 +375,7 @@ def _model_facts(scored: Scored, near_chance: bool) -> ModelFacts:
         chance=float(scored.class_map.chances.mean()),
         near_chance=near_chance,
         tied=int(tied.sum()),
+        matched=scored.class_map.matched,
     )
 
 

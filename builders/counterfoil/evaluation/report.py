@@ -36,6 +36,7 @@ from counterfoil.report.reference import (
     averaged,
     everyone,
     gaps_table,
+    matching_sentences,
     near_chance_sentences,
     outputs_sentences,
     reference_note,
@@ -134,6 +135,7 @@ def report_html(
         everyone=everyone(results),
         averaged=averaged(results),
         near_chance_sentences=(
+            *matching_sentences(results),
             *size_sentences(results),
             *near_chance_sentences(results),
             *outputs_sentences(results),

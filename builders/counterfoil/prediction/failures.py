@@ -130,7 +130,7 @@ def map_conditions(names: Sequence[str], classes: Sequence[RecipeClass], facts: 
             f"Write a column of scores for each: {', '.join(names[:8])}{' …' if len(names) > 8 else ''}.",
         )
     asked = [RecipeClass(classes[2 * k].id, name, k, k, ()) for k, name in enumerate(names)]
-    return map_classes(asked, facts)
+    return map_classes(asked, facts, folders=False)
 
 
 def condition_scores(

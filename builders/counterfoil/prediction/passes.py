@@ -257,7 +257,7 @@ def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
         raise UserError(
             f"model {classifier.name!r} wants images of {classifier.input_size[0]} channels; a dataset's are RGB"
         )
-    same = class_map.label_names in (None, classifier.label_names)
+    same = class_map.asked or class_map.label_names in (None, classifier.label_names)
     if not same or classifier.num_classes != class_map.num_classes:  # a branch moved, a file was written
         raise RunFailure(
             f"model {classifier.name!r} changed while the run started: its outputs differ now", "Run it again."

@@ -186,6 +186,18 @@ def size_sentences(results: Results) -> tuple[str, ...]:
     )
 
 
+def matching_sentences(results: Results) -> tuple[str, ...]:
+    """How outputs were matched to classes: a sentence for all models, or one for those that were matched alike."""
+    alike: dict[str, list[str]] = {}
+    for model in results.models:
+        if model.matched:
+            alike.setdefault(model.matched, []).append(model.short_name)
+    return tuple(
+        f"Outputs{f' of {_some(names)}' if len(names) < len(results.models) else ''} matched {matched}."
+        for matched, names in alike.items()
+    )
+
+
 def tie_sentences(results: Results) -> tuple[str, ...]:
     """A sentence for each model that scored two outputs of some image equally, and best."""
     return tuple(

@@ -138,7 +138,8 @@ class ModelFacts(Strict):
     """A model: what it is, and whether it is near chance on the base, which averages over models then leave out.
 
     tied: images whose two best scores are equal. chance: right outputs over those that it answers over, averaged over
-    classes. What a kind of classifier does not say is None, its hash empty.
+    classes. matched: how its outputs were matched to classes. What a kind of classifier does not say is None, its hash
+    empty.
     """
 
     name: str
@@ -155,6 +156,7 @@ class ModelFacts(Strict):
     chance: float
     near_chance: bool
     tied: Count
+    matched: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,19 +135,25 @@ def side_by_side(missing: Sequence[RecipeClass], names: Sequence[str], taken: It
     left = [name for output, name in enumerate(names) if output not in used]
     by_folded = {name.casefold(): name for name in reversed(left[:_MOST_COMPARED])}
     close = [nearest(one.name.casefold(), by_folded) for one in missing[:MOST_LINES]]
-    beside = [f"{_cut(by_folded[name])}  (nearest)" if name is not None else None for name in close]
-    others = iter(_cut(name) for name in left if name.casefold() not in close)
+    beside = [f"{shortened(by_folded[name])}  (nearest)" if name is not None else None for name in close]
+    others = iter(shortened(name) for name in left if name.casefold() not in close)
     right = [name or next(others, "") for name in beside]
     right += [name for _, name in zip(range(MOST_LINES - len(right)), others, strict=False)]
     texts = [one.name if one.id == one.name else f"{one.name} ({one.id})" for one in missing]
-    texts = [*(_cut(text) for text in texts[:MOST_LINES]), *[""] * (len(right) - len(beside))]
+    texts = [*(shortened(text) for text in texts[:MOST_LINES]), *[""] * (len(right) - len(beside))]
     rows = [("classes", "outputs that are left"), *zip(texts, right, strict=True)]
     more = len(missing) - len(beside), len(left) - sum(map(bool, right))
     if any(count > 0 for count in more):
         rows.append((f"and {more[0]:,} more" if more[0] else "", f"and {more[1]:,} more" if more[1] > 0 else ""))
+    return in_columns(rows)
+
+
+def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """The rows as lines of two columns."""
     width = max(len(text) for text, _ in rows)
     return [f"  {text:<{width}} | {name}".rstrip() for text, name in rows]
 
 
-def _cut(text: str) -> str:
+def shortened(text: str) -> str:
+    """A name, cut where it is long."""
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"

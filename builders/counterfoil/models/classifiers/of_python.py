@@ -3,7 +3,7 @@
 A torch module is given a tensor on the device of the run, any other callable a numpy array on the CPU: these take
 arrays whatever made them, and arrays need no device. Scores may be a torch tensor, a numpy array, whatever
 `numpy.asarray` takes, or what transformers returns, with the scores in `.logits`. Names of the outputs are read from an
-attribute `label_names` where the callable has one.
+attribute `label_names` where the callable has one, else from what transformers and timm leave in their modules.
 
 What a callable computes is not known from outside: not the code of a function, nor that of a module's `forward` or of a
 transform, which may be written anew between two runs of one session. So its answers are never taken from an earlier
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
 from counterfoil.models.loading_errors import one_line
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import did_you_mean
@@ -122,7 +122,7 @@ def classifier_of(
         name=name,
         architecture=type(model).__name__ if module is not None else getattr(model, "__name__", type(model).__name__),
         num_classes=0,
-        label_names=_names_of(model),
+        label_names=None,
         param_count=sum(one.numel() for one in module.parameters()) if module is not None else None,
         sha256=weights_sha256(type(model).__qualname__, module.state_dict()) if module is not None else None,
         # Equal for one object; a transform's content is not known.
@@ -137,8 +137,9 @@ def classifier_of(
     )
     tensor = first.transform()(image)
     outputs = _count_outputs(first, tensor)
-    classifier = replace(first, num_classes=outputs, shape=tuple(tensor.shape))
-    return ClassifierFacts(name, name, first.architecture, outputs, first.label_names), classifier
+    names = _names_of(name, model, outputs)
+    classifier = replace(first, num_classes=outputs, label_names=names, shape=tuple(tensor.shape))
+    return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
 
 
 def _count_outputs(classifier: CallableClassifier, tensor: torch.Tensor) -> int:
@@ -198,11 +199,28 @@ def _home(module: nn.Module) -> str | None:
     return devices.pop() if len(devices) == 1 and "meta" not in devices else None
 
 
-def _names_of(model: Any) -> tuple[str, ...] | None:
-    names = getattr(model, "label_names", None)
-    if isinstance(names, Sequence) and not isinstance(names, str) and all(isinstance(one, str) for one in names):
-        return tuple(names)
-    return None
+def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
+    """What the model calls its outputs; None where it does not say. UserError for `label_names` that are no names."""
+    found = getattr(model, "label_names", None)
+    if found is None:
+        return _librarys_names(model, outputs) if _as_module(model) is not None else None
+    names = found.tolist() if isinstance(found, np.ndarray) else found
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        raise UserError(
+            f"model {name!r}: its label_names are {shortened(repr(found))}, expected a list of texts",
+            "List the name of each output in order: label_names = ['cat', 'dog'].",
+        )
+    return tuple(names)
+
+
+def _librarys_names(module: Any, outputs: int) -> tuple[str, ...] | None:
+    """The names that transformers or timm left in a module. Those of a head with other outputs are not its own."""
+    labels = getattr(getattr(module, "config", None), "id2label", None)
+    if isinstance(labels, Mapping) and set(labels) == set(range(outputs)):
+        return tuple(str(labels[output]) for output in range(outputs))
+    own = getattr(module, "pretrained_cfg", None)
+    names = own.get("label_names") if isinstance(own, Mapping) else getattr(own, "label_names", None)
+    return tuple(map(str, names)) if isinstance(names, list | tuple) and len(names) == outputs else None
 
 
 def _as_it_is(image: Any) -> np.ndarray:
