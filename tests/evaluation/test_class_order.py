@@ -17,6 +17,7 @@ import pytest
 import timm
 import torch
 from PIL import Image
+from timm.data.config import resolve_model_data_config
 from timm.data.readers.reader_image_folder import find_images_and_targets
 from timm.data.transforms_factory import create_transform
 from torchvision.datasets import ImageFolder
@@ -71,7 +72,8 @@ def order_of(samples: list[tuple[str, int]]) -> list[str]:
 def timms_accuracy(model: str, samples: list[tuple[str, int]]) -> float:
     """What the model scores in timm's own way, without anything of ours."""
     module: Any = timm.create_model(model, pretrained=True).eval()
-    transform: Any = create_transform(**timm.data.resolve_model_data_config(module), is_training=False)
+    form: dict[str, Any] = dict(resolve_model_data_config(module))
+    transform: Any = create_transform(**form, is_training=False)
     with torch.no_grad():
         answers = [module(transform(Image.open(path).convert("RGB"))[None]).argmax().item() for path, _ in samples]
     return float(np.mean([answer == label for answer, (_, label) in zip(answers, samples, strict=True)]))

@@ -1,15 +1,29 @@
-"""Models that code hands over: what of them is refused, and that a name means nothing once its run is over."""
+"""Models that code hands over: what of them is refused, how they take images, and what of their answers are scores.
+
+A name means nothing once its run is over.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import timm
+import torch
+import torchvision
+from PIL import Image
+from timm.data.config import resolve_model_data_config
+from timm.data.transforms_factory import create_transform
+from torchvision import transforms
+from torchvision.transforms import ToTensor
+from transformers import ViTConfig, ViTForImageClassification
 
-from counterfoil.errors import UserError
+from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.classifiers import describe_classifier
-from counterfoil.models.classifiers.of_python import handed_over
+from counterfoil.models.classifiers.of_python import USUAL_TRANSFORMS, classifier_of, handed_over
 
 
 def model(batch: Any) -> Any:
@@ -39,3 +53,129 @@ def test_a_name_is_of_one_run() -> None:
             raise AssertionError("it was held twice")
     with pytest.raises(UserError, match="passed in by your code"):
         describe_classifier("python:mine")
+
+
+IMAGE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8))
+
+
+class Scoring(torch.nn.Module):
+    """A module whose scores `make` computes of the mean colours, (b, 3)."""
+
+    def __init__(self, make: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.make = make
+
+    def forward(self, batch: torch.Tensor) -> Any:
+        return self.make(batch.mean(dim=(2, 3)))
+
+
+def scores_of(given: Any, transform: Any = None) -> torch.Tensor:
+    _, classifier = classifier_of("mine", given, transform, IMAGE)
+    return classifier.logits(classifier.transform()(IMAGE)[None], "cpu")
+
+
+class TestScores:
+    @pytest.mark.parametrize("sparse", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
+    def test_sparse_scores_are_scores(self, sparse: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        plain = scores_of(Scoring(lambda means: means), ToTensor())
+        assert torch.equal(scores_of(Scoring(lambda means: sparse(means)), ToTensor()), plain)
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            Scoring(lambda means: means * (1 + 2j)),
+            lambda batch: batch.mean(axis=(2, 3)) * (1 + 2j),
+            lambda batch: [[1 + 2j, 3.0]],
+        ],
+    )
+    def test_complex_scores_are_refused(self, make: Any) -> None:
+        with pytest.raises(UserError, match=r"expected scores .*complex"):
+            scores_of(make, ToTensor())
+
+    @pytest.mark.parametrize("scale", [1e39, -1e300])
+    @pytest.mark.parametrize("library", ["torch", "numpy"])
+    def test_finite_scores_that_float32_does_not_hold_are_called_what_they_are(
+        self, scale: float, library: str
+    ) -> None:
+        makes = {
+            "torch": Scoring(lambda means: means.double() * scale),
+            "numpy": lambda batch: batch.mean(axis=(2, 3)).astype(np.float64) * scale,
+        }
+        with pytest.raises(UserError, match=r"larger than float32 holds") as refused:
+            scores_of(makes[library], ToTensor())
+        assert f"e+{int(np.log10(abs(scale))) - 1}" in refused.value.problems[0]
+
+    def test_doubles_that_float32_holds_are_rounded_to_it(self) -> None:
+        double = scores_of(lambda batch: batch.mean(axis=(2, 3)).astype(np.float64), ToTensor())
+        assert torch.equal(double, scores_of(lambda batch: batch.mean(axis=(2, 3)), ToTensor()))
+
+    @pytest.mark.parametrize("code", [0, None, 3, "bye"])
+    @pytest.mark.parametrize("where", ["model", "module", "transform"])
+    def test_a_model_that_ends_the_program_fails_the_run(self, code: Any, where: str) -> None:
+        def ends(*_: Any) -> Any:
+            sys.exit(code)
+
+        given, transform = {
+            "model": (ends, ToTensor()),
+            "module": (Scoring(ends), ToTensor()),
+            "transform": (model, ends),
+        }[where]
+        with pytest.raises(CounterfoilError, match=f"failed.*called sys.exit\\({code}\\)"):
+            scores_of(given, transform)
+
+
+class TestTransforms:
+    def test_a_module_without_one_is_refused_with_some_to_copy(self) -> None:
+        with pytest.raises(UserError, match="torch module without a transform") as refused:
+            scores_of(torchvision.models.resnet18())
+        for code in USUAL_TRANSFORMS:
+            assert code in (refused.value.hint or "")
+            transform = eval(code, {"torchvision": torchvision, "T": transforms})
+            assert transform(IMAGE).shape[0] == 3 and torch.is_floating_point(transform(IMAGE))
+
+    def test_torchvisions_are_torchvisions_and_imagenets_are_imagenets(self) -> None:
+        first, second, _ = (eval(code, {"torchvision": torchvision, "T": transforms}) for code in USUAL_TRANSFORMS)
+        own = torchvision.models.ResNet50_Weights.DEFAULT.transforms()
+        assert torch.equal(first(IMAGE), own(IMAGE))
+        assert second.transforms[-1].mean == pytest.approx(own.mean)
+        assert second.transforms[-1].std == pytest.approx(own.std)
+
+    def test_a_module_of_timm_has_its_own(self) -> None:
+        torch.manual_seed(0)
+        module: Any = timm.create_model("test_vit", num_classes=5)
+        form: dict[str, Any] = dict(resolve_model_data_config(module, use_test_size=True))
+        timms: Any = create_transform(**form, is_training=False)
+        with torch.no_grad():
+            expected = module.eval()(timms(IMAGE)[None])
+        facts, classifier = classifier_of("mine", module, None, IMAGE)
+        assert torch.equal(scores_of(module), expected) and facts.num_classes == 5
+        assert classifier.input_size == tuple(form["input_size"]) and classifier.crop_pct == form["crop_pct"]
+
+    def test_a_function_takes_images_as_they_are(self) -> None:
+        assert torch.equal(
+            scores_of(lambda batch: batch.mean(axis=(2, 3))), scores_of(lambda b: b.mean((2, 3)), ToTensor())
+        )
+
+
+class TestNames:
+    def test_of_what_transformers_and_timm_leave_in_a_module(self) -> None:
+        def names_of(module: torch.nn.Module) -> Any:
+            return classifier_of("mine", module, _small, IMAGE)[0].label_names
+
+        config = ViTConfig(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32,
+            patch_size=16, id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1},
+        )  # fmt: skip
+        assert names_of(ViTForImageClassification(config)) == ("cat", "dog")
+        module: Any = timm.create_model("test_vit", num_classes=3, img_size=32)
+        assert names_of(module) is None
+        module.pretrained_cfg["label_names"] = ["a", "b", "c"]
+        assert names_of(module) == ("a", "b", "c")
+        module.reset_classifier(4)  # a new head has other outputs than the names were of
+        assert names_of(module) is None
+        module.label_names = ["w", "x", "y", "z"]
+        assert names_of(module) == ("w", "x", "y", "z")
+
+
+def _small(image: Image.Image) -> torch.Tensor:
+    return ToTensor()(image.resize((32, 32)))

@@ -53,8 +53,8 @@ class CallableClassifier(Classifier):
                 return _as_tensor(self.prepare(image))
             except CounterfoilError:
                 raise
-            except Exception as error:  # the person's own code
-                raise UserError(f"model {self.name!r}: its transform failed: {one_line(error)}") from error
+            except (Exception, SystemExit) as error:  # the person's own code
+                raise UserError(f"model {self.name!r}: its transform failed: {_told(error)}") from error
 
         return transformed
 
@@ -111,13 +111,16 @@ def classifier_of(
 ) -> tuple[ClassifierFacts, CallableClassifier]:
     """A callable as the classifier called `name`; a first PIL image of the dataset tells how many scores it gives.
 
-    Without a transform it takes images as they are: float32 [3, height, width] from 0 to 1. UserError for what cannot
-    be called or gives no scores, RunFailure for what fails.
+    Without a transform a module of timm has its own, and a function takes images as they are: float32
+    [3, height, width] from 0 to 1. UserError for any other module without one, for what cannot be called or gives no
+    scores, RunFailure for what fails.
     """
     if not callable(model) or (transform is not None and not callable(transform)):
         wrong, what = ("", model) if not callable(model) else ("its transform ", transform)
         raise UserError(f"model {name!r}: {wrong}is {type(what).__name__}, which cannot be called")
     module = _as_module(model)
+    form = _timms_form(name, module) if transform is None and module is not None else None
+    prepare = transform or (_as_it_is if form is None else _timms_transform(form))
     first = CallableClassifier(
         name=name,
         architecture=type(model).__name__ if module is not None else getattr(model, "__name__", type(model).__name__),
@@ -126,13 +129,13 @@ def classifier_of(
         param_count=sum(one.numel() for one in module.parameters()) if module is not None else None,
         sha256=weights_sha256(type(model).__qualname__, module.state_dict()) if module is not None else None,
         # Equal for one object; a transform's content is not known.
-        input_key=f"callable {id(transform)}",
-        input_size=None,
-        crop_pct=None,
-        interpolation=None,
+        input_key=f"callable {id(prepare)}",
+        input_size=None if form is None else tuple(form["input_size"]),
+        crop_pct=None if form is None else float(form["crop_pct"]),
+        interpolation=None if form is None else str(form["interpolation"]),
         kept=False,
         model=model,
-        prepare=transform or _as_it_is,
+        prepare=prepare,
         home=_home(module) if module is not None else None,
     )
     tensor = first.transform()(image)
@@ -140,6 +143,40 @@ def classifier_of(
     names = _names_of(name, model, outputs)
     classifier = replace(first, num_classes=outputs, label_names=names, shape=tuple(tensor.shape))
     return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
+
+
+# What a torch module is validated with in most training programs, to copy.
+USUAL_TRANSFORMS = (
+    "torchvision.models.ResNet50_Weights.DEFAULT.transforms()",
+    "T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(),"
+    " T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])",
+    "T.ToTensor()",
+)
+
+
+def _timms_form(name: str, module: Any) -> dict[str, Any]:
+    """How a module of timm takes images, from its `pretrained_cfg`. UserError for any other module."""
+    if not {"input_size", "mean", "std"} <= set(getattr(module, "pretrained_cfg", None) or ()):
+        means = ("of a model with torchvision's weights", "of most others", "of one that takes pixels from 0 to 1")
+        lines = [f"  {code}  # {what}" for code, what in zip(USUAL_TRANSFORMS, means, strict=True)]
+        raise UserError(
+            f"model {name!r} is a torch module without a transform: how it takes images is not known, and a wrong size"
+            " or normalisation lowers every accuracy",
+            "\n".join(
+                ["Pass the transform that it was validated with as transform=. Usual ones, with"
+                 " `import torchvision` and `from torchvision import transforms as T`:", *lines]
+            ),
+        )  # fmt: skip
+    from timm.data.config import resolve_model_data_config
+
+    return dict(resolve_model_data_config(module, use_test_size=True))
+
+
+def _timms_transform(form: dict[str, Any]) -> Transform:
+    from timm.data.transforms_factory import create_transform
+
+    timms: Any = create_transform(**form, is_training=False)
+    return timms
 
 
 def _count_outputs(classifier: CallableClassifier, tensor: torch.Tensor) -> int:
@@ -167,19 +204,40 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
                 found = module(batch if device is None else batch.to(device))
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # the person's own code
+    except (Exception, SystemExit) as error:  # the person's own code
         raise RunFailure(
-            f"model {name!r} failed with a batch of shape {list(batch.shape)}: {one_line(error)}",
+            f"model {name!r} failed with a batch of shape {list(batch.shape)}: {_told(error)}",
             "A torch module is given a tensor, any other callable a numpy array, stacked from what transform gives.",
         ) from error
     scores = getattr(found, "logits", found)
     try:
-        tensor = scores if isinstance(scores, torch.Tensor) else torch.from_numpy(np.array(scores, dtype=np.float32))
-        return tensor.detach().float().cpu()
+        tensor = scores if isinstance(scores, torch.Tensor) else torch.from_numpy(_as_array(scores))
+        tensor = tensor.detach() if tensor.layout == torch.strided else tensor.detach().to_dense()
+        if tensor.is_complex():
+            raise TypeError("they are complex numbers")
+        whole = tensor.cpu()
+        single = whole.float()
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(
             f"model {name!r} gives {type(scores).__name__}, expected scores [batch, classes]: {one_line(error)}"
         ) from error
+    if (beyond := whole.isfinite() & ~single.isfinite()).any():
+        raise UserError(
+            f"model {name!r} gives scores such as {whole[beyond][0].item():.3g}, larger than float32 holds (3.4e38)",
+            "Scores are logits or probabilities: divide them, or take their logarithm.",
+        )
+    return single
+
+
+def _as_array(scores: Any) -> np.ndarray:
+    """Scores of numpy, or of what it takes, in double precision; complex ones as they are."""
+    array = np.asarray(scores)
+    return array.copy() if np.iscomplexobj(array) else np.array(array, dtype=np.float64)
+
+
+def _told(error: BaseException) -> str:
+    """An error in one line; a program that ends itself is one, whatever its exit code."""
+    return f"it called sys.exit({error.code})" if isinstance(error, SystemExit) else one_line(error)
 
 
 @contextmanager
