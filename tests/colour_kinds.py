@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 from colour_world import COLOURS, NAMES, SIZE
@@ -49,6 +50,11 @@ def save_colour_transformer(
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
+
+
+def as_tensor(image: Image.Image) -> torch.Tensor:
+    """An image as it is, from 0 to 1: how a `ColourModule` takes it."""
+    return torch.from_numpy(np.asarray(image, np.float32).transpose(2, 0, 1) / 255)
 
 
 class ColourModule(torch.nn.Module):

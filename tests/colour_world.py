@@ -27,6 +27,8 @@ from counterfoil.store import Candidate, DatasetStore
 
 COLOURS = ((220, 40, 40), (40, 200, 60), (50, 70, 230))
 NAMES = ("red", "green", "blue")
+# A colour for each of four folders.
+FOUR = (*COLOURS, (235, 215, 40))
 CANDIDATES = 12
 SWAPPED = 4
 SIZE = 32
@@ -90,6 +92,15 @@ def save_photographs(root: Path) -> Path:
             called = FIRST if name == "green" and number == 0 else f"{number}.png"
             Image.new("RGB", (40, 32), COLOURS[2 if blue else label]).save(root / name / called)
     (root / "red" / "cut.png").write_bytes(b"no image")
+    return root
+
+
+def save_folders(root: Path, names: Sequence[str], each: int = 4) -> Path:
+    """A folder for each name, with images of its own colour."""
+    for name, colour in zip(names, FOUR, strict=False):
+        (root / name).mkdir(parents=True)
+        for number in range(each):
+            Image.new("RGB", (SIZE, SIZE), colour).save(root / name / f"{number}.png")
     return root
 
 
@@ -171,8 +182,17 @@ def save_colour_model(
     }
     save_for_hf(model, str(folder), safe_serialization=True)
     if labels:
-        _name_outputs(folder, outputs)
+        _name_outputs(folder, [*NAMES, *(f"other {place}" for place in range(3, outputs))])
     return folder
+
+
+def save_trained(folder: Path, names: Sequence[str], order: Sequence[str], labels: Sequence[str] | None = None) -> str:
+    """A timm model that tells the folders of `save_folders` apart, its outputs in `order` and called `labels`."""
+    colours = dict(zip(names, FOUR, strict=False))
+    save_colour_model(folder, outputs=len(order), colours=[colours[name] for name in order])
+    if labels is not None:
+        _name_outputs(folder, labels)
+    return f"local-dir:{folder}"
 
 
 def save_colour_models(root: Path) -> dict[str, str]:
@@ -186,8 +206,6 @@ def save_colour_models(root: Path) -> dict[str, str]:
     return {name: f"local-dir:{folder}" for name, folder in saved.items()}
 
 
-def _name_outputs(folder: Path, outputs: int) -> None:
+def _name_outputs(folder: Path, names: Sequence[str]) -> None:
     file = folder / "config.json"
-    document = json.loads(file.read_text())
-    document["label_names"] = [*NAMES, *(f"other {place}" for place in range(3, outputs))]
-    file.write_text(json.dumps(document))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"label_names": list(names)}))

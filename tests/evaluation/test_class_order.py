@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,36 +24,14 @@ from torchvision.datasets import ImageFolder
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 from typer.testing import CliRunner
 
-from colour_kinds import ColourModule, save_colour_transformer
-from colour_world import COLOURS, NAMES, SIZE, build_colours, save_colour_model
+from colour_kinds import ColourModule, as_tensor, save_colour_transformer
+from colour_world import NAMES, build_colours, save_folders, save_trained
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.reference import matching_sentences
 from results_examples import top1
-
-FOUR = (*COLOURS, (235, 215, 40))
-EACH = 4
-
-
-def save_folders(root: Path, names: Sequence[str]) -> Path:
-    """A folder for each name, with images of its own colour."""
-    for name, colour in zip(names, FOUR, strict=False):
-        (root / name).mkdir(parents=True)
-        for number in range(EACH):
-            Image.new("RGB", (SIZE, SIZE), colour).save(root / name / f"{number}.png")
-    return root
-
-
-def save_trained(folder: Path, names: Sequence[str], order: Sequence[str], labels: Sequence[str] | None = None) -> str:
-    """A timm model that tells the colours of `names`, its outputs in `order`; its names, where it has any, `labels`."""
-    colours = dict(zip(names, FOUR, strict=False))
-    save_colour_model(folder, outputs=len(order), colours=[colours[name] for name in order])
-    if labels is not None:
-        file = folder / "config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"label_names": list(labels)}))
-    return f"local-dir:{folder}"
 
 
 def of_torchvision(root: Path) -> list[tuple[str, int]]:
@@ -175,10 +153,6 @@ class TestNames:
             return
         found = scored(images, {"mine": model}, tmp_path / "out", transform=as_tensor)
         assert top1(found).value == 1.0 and found.models[0].matched.startswith(matched)
-
-
-def as_tensor(image: Image.Image) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(image, np.float32).transpose(2, 0, 1) / 255)
 
 
 DIFFERENT = [("1", "2", "10", "11"), ("Cherry", "apple", "banana", "date"), ("img2", "img10", "img1", "img20")]

@@ -19,7 +19,7 @@ import pytest
 import torch
 from PIL import Image
 
-from colour_kinds import ColourModule, colour_function, save_colour_transformer
+from colour_kinds import ColourModule, as_tensor, colour_function, save_colour_transformer
 from colour_world import NAMES, build_colours, png_of
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
@@ -60,7 +60,7 @@ class TestCallables:
         self, dataset: Path, models: dict[str, str], tmp_path: Path
     ) -> None:
         given: dict[str, Any] = {"mine": ColourModule(), "graph": colour_function, "timm": models["sharp"]}
-        found = evaluate(dataset, given, device="cpu", out=tmp_path)
+        found = evaluate(dataset, given, device="cpu", out=tmp_path, transform={"mine": as_tensor})
         assert [one.name for one in found.models] == ["mine", "graph", "timm"]
         for name in given:
             assert accuracies(found, name) == pytest.approx(TRUTH)
@@ -72,7 +72,7 @@ class TestCallables:
     def test_a_module_is_in_eval_mode_and_afterwards_as_it_was(self, dataset: Path, tmp_path: Path) -> None:
         model = ColourModule().train()
         model.dropout.eval()
-        evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path)
+        evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path, transform=as_tensor)
         assert set(model.in_training) == {False}
         assert (model.training, model.dropout.training) == (True, False)
         model.directions.requires_grad_(True)
@@ -90,21 +90,23 @@ class TestCallables:
 
         model = Failing().train()
         with pytest.raises(RunFailure, match="model 'mine' failed with a batch of shape") as refused:
-            evaluate(dataset, {"mine": model, "other": colour_function}, device="cpu", out=tmp_path)
+            evaluate(
+                dataset, {"mine": model, "other": colour_function}, device="cpu", out=tmp_path, transform=as_tensor
+            )
         assert "other 1 are kept" in (refused.value.hint or "") and model.training
 
     def test_answers_of_callables_are_never_remembered(self, tmp_path: Path) -> None:
         dataset = build_colours(tmp_path / "dataset")
-        wrong = evaluate(dataset, {"mine": ColourModule((1, 2, 0))}, device="cpu")
-        right = evaluate(dataset, {"mine": ColourModule()}, device="cpu")
+        wrong = evaluate(dataset, {"mine": ColourModule((1, 2, 0))}, device="cpu", transform=as_tensor)
+        right = evaluate(dataset, {"mine": ColourModule()}, device="cpu", transform=as_tensor)
         assert (top1(wrong).value, top1(right).value) == (0.0, 1.0)
         assert not list((dataset / ".counterfoil").rglob("predictions/*"))
 
     def test_outputs_are_matched_by_an_attribute_label_names(self, dataset: Path, tmp_path: Path) -> None:
         model: Any = ColourModule((2, 0, 1))
-        by_place = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "place")
+        by_place = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "place", transform=as_tensor)
         model.label_names = ["Blue", "RED", "green"]
-        by_name = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "name")
+        by_name = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "name", transform=as_tensor)
         assert (top1(by_place).value, top1(by_name).value) == (0.0, 1.0)
         assert (by_place.models[0].outputs, by_name.models[0].outputs) == ("source labels", "names")
 
@@ -117,7 +119,9 @@ class TestCallables:
             return colour_function(batch.transpose(0, 3, 1, 2) / 255).tolist()
 
         both: dict[str, Any] = {"keras": channels_last, "mine": ColourModule()}
-        found = evaluate(dataset, both, transform={"keras": last}, device="cpu", out=tmp_path / "two")
+        found = evaluate(
+            dataset, both, transform={"keras": last, "mine": as_tensor}, device="cpu", out=tmp_path / "two"
+        )
         alone = evaluate(dataset, {"keras": channels_last}, transform=last, device="cpu", out=tmp_path / "one")
         assert scores_of(found, "keras") == scores_of(alone, "keras") == scores_of(found, "mine")
 

@@ -12,7 +12,7 @@ from PIL import Image
 from test_evaluate_report import Page
 from typer.testing import CliRunner
 
-from colour_kinds import ColourModule
+from colour_kinds import ColourModule, as_tensor
 from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
@@ -47,7 +47,7 @@ def picked(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 def measured(picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     # It answers the colour before: right about what is painted as the next class, and about nothing else.
     given = {"before": ColourModule((1, 2, 0)), "sharp": models["sharp"], "only_blue": models["only_blue"]}
-    return evaluate(picked, given, out=tmp_path_factory.mktemp("out"), device="cpu")
+    return evaluate(picked, given, out=tmp_path_factory.mktemp("out"), device="cpu", transform={"before": as_tensor})
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     table = _table()
     table.add_column("group", no_wrap=True)
     for model in shown:
-        table.add_column(escape(model.short_name), justify="right", overflow="fold")
+        table.add_column(_heading(model), justify="right", overflow="fold")
     for group in results.groups:
         cells = []
         for model in shown:
@@ -36,8 +36,7 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     table = _table(title=f"{escape(results.dataset)}: accuracy drop from the base (95 % confidence interval)")
     table.add_column("shift", no_wrap=True)
     for model in shown:
-        name = escape(model.short_name) + (f"\n[dim]{NEAR_CHANCE}[/dim]" if model.near_chance else "")
-        table.add_column(name, justify="right", overflow="fold")
+        table.add_column(_heading(model), justify="right", overflow="fold")
     whose = everyone(results) if len(results.models) > 1 else "impact"
     for name in (whose, "relative drop", "slope"):
         table.add_column(name, justify="right")
@@ -59,6 +58,10 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
             NOTHING if slope is None else f"{slope:.2f}",
         )
     return table
+
+
+def _heading(model: ModelFacts) -> str:
+    return escape(model.short_name) + (f"\n[dim]{NEAR_CHANCE}[/dim]" if model.near_chance else "")
 
 
 def _table(title: str | None = None) -> Table:

@@ -292,6 +292,7 @@ def _print_table(evaluation: Evaluation) -> None:
     from counterfoil.report.reference import (
         matching_sentences,
         near_chance_sentences,
+        order_warnings,
         outputs_sentences,
         reference_note,
         reference_warnings,
@@ -303,7 +304,7 @@ def _print_table(evaluation: Evaluation) -> None:
     results = evaluation.results
     shown = results.models[:MOST_MODELS]
     console = terminal(PIPED_WIDTH)
-    for warning in reference_warnings(results):
+    for warning in (*order_warnings(results), *reference_warnings(results)):
         say(f"Warning: {warning}")
     if results.base is None:
         console.print(

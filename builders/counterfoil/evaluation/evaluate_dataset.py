@@ -20,6 +20,7 @@ from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, re
 from counterfoil.evaluation.measures import MEASURES, Measure, NestedMeasure
 from counterfoil.evaluation.measures.distances import prepared_distances
 from counterfoil.evaluation.measures.reference import prepared_reference
+from counterfoil.evaluation.mistaken_order import better_order
 from counterfoil.evaluation.result_files import FOLDER, entry_files, stale_entries
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import (
@@ -37,14 +38,15 @@ from counterfoil.evaluation.scores import AllAnswers, Asking
 from counterfoil.evaluation.subject import open_subject, usual_side
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
-from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_classes
-from counterfoil.prediction.passes import Placement, Scored
+from counterfoil.prediction.class_map import ClassMap, Order, Outputs, folder_orders, map_classes
+from counterfoil.prediction.passes import Placement
 from counterfoil.prediction.predictions import joined
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, ResultRows, Results
+from counterfoil.report.words import listed, percent
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
@@ -348,7 +350,7 @@ def _results(answered: AllAnswers, image_side: int | None) -> Results:
         base=subject.groups[0].name if subject.base else None,
         outputs=answered.wanted["outputs"],
         classes=tuple(ClassFacts(one.id, one.name) for one in subject.classes),
-        models=tuple(map(_model_facts, answered.scored, answered.near_chance.models.tolist())),
+        models=tuple(_model_facts(answered, model) for model in range(len(answered.scored))),
         groups=tuple(answered.facts(place) for place in answered.places),
         measures=tuple(one.facts(name) for name, one in MEASURES.items() if isinstance(one, Measure)),
         rows=ResultRows(rows),
@@ -356,7 +358,8 @@ def _results(answered: AllAnswers, image_side: int | None) -> Results:
     )
 
 
-def _model_facts(scored: Scored, near_chance: bool) -> ModelFacts:
+def _model_facts(answered: AllAnswers, model: int) -> ModelFacts:
+    scored, near_chance = answered.scored[model], bool(answered.near_chance.models[model])
     one, shares = scored.classifier, scored.predictions.shares
     # Images whose two best answers have one softmax: a file's rounded scores, or a model that knows neither.
     tied = scored.predictions.readable & (shares[:, 0] == shares[:, 1]) if shares.shape[1] > 1 else np.zeros(1, bool)
@@ -376,6 +379,37 @@ def _model_facts(scored: Scored, near_chance: bool) -> ModelFacts:
         near_chance=near_chance,
         tied=int(tied.sum()),
         matched=scored.class_map.matched,
+        likely_order=_likely_order(answered, model) if near_chance else "",
+    )
+
+
+def _likely_order(answered: AllAnswers, model: int) -> str:
+    """In which other order the outputs of a model near chance look to stand, in words; empty where in none."""
+    class_map, classes = answered.maps[model], answered.subject.classes
+    outputs = np.array([own[0] for own in class_map.targets])
+    if len(np.unique(outputs)) < len(outputs) or any(len(own) > 1 for own in class_map.targets):
+        return ""
+    # Classes are numbered as their outputs stand.
+    class_at = np.argsort(outputs)
+    place_of, place_of_output = np.argsort(class_at), np.full(class_map.num_classes, -1)
+    place_of_output[outputs] = place_of
+    groups = (0,) if answered.subject.base else answered.places
+    rows = np.concatenate([answered.rows(group) for group in groups])
+    found = better_order(
+        place_of[answered.subject.labels[rows]],
+        place_of_output[answered.answers.prediction[rows, model]],
+        len(outputs),
+        [(f"to be in {whose} order of the class names", place_of[order])
+         for whose, order in folder_orders(classes).items()],
+    )  # fmt: skip
+    if found is None:
+        return ""
+    moved = np.flatnonzero(found.means != np.arange(len(outputs)))
+    meant = [f"output {outputs[class_at[at]]} is {classes[class_at[found.means[at]]].name}" for at in moved[:3]]
+    told = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
+    return (
+        f"{found.kind}: {percent(found.better.value)} of images are right if {told}, and"
+        f" {percent(found.given.value)} as they are matched. Check --class-order."
     )
 
 

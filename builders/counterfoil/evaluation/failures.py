@@ -58,8 +58,9 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     levels = {names[-1]: names for one in results.severity if (names := [level.group for level in one.levels])}
     order = [name for shift in results.by_impact for name in levels.get(shift.name, [shift.name])]
     order += [results.base] if results.base is not None else []
+    near = "near chance on the base" if subject.base else "near chance"
     models = [
-        (model.name, answer_names(subject.classes, own), "near chance on the base" if model.near_chance else "")
+        (model.name, answer_names(subject.classes, own), near if model.near_chance else "")
         for model, own in zip(results.models, answered.maps, strict=True)
     ]
     data = failures_data(subject, answers, answered.confidence, chosen, models, order)

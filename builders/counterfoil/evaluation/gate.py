@@ -400,7 +400,7 @@ def _undecided(
                 return f"its images were chosen because {places[judge]} gets them wrong"
     near = [name for at, name in places.items() if answered.near_chance.models[at]]
     if near and (drop or near != [model]):
-        return f"{near[-1]} is near chance on the base"
+        return f"{near[-1]} is near chance on {'the base' if subject.base else 'these images'}"
     # Images from elsewhere that were scored beside a dataset bring labels of their own.
     last = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
     for each, whose in ((place, "its labels"), (0, "the labels of the base")) if drop else ((place, "its labels"),):

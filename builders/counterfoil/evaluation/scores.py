@@ -41,8 +41,13 @@ class ModelAnswers:
 def near_chance_on_base(
     subject: Subject, answers: ModelAnswers, chances: NDArray[np.float64], min_images: int
 ) -> NearChance:
-    """Which models and classes with enough images are near chance on the base; `chances` (labels, models)."""
-    kept = statistics.surviving(class_units(subject, answers, 0), min_images) if subject.base else []
+    """Which models and classes with enough images are near chance on the base; `chances` (labels, models).
+
+    Without a base, which models are near chance on all images.
+    """
+    if not subject.base:
+        return NearChance(_near_chance_everywhere(subject, answers, chances))
+    kept = statistics.surviving(class_units(subject, answers, 0), min_images)
     if not kept:
         return NearChance(np.zeros(chances.shape[1], dtype=bool))
     label_of = {one.id: label for label, one in enumerate(subject.classes)}
@@ -50,6 +55,14 @@ def near_chance_on_base(
     accuracy = np.stack([statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept])
     images = np.array([one.counts[0] for one in kept])
     return find_near_chance(ids, accuracy, images, chances[[label_of[one] for one in ids]])
+
+
+def _near_chance_everywhere(subject: Subject, answers: ModelAnswers, chances: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(models,) by accuracy and chance averaged over the classes of all readable images."""
+    labels, correct = subject.labels[answers.readable], answers.correct[answers.readable]
+    there, counts = np.unique(labels, return_counts=True)
+    accuracy = np.stack([correct[labels == label].mean(axis=0) for label in there])
+    return statistics.near_chance(accuracy.mean(axis=0), int(counts.sum()), chances[there].mean(axis=0))
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,16 @@ def _folder_names(classes: Sequence[RecipeClass]) -> list[str] | None:
     return None
 
 
+def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
+    """How training programs sort class folders of these names: whose order → the classes' labels in it."""
+    names = [one.name for one in classes]
+    label = {name: one.label for one, name in zip(classes, names, strict=True)}
+    orders = {"torchvision's": sorted(names), "timm's": _timm_order(names)}
+    return {
+        whose: [label[name] for name in order] for whose, order in orders.items() if order and len(label) == len(names)
+    }
+
+
 def _timm_order(names: Sequence[str]) -> list[str] | None:
     """The names as timm sorts class folders (`timm.utils.misc.natural_key`): by their numbers, and without case.
 

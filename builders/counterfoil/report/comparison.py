@@ -140,7 +140,10 @@ def verdict(comparison: ModelComparison, rows: ResultRows) -> list[str]:
             sentences.append(f"It is significantly {word} often right in {listed(named)}.")
     if len(sentences) == 2:
         sentences.append("In no group do the two models differ significantly.")
-    if len(comparison.near_chance) == 1:
+    based = any(one.is_base for one in comparison.groups)
+    if comparison.near_chance and not based:
+        sentences.append(f"Near chance on these images: {listed(comparison.near_chance)}.")
+    elif len(comparison.near_chance) == 1:
         sentences.append(f"{comparison.near_chance[0]} is near chance on the base, so its own drops mean nothing.")
     elif comparison.near_chance:
         sentences.append("Both models are near chance on the base, so their drops mean nothing.")

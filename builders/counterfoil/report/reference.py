@@ -145,7 +145,12 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     images; nothing where none is."""
     base = results.base_group
     if base is None:
-        return ()
+        return tuple(
+            f"{model.short_name if short else model.name} is near chance on these images: it cannot be told from"
+            f" guessing, which is right on {percent(model.chance)}."
+            for model in results.models
+            if model.near_chance
+        )
     found = []
     classes = [one.name for one in results.near_chance_classes]
     models = [model.short_name if short else model.name for model in results.models if model.near_chance]
@@ -195,6 +200,13 @@ def matching_sentences(results: Results) -> tuple[str, ...]:
     return tuple(
         f"Outputs{f' of {_some(names)}' if len(names) < len(results.models) else ''} matched {matched}."
         for matched, names in alike.items()
+    )
+
+
+def order_warnings(results: Results) -> tuple[str, ...]:
+    """A warning for each model near chance whose outputs fit the classes far better in another order."""
+    return tuple(
+        f"The outputs of {model.short_name} look {model.likely_order}" for model in results.models if model.likely_order
     )
 
 

@@ -138,8 +138,8 @@ class ModelFacts(Strict):
     """A model: what it is, and whether it is near chance on the base, which averages over models then leave out.
 
     tied: images whose two best scores are equal. chance: right outputs over those that it answers over, averaged over
-    classes. matched: how its outputs were matched to classes. What a kind of classifier does not say is None, its hash
-    empty.
+    classes. matched: how its outputs were matched to classes. likely_order: in which other order they look to stand.
+    What a kind of classifier does not say is None, its hash empty. Without a base, all images decide on chance.
     """
 
     name: str
@@ -157,6 +157,7 @@ class ModelFacts(Strict):
     near_chance: bool
     tied: Count
     matched: str = ""
+    likely_order: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,80 @@
+"""Whether the outputs of a model that guesses fit the classes far better in another order: a warning, never a change.
+
+A wrong order of outputs scores near or below chance, as a useless model does. Of all orders, the one that fits some
+images best looks good by chance alone, so it is found on every second image of each class (as an assignment problem)
+and measured on the others. It is named where its whole interval lies clearly above that of the given order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.stats import Estimate, chance_line, wilson_estimate
+
+# A count of each pair of more classes takes too much memory for a warning.
+MOST_CLASSES = 2_000
+# By so much (a fraction) the better order has to be above the given one, beyond both intervals.
+LEAST_GAIN = 0.1
+# An order with a name is told where it fits the first half nearly as well as the best of all orders.
+_NEARLY = 0.9
+
+
+@dataclass(frozen=True)
+class BetterOrder:
+    """Another order of k classes. means: (k,) the class that each class's output looks to mean. kind: what it is
+    called. given, better: the shares of right answers on the images that did not choose it."""
+
+    means: NDArray[np.int64]
+    kind: str
+    given: Estimate
+    better: Estimate
+
+
+def better_order(
+    labels: NDArray[np.int64],
+    answers: NDArray[np.int64],
+    classes: int,
+    named: Sequence[tuple[str, NDArray[np.int64]]] = (),
+) -> BetterOrder | None:
+    """The order in which outputs look to stand; None where none is clearly better.
+
+    labels, answers: (n,) the class of each image and of its answer, -1 for an answer that is no class; classes are
+    numbered as their outputs stand. named: other orders that are likely, (k,) each, and what they are called.
+    """
+    if not 2 <= classes <= MOST_CLASSES:
+        return None
+    first = np.zeros(len(labels), dtype=bool)
+    for label in range(classes):
+        first[np.flatnonzero(labels == label)[::2]] = True
+    known = answers >= 0
+    counts = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(counts, (answers[first & known], labels[first & known]), 1)
+
+    from scipy.optimize import linear_sum_assignment
+
+    means, kind = linear_sum_assignment(counts, maximize=True)[1], "to be in another order"
+    place = np.arange(classes)
+    shifted = [(_shifted(min(step, classes - step)), (place + step) % classes) for step in range(1, classes)]
+    likely = [*named, *shifted, ("to be in reverse order", place[::-1])]
+    fits = [int(counts[place, order].sum()) for _, order in likely]
+    if max(fits) >= _NEARLY * counts[place, means].sum():
+        kind, means = likely[int(np.argmax(fits))]
+    others = ~first
+    if not others.any():
+        return None
+    given, better = (
+        wilson_estimate(int((known & (meant == labels))[others].sum()), int(others.sum()))
+        for meant in (answers, means[answers.clip(0)])
+    )
+    assert better.low is not None and given.high is not None
+    if better.low < max(given.high + LEAST_GAIN, chance_line(1 / classes)):
+        return None
+    return BetterOrder(means, kind, given, better)
+
+
+def _shifted(step: int) -> str:
+    return f"shifted by {'one' if step == 1 else step}"
