@@ -112,10 +112,11 @@ def evaluate(
             WebDataset), a Hub dataset, `lab:wardrobe:validation`, or `source:SPLIT` for a split of the recipe's input
             dataset. Name a split after a colon.
         models: Names of models, or a mapping from names to callables or names: `{"mine": model}`. A callable takes a
-            batch and returns scores [b, classes]. A file with one name per line also works: a Path, `@FILE` or a `.txt`
-            file. None: the recipe's models.
-        transform: Prepares each PIL image for a callable: one function for all, or a mapping by name. None: the
-            callable takes float32 [3, height, width] from 0 to 1.
+            batch and returns scores [b, classes]. `python:package.module:function` names one of your own code: the
+            function takes nothing and returns a module and its transform, or it takes a batch itself. A file with one
+            name per line also works: a Path, `@FILE` or a `.txt` file. None: the recipe's models.
+        transform: Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch module
+            needs one, unless timm made it. None: other callables take float32 [3, height, width] from 0 to 1.
         recipe: The recipe whose classes the labels of other images are. None: the images' own classes.
         base: The group that the others are compared with, for images that no build made. None: accuracies only.
         groups: The column that holds groups, or "configs", for images that no build made.
@@ -179,8 +180,9 @@ def evaluate(
     if allow_undecided and gate is None:
         raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
     lines = () if gate is None else read_gate(gate)
-    models = with_gate(with_compared(models, compare), subject.models, models_of(lines))
-    given = given_models(models, transform, subject.parts[0].images, subject.classes)
+    asked = with_compared(models, compare)
+    models = with_gate(asked, subject.models, models_of(lines))
+    given = given_models(asked, transform, subject.parts[0].images, subject.classes)
     way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
     names, maps = _named(subject, models, given, way, class_order)
     if batch_size < 1:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.measures.comparison import Side, drawn_averages
 from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scores import AllAnswers
@@ -91,6 +91,10 @@ class Judged:
     classes: tuple[int, int] = (0, 0)
 
 
+class GateFailure(RunFailure):
+    """A model does not meet its gate; `exit_code` is the command's."""
+
+
 @dataclass(frozen=True)
 class GateResult:
     """Every comparison of a gate. dataset: its name. models: those that were judged. allow_undecided: whether what is
@@ -113,6 +117,22 @@ class GateResult:
         if self.verdict == "fail":
             return FAILED
         return UNDECIDED if self.verdict == "undecided" and not self.allow_undecided else 0
+
+    def raise_if_failed(self) -> None:
+        """Raise GateFailure, with each line that does not pass, where the command would not end with 0."""
+        if not self.exit_code:
+            return
+        open_too = () if self.allow_undecided else ("undecided",)
+        failure = GateFailure(
+            [
+                f"{one.line.text} for {one.model} on {one.group}: {one.verdict}"
+                + (f", {one.reason}" if one.reason else "")
+                for one in self.judged
+                if one.verdict in ("fail", *open_too)
+            ]
+        )
+        failure.exit_code = self.exit_code
+        raise failure
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; fractions, as in results.json."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
-from counterfoil.models.classifiers.of_python import Transform, classifier_of
+from counterfoil.models.classifiers.of_python import PREFIX, Transform, classifier_of, imported
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import named_path, read_regular
@@ -128,9 +128,10 @@ def given_models(
     images: LabelledImages,
     classes: Sequence[RecipeClass],
 ) -> dict[str, GivenModel]:
-    """Name → model of a mapping from names to callables, or to names of models; nothing where `models` is no mapping.
+    """Name → model of a mapping from names to callables, or to names of models; else of the names of a person's code.
 
-    `transform` prepares an image for every callable, or is a mapping by their names. Raises UserError, or RunFailure
+    `models` are those that the person named: what a recipe or a gate names is never imported. `transform` prepares an
+    image for every callable, or is a mapping by their names. Raises UserError, or RunFailure
     where a callable fails on a first image, with all that is wrong.
     """
     if not isinstance(models, Mapping):
@@ -138,7 +139,7 @@ def given_models(
             raise UserError(
                 "transform needs a callable, and none is given", 'Give one: evaluate(dataset, {"mine": model}, …)'
             )
-        return {}
+        models = {one.name: one.name for one in named_models(_listed(models))[0] if one.name.startswith(PREFIX)}
     errors: list[CounterfoilError] = []
     called = [name for name, model in models.items() if not isinstance(model, str)]
     for name in transform if isinstance(transform, Mapping) else ():
@@ -160,6 +161,9 @@ def _given(
 ) -> GivenModel:
     if not isinstance(name, str) or not name.isprintable() or not name.strip():
         raise UserError(f"model {str(name)[:80]!r}: expected a printable text as its name")
+    if isinstance(model, str) and model.startswith(PREFIX):
+        model, own = imported(model)
+        transform = own or transform
     if isinstance(model, str):
         facts = replace(describe_classifier(model, classes), name=name)
         return GivenModel(facts, lambda: replace(load_classifier(model, classes=classes), name=name))

@@ -8,14 +8,20 @@ attribute `label_names` where the callable has one, else from what transformers 
 What a callable computes is not known from outside: not the code of a function, nor that of a module's `forward` or of a
 transform, which may be written anew between two runs of one session. So its answers are never taken from an earlier
 run. The hash of a torch module is that of its tensors; another callable has none. Its name begins with `python:`, is
-of this process alone, and lasts as long as the run: no recipe, command line or worker can load it.
+of this process alone, and lasts as long as the run: no recipe or worker can load it. `python:package.module:function`
+is code of the person who types it (`imported`); no name that a recipe, a gate or a dataset brings is imported.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -303,6 +309,51 @@ def _as_module(model: Any) -> nn.Module | None:
 
 
 PREFIX = "python:"
+_CODE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
+
+
+def imported(name: str) -> tuple[Any, Any]:
+    """The model that a person's own code makes, and its transform or None, of `python:package.module:function`.
+
+    The function is called where it needs no argument, and gives a model, or a model and its transform; else it is the
+    model itself: a batch in, scores out. Modules are looked for among what is installed, then in the working folder.
+    UserError for what cannot be imported, RunFailure where the function fails.
+    """
+    parts = _CODE.fullmatch(name.removeprefix(PREFIX))
+    if parts is None:
+        raise UserError(
+            f"model {name!r}: expected python:package.module:function",
+            "The function takes nothing and returns a torch module and its transform, or takes a batch of images.",
+        )
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        module = importlib.import_module(parts["module"])
+    except (Exception, SystemExit) as error:  # the person's own code
+        raise UserError(
+            f"model {name!r}: {parts['module']} cannot be imported: {_told(error)}",
+            f"It is looked for among the installed packages and in {Path.cwd()}.",
+        ) from error
+    found = getattr(module, parts["name"], None)
+    if not callable(found):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        what = "has no" if found is None else f"has a {type(found).__name__}, and no function,"
+        raise UserError(f"model {name!r}: {parts['module']} {what} {parts['name']}{did_you_mean(parts['name'], known)}")
+    if _as_module(found) is not None or _needs_arguments(found):
+        return found, None
+    try:
+        made = found()
+    except (Exception, SystemExit) as error:
+        raise RunFailure(f"model {name!r}: {parts['name']}() failed: {_told(error)}") from error
+    return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+
+
+def _needs_arguments(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of a library in C
+        return True
+    return any(one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters)
 
 
 class HandedOver:

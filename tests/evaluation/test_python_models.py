@@ -1,0 +1,176 @@
+"""Models of a person's own code, by name: what they may be, and that no name of anybody else is imported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from colour_world import NAMES, build_colours, save_folders
+from counterfoil.cli.main import app
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.gate import FAILED, UNDECIDED, GateFailure, GateLine, GateResult, Judged
+from results_examples import top1
+
+CODE = """
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from colour_kinds import ColourModule, as_tensor, colour_function
+
+Path("imported").write_text("yes")
+module = ColourModule()
+number = 3
+
+def pair():
+    return ColourModule(), as_tensor
+
+def bare():
+    return ColourModule()
+
+def made(order=(1, 2, 0)):
+    model = ColourModule(order)
+    model.label_names = ["green", "blue", "red"]
+    return model, as_tensor
+
+class Own(ColourModule):
+    pass
+
+def predict(batch):
+    return colour_function(batch)
+
+def wrong():
+    return ColourModule((1, 2, 0)), as_tensor
+
+def fails():
+    raise ValueError("no weights")
+
+def ends():
+    sys.exit(0)
+
+def nothing():
+    return None
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with the code above as `models.of_colours`, and images of three colours."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "of_colours.py").write_text(CODE)
+    save_folders(tmp_path / "images", NAMES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in [name for name in sys.modules if name.split(".")[0] == "models"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.split(".")[0] == "models"]:
+        del sys.modules[name]
+
+
+def scored(name: str, **options: Any) -> Any:
+    return evaluate("images", f"python:models.of_colours:{name}", device="cpu", out=Path("out"), **options)
+
+
+class TestImported:
+    @pytest.mark.parametrize("name", ["pair", "predict"])
+    def test_a_factory_or_a_function_of_images_is_a_model(self, folder: Path, name: str) -> None:
+        found = scored(name, class_order=NAMES)
+        assert top1(found).value == 1.0
+        assert [model.name for model in found.models] == [f"python:models.of_colours:{name}"]
+
+    def test_a_factory_s_model_has_its_names(self, folder: Path) -> None:
+        found = scored("made")
+        assert top1(found).value == 1.0 and found.models[0].matched == "by name: 3 of 3 classes"
+
+    @pytest.mark.parametrize(
+        ("name", "says"),
+        [
+            ("bare", "torch module without a transform"),
+            ("module", "torch module without a transform"),
+            ("Own", "torch module without a transform"),
+            ("number", "has a int, and no function, number"),
+            ("predcit", "has no predcit; did you mean 'predict'"),
+            ("fails", r"fails\(\) failed: no weights"),
+            ("ends", r"ends\(\) failed: it called sys.exit\(0\)"),
+            ("nothing", "is NoneType, which cannot be called"),
+        ],
+    )
+    def test_what_is_no_model_is_refused(self, folder: Path, name: str, says: str) -> None:
+        with pytest.raises(CounterfoilError, match=says):
+            scored(name)
+
+    @pytest.mark.parametrize(
+        ("name", "says"),
+        [
+            ("python:models.of_colors:pair", "models.of_colors cannot be imported: No module named"),
+            ("python:pair", "expected python:package.module:function"),
+            ("python:models/of_colours.py:pair", "expected python:package.module:function"),
+            ("python:models.of_colours:pair()", "expected python:package.module:function"),
+        ],
+    )
+    def test_what_cannot_be_imported_is_refused(self, folder: Path, name: str, says: str) -> None:
+        with pytest.raises(UserError, match=says):
+            evaluate("images", name, device="cpu", out=Path("out"))
+
+    def test_a_list_and_a_mapping_may_name_one(self, folder: Path) -> None:
+        Path("models.txt").write_text("python:models.of_colours:made  # ours\n")
+        assert top1(evaluate("images", "models.txt", device="cpu", out=Path("out"))).value == 1.0
+        given = {"mine": "python:models.of_colours:made"}
+        assert [one.name for one in evaluate("images", given, device="cpu", out=Path("out")).models] == ["mine"]
+
+    def test_the_command_takes_one_and_a_gate_stops_it(self, folder: Path) -> None:
+        images = save_folders(folder / "many", NAMES, 12)
+        (folder / "gate.yaml").write_text("- accuracy(all) >= 70\n")
+        for name, code in (("made", 0), ("wrong", FAILED)):
+            model = f"python:models.of_colours:{name}"
+            words = ["evaluate", str(images), "--device", "cpu", "--out", "out", "--gate", "gate.yaml"]
+            ran = CliRunner().invoke(app, [*words, "--models", model])
+            assert ran.exit_code == code, ran.output
+            assert ("Warning: The outputs of python:models.of_colours:wrong look" in ran.output) == bool(code)
+
+
+class TestOthersNames:
+    def test_no_name_of_a_dataset_s_recipe_is_imported(self, folder: Path) -> None:
+        dataset = build_colours(folder / "dataset", "evaluate.models=['python:models.of_colours:pair']")
+        with pytest.raises(UserError, match="must be passed in by your code"):
+            evaluate(dataset, device="cpu", out=folder / "out")
+        assert not (folder / "imported").exists()
+
+    def test_no_name_of_a_gate_is_imported(self, folder: Path) -> None:
+        dataset = build_colours(folder / "dataset")
+        line = "worse_than(python:models.of_colours:pair, base) <= 5"
+        with pytest.raises(UserError, match="must be passed in by your code"):
+            evaluate(dataset, "lab:resnet10t", gate=[line], device="cpu", out=folder / "out")
+        assert not (folder / "imported").exists()
+
+
+class TestGates:
+    def test_a_gate_raises_in_python_what_ends_the_command(self, folder: Path) -> None:
+        images = save_folders(folder / "many", NAMES, 12)
+        for limit, allowed in ((95, False), (95, True), (0, False)):
+            lines, model = [f"accuracy(all) >= {limit}"], "python:models.of_colours:wrong"
+            found = evaluate(images, model, gate=lines, allow_undecided=allowed, device="cpu", out=folder / "out")
+            assert found.gate is not None and found.gate.exit_code == (FAILED if limit else 0)
+            if not limit:
+                found.gate.raise_if_failed()
+                continue
+            with pytest.raises(GateFailure, match=r"accuracy\(all\) >= 95 for python:models.* on all: fail") as raised:
+                found.gate.raise_if_failed()
+            assert raised.value.exit_code == FAILED
+
+    def test_what_is_undecided_raises_unless_it_is_allowed(self) -> None:
+        line = GateLine("drop(dusk) <= 5", "drop", "dusk", 0.05)
+        judged = (Judged(line, "mine", "dusk", "undecided", reason="nobody checked its labels"),)
+        GateResult("colours", ("mine",), judged, allow_undecided=True).raise_if_failed()
+        with pytest.raises(GateFailure, match="undecided, nobody checked its labels") as raised:
+            GateResult("colours", ("mine",), judged).raise_if_failed()
+        assert raised.value.exit_code == UNDECIDED
