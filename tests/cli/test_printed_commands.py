@@ -87,6 +87,8 @@ NOT_HERE = {
     "evaluate DIR": "stands for a dataset and a GPU of the reader's",
     "ray start": "starts a cluster",
     "sbatch": "needs Slurm",
+    "--class-order": "stands for models of the reader's own classes",
+    "python:mypackage": "stands for code of the reader's own",
     "GITHUB_STEP_SUMMARY": "writes to the page of a run on GitHub",
 }
 # Pages that take more than a few seconds.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.reference import matching_sentences
+from counterfoil.report.results import results_from
 from results_examples import top1
 
 
@@ -229,6 +231,15 @@ class TestTold:
         models = [save_trained(tmp_path / name, NAMES, NAMES) for name in ("one", "two")]
         found = scored(dataset, models, tmp_path / "out")  # type: ignore[arg-type]
         assert matching_sentences(found.results) == ("Outputs matched by position, in the dataset's order of labels.",)
+
+    def test_results_that_do_not_say_it_are_still_read(self, tmp_path: Path) -> None:
+        images = save_folders(tmp_path / "images", NAMES)
+        found = scored(images, save_trained(tmp_path / "model", NAMES, sorted(NAMES)), tmp_path / "out")
+        document = json.loads((tmp_path / "out" / "results.json").read_text())
+        for name in ("matched", "likely_order"):
+            del document["models"][0][name]
+        (before,) = results_from(json.dumps(document), "results.json").models
+        assert before == replace(found.models[0], matched="", chance=before.chance)
 
     def test_an_order_that_cannot_be_used_is_refused(self, tmp_path: Path) -> None:
         images = save_folders(tmp_path / "images", NAMES)

@@ -165,7 +165,7 @@ def test_case_tells_classes_apart_where_nothing_else_does() -> None:
 
 def test_timms_order_is_timms() -> None:
     rng = np.random.default_rng(0)
-    outcomes = set()
+    outcomes: set[object] = set()
     for _ in range(300):
         letters = rng.choice(list("aB1_- 20é٣"), (6, 5))
         names = sorted({"".join(row[: rng.integers(1, 6)]) for row in letters.tolist()})
