@@ -1,21 +1,18 @@
-"""A folder is pinned by its content, found again by it, and read as `datasets` reads it."""
+"""A folder is pinned by its content and found again by it."""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import datasets
 import pytest
 
 from counterfoil.data import folders as room
 from counterfoil.data import labelled_source
-from counterfoil.data.folders import folder_content, folder_listing, image_folder, placed
+from counterfoil.data.folders import folder_content, placed
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.recipe import load_recipe
@@ -224,49 +221,6 @@ def test_names_of_the_hub_and_of_the_lab_stay_what_they_are(mugs: Path) -> None:
     for name in ("lab:wardrobe", "someone/photos", str(mugs)):
         own = source_of(name)
         assert placed(own, pin) is own
-
-
-# What decides splits, classes and kinds of files, in names that people give.
-FOLDERS = ("train", "test", "val", "cat", "dog", "my-train", "test_2", "valid.old", "retrain", "__pycache__", ".trash",
-           "a.jpg.b", "evaluation", "Train", "dev set")  # fmt: skip
-ODD_FILES = ("1.jpg", "2.JPG", "3.png", "4.Jpg", "train_5.png", "6-test-1.jpg", "x.test.png", "notes.txt", "label.csv",
-         "Thumbs.db", ".DS_Store", "metadata.csv", "7.tar.png", "LICENSE", "8.jpg.txt", "config.json",
-         "9.h5")  # fmt: skip
-# Of random trees most are read by name; the others are for `datasets`.
-EXAMPLES = 24
-
-
-def tree(seed: int, place: Path) -> Path:
-    chance = random.Random(seed)
-    odd = chance.random() < 0.5
-    for _ in range(chance.randint(2, 12)):
-        parts = chance.choices(FOLDERS if odd else FOLDERS[:5], k=chance.choice((1, 2, 2, 2, 3) if odd else (2,)))
-        file = place.joinpath(*parts, chance.choice(ODD_FILES if chance.random() < 0.3 else ODD_FILES[:3]))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"file_name,x\n1.jpg,2\n" if file.suffix == ".csv" else b"x")
-    return place
-
-
-def as_told(tables: Mapping[Any, Any]) -> dict[str, Any]:
-    """Rows, columns and classes by split, with the paths of images."""
-    by_split = {}
-    for split, table in tables.items():
-        images = table.cast_column("image", datasets.Image(decode=False))["image"][:]
-        labels = table["label"][:] if "label" in table.features else None
-        by_split[str(split)] = (table.features, [each["path"] for each in images], labels)
-    return by_split
-
-
-def test_what_is_read_by_name_is_what_datasets_reads(tmp_path: Path) -> None:
-    read = 0
-    for seed in range(EXAMPLES):
-        folder = tree(seed, tmp_path / f"photos-{seed}")
-        found = image_folder(folder, folder_listing(folder).files)
-        if found is not None:
-            read += 1
-            expected = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
-            assert as_told(found) == as_told(expected), seed
-    assert read > EXAMPLES / 3
 
 
 def test_folders_that_are_links_give_the_rows_and_images_of_what_they_lead_to(tmp_path: Path) -> None:

@@ -305,6 +305,8 @@ def _print_table(evaluation: Evaluation) -> None:
     results = evaluation.results
     shown = results.models[:MOST_MODELS]
     console = terminal(PIPED_WIDTH)
+    for note in evaluation.notes:
+        say(f"Note: {note}")
     for warning in (*order_warnings(results), *reference_warnings(results)):
         say(f"Warning: {warning}")
     if results.base is None:
@@ -326,8 +328,8 @@ def _print_table(evaluation: Evaluation) -> None:
     for sentences in (matching_sentences, size_sentences, near_chance_sentences, outputs_sentences, tie_sentences):
         for sentence in sentences(results):
             say(sentence)
-    if note := reference_note(results):
-        say(note)
+    if compared := reference_note(results):
+        say(compared)
     _print_sections(evaluation)
     if evaluation.unreadable:
         n = len(evaluation.unreadable)

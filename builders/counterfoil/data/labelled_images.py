@@ -52,6 +52,7 @@ class LabelledImages:
     than a build stores them. left_out: rows that the dataset has beside these, by label, for no class is theirs.
     paths: of a folder of image files, one a row: where each lies below it. They may name people: they are shown on this
     machine alone, and are of no hash and of nothing that is published. other_paths: those of rows that are left out.
+    notes: what must be said of how a folder was read, a sentence each.
     """
 
     name: str
@@ -67,6 +68,7 @@ class LabelledImages:
     left_out: Mapping[str, int] = field(default_factory=dict)
     paths: tuple[str, ...] | None = None
     other_paths: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.keys)

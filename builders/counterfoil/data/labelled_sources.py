@@ -147,8 +147,13 @@ def labelled_source(
         origin = replace(origin, unit_column=unit_column)
     opened = open_source(origin)
     if not configs_are_groups:
-        part = _part(_rows_of(opened, origin.split), origin, "", classes, numbers=labels_are_numbers)
-        return _grouped(part, group_column)
+        folder = opened.folder
+        rows = _rows_of(opened, origin.split)
+        if folder is not None and not labels_are_numbers:
+            folder.refuse_alike()
+        part = _part(rows, origin, "", classes, numbers=labels_are_numbers)
+        notes = () if folder is None else tuple(folder.notes([rows.split]))
+        return replace(_grouped(part, group_column), notes=notes)
     names = opened.configs
     if len(names) < 2:
         raise UserError(

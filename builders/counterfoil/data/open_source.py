@@ -16,7 +16,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from counterfoil.data.tables import (
     Rows,
     declared_names,
     load_table,
+    plain_folder,
     rows_of_table,
     table_configs,
     table_outline,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
 
+    from counterfoil.data.image_folders import ImageFolder
     from counterfoil.data.labels import ConditionLabels
 
 # What `datasets` makes a table of while a person waits for a recipe to be checked.
@@ -95,14 +97,26 @@ class OpenSource:
         """The rows of a split, with its images, and its labels where it must be `labelled`."""
         by_columns = self.source.conditions is not None and bool(self.source.conditions.columns)
         table = load_table(self.source, split, self.pin)
-        return rows_of_table(self.source, split, self.pin, table, labelled=labelled and not by_columns)
+        return self._rows(split, table, labelled=labelled and not by_columns)
+
+    def _rows(self, split: str, table: Any, *, labelled: bool = True) -> Rows:
+        if labelled and self.source.label_column not in table.column_names and self.folder is not None:
+            problem = self.folder.classless(split)
+            if problem is not None:
+                raise problem
+        return rows_of_table(self.source, split, self.pin, table, labelled=labelled)
+
+    @cached_property
+    def folder(self) -> ImageFolder | None:
+        """The folder of image files that it is; None for any other. UserError where that cannot be read."""
+        return plain_folder(self.source)
 
     def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
         """The rows of those of the splits that there are, else of the first, loaded at once."""
         loaded = load_table(self.source, None, self.pin)
         tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
         chosen = [split for split in dict.fromkeys(splits) if split in tables] or [*tables][:1]
-        return {split: rows_of_table(self.source, split, self.pin, tables[split]) for split in chosen}
+        return {split: self._rows(split, tables[split]) for split in chosen}
 
     def split(self, name: str) -> SourceSplit:
         """A split with its labels as numbers, and its images."""

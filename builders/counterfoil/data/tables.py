@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.data.folders import folder_listing, image_folder, pinned_content
+from counterfoil.data.folders import folder_listing, pinned_content
+from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
 from counterfoil.data.pins import InputDataset, SourcePin, cached_commit, prepared_folders
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.loading_errors import known_cause, one_line
@@ -150,7 +151,7 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
         split=split,
         count=len(table),
         columns=columns,
-        pinned=_pinned(source, split, pin),
+        pinned=_pinned(source, split, pin, rows_mark(table.info.description)),
         column=lambda name: _plain_column(table, name, source, split),
         class_names=lambda name: _class_names(table.features[name]),
         images=images,
@@ -215,10 +216,11 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
             return Outline(rows, *_columns(info.features), read=False, bytes=size)
     loaded = load_table(source, None, pin)
     tables = loaded if isinstance(loaded, dict) else {"train": loaded}
-    first = next(iter(tables.values()), None)
-    if first is None:
+    if not tables:
         raise UserError(f"source: '{source.dataset}' has no split")
-    return Outline({str(split): len(table) for split, table in tables.items()}, *_columns(first.features))
+    # Images without labels lack a column.
+    widest = max(tables.values(), key=lambda table: len(table.features))
+    return Outline({str(split): len(table) for split, table in tables.items()}, *_columns(widest.features))
 
 
 def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
@@ -298,8 +300,8 @@ def _class_names(feature: Any) -> tuple[str, ...] | None:
     return tuple(names) if isinstance(names, list) else None
 
 
-def _pinned(source: InputDataset, split: str, pin: SourcePin) -> str | None:
-    """What pins a split's labels and images in their order, without reading them."""
+def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) -> str | None:
+    """What pins a split's labels and images in their order, without reading them. mark: see `rows_mark`."""
     if is_local(source.dataset):
         whole = None if pin.content is None else {"content": pin.content}
     else:
@@ -307,7 +309,16 @@ def _pinned(source: InputDataset, split: str, pin: SourcePin) -> str | None:
     if whole is None:
         return None
     columns = {"image_column": source.image_column, "label_column": source.label_column}
-    return sha256_json({**whole, **columns, "config": source.config, "split": split})
+    marked = {} if mark is None else {"rows": mark}
+    return sha256_json({**whole, **columns, **marked, "config": source.config, "split": split})
+
+
+def plain_folder(source: InputDataset) -> ImageFolder | None:
+    """The folder of image files that an input dataset is; None for any other. Raises as `read_image_folder`."""
+    path = Path(source.dataset)
+    if not is_local(source.dataset) or source.config is not None or not path.is_dir() or _is_saved(path):
+        return None
+    return read_image_folder(path.resolve(), folder_listing(path))
 
 
 def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
@@ -336,14 +347,14 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
     _refuse_odd_card(path)
     if path.is_dir() and source.config is None:
-        tables = image_folder(path.resolve(), (listing or folder_listing(path)).files)
-        if tables is not None and split in (None, *tables):
-            return tables if split is None else tables[split]
+        found = read_image_folder(path.resolve(), listing or folder_listing(path))
+        if found is not None:
+            return {name: found.table(name) for name in found.splits} if split is None else found.table(split)
         if listing is not None and listing.linked:
             raise UserError(
                 f"source: '{source.dataset}', split '{split}': {next(iter(listing.linked))} is a link, and"
-                f" linked folders are read only if every folder is named for a class or a split",
-                "Replace the link with the folder itself, or name another split.",
+                f" linked folders are read only in folders of image files",
+                "Replace the link with the folder itself.",
             )
     # `datasets` knows files by their times alone, so what it makes of them is kept apart by their content.
     own = None

@@ -180,6 +180,11 @@ class Subject:
     label_checks: LabelChecks | None = None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What must be said of how folders of images were read."""
+        return tuple(dict.fromkeys(note for part in self.parts for note in part.images.notes))
+
+    @property
     def paths(self) -> tuple[str | None, ...] | None:
         """Where each image lies below the folder that it was read from; None where no image was read from one."""
         if all(part.images.paths is None for part in self.parts):

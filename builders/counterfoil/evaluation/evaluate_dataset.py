@@ -241,6 +241,7 @@ def evaluate(
         files={},
         unreadable_paths=() if paths is None else tuple(paths[row] for row in unreadable),
         gate=judge_gate(answered, lines, judged, results.label_checks, allow_undecided) if lines else None,
+        notes=subject.notes,
     )
     dataset_id = repo or (subject.published.repo if subject.published else subject.repo)
     written = _write(evaluation, answered, folder, dataset_id)

@@ -121,7 +121,7 @@ class Evaluation:
     results: the document, with every number as a row. dataset: the name of the evaluated images. directory: None if
     they are not a built dataset. `unreadable` are keys of images that could not be decoded, `unreadable_paths` their
     paths below their folder, None for images that are not in a folder. What a dataset stores has no path. gate: the
-    answers to a gate's lines, where one was given.
+    answers to a gate's lines, where one was given. notes: what was skipped, joined or seen in folders of images.
     """
 
     results: Results
@@ -131,6 +131,7 @@ class Evaluation:
     files: Mapping[str, Path]
     unreadable_paths: tuple[str | None, ...] = ()
     gate: GateResult | None = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Evaluation of {self.name}: {'; '.join(self._summary())}>"
@@ -311,6 +312,7 @@ class Evaluation:
             "directory": None if self.directory is None else str(self.directory),
             "unreadable_images": plain(self.unreadable),
             "unreadable_paths": plain(self.unreadable_paths),
+            "notes": list(self.notes),
             "files": {name: str(path) for name, path in self.files.items()},
             **({} if self.gate is None else {"gate": self.gate.to_json()}),
         }

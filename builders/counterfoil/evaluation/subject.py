@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages, thinned
 from counterfoil.data.hub import HubDataset
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
+from counterfoil.data.pictures import MOST_LOOKED_AT, look_at_pictures
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Group, Subject, SubjectPart, open_dataset
@@ -155,6 +156,15 @@ def open_subject(
     return with_others(subject, others)
 
 
+def _with_picture_notes(images: LabelledImages) -> LabelledImages:
+    """The images of a folder, with what must be said of the pictures in it; of some of them, where there are many."""
+    if images.paths is None:
+        return images
+    some = thinned(images, MOST_LOOKED_AT)
+    pictures = look_at_pictures(some.images(), len(some), decode=False)
+    return replace(images, notes=(*images.notes, *pictures.notes(len(images))))
+
+
 def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
     """Whether a folder or a name of the Hub is a dataset that `counterfoil build` made.
 
@@ -185,7 +195,8 @@ def _labelled(
     """The images that a place names; `source:SPLIT` is read as the recipe reads its input dataset."""
     column = None if groups == CONFIGS else groups
     if not str(place).startswith(_SOURCE):
-        return labelled_source(place, classes, configs_are_groups=groups == CONFIGS, group_column=column)
+        images = labelled_source(place, classes, configs_are_groups=groups == CONFIGS, group_column=column)
+        return _with_picture_notes(images)
     if recipe is None:
         raise UserError(f"{place}: its source is unknown without a recipe", "Name one: --recipe wardrobe-mini")
     source = recipe.source

@@ -1,14 +1,12 @@
 """What a newcomer's dataset holds: its columns, splits and classes, found without being named, and counted.
 
-A stranger's dataset is read as a build reads it (pinned, none of its code run). A folder is listed as well, so that
-what the reading leaves out (hidden files, other files, images that do not open) is reported and not lost. It may be
-anybody's and of any size: only names are listed, and at most `MOST_DECODED` images (or `MOST_BYTES` of them) are
-decoded, spread over all of them.
+A stranger's dataset is read as a build reads it (pinned, none of its code run). What the reading of a folder leaves
+out (hidden files, other files, images that do not open) is reported. It may be anybody's and of any size: only names
+are listed, and at most `MOST_LOOKED_AT` images (or `MOST_BYTES` of them) are decoded, spread over all of them.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -19,20 +17,19 @@ from statistics import median_low
 from typing import Any
 
 from counterfoil.data import NamedDataset
-from counterfoil.data.folders import folder_listing
+from counterfoil.data.image_folders import ImageFolder, shown_name
 from counterfoil.data.labels import labels_of
 from counterfoil.data.open_source import OpenSource, open_source
+from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread, look_at_pictures
 from counterfoil.data.pins import SourcePin
-from counterfoil.data.tables import Outline
+from counterfoil.data.tables import Outline, plain_folder
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
 from counterfoil.generate.screen.thresholds import images_needed
 from counterfoil.models.names import LAB
-from counterfoil.progress import report
 from counterfoil.recipe.layering import class_slug
 from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
-from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
@@ -93,103 +90,37 @@ def _unique(slug: str, taken: Set[str]) -> str:
     return slug if slug not in taken else next(each for each in tries if each not in taken)
 
 
-MOST_DECODED = 1000
-# Photographs of a camera take a second for every ten.
-MOST_BYTES = 200_000_000
 _LARGEST_IMAGE = 1 << 28
 _MOST_FILES_SHOWN = 5
-# What `datasets` takes for an image, of what is decoded here, and what it takes for images that are packed.
-_IMAGES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".jfif", ".jpe"))
-_PACKED = frozenset((".parquet", ".arrow", ".tar"))
-# What names the images that `datasets` reads, and their columns, in place of folders.
-_METADATA = frozenset(("metadata.csv", "metadata.jsonl"))
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFiles:
-    """The files of a folder: image files by path, sorted, how many are hidden, how many are of another kind.
-
-    listed: whether tables say which images there are, so that folders need not. unfit: links and the like, with what
-    they are. linked: folders that are links, with where they lead.
-    """
-
-    folder: Path
-    images: tuple[str, ...]
-    hidden: int
-    others: int
-    listed: bool
-    unfit: Mapping[str, str]
-    linked: Mapping[str, Path]
-
-
-def image_files(folder: Path) -> ImageFiles:
-    """List a folder. Raises as `folder_listing`."""
-    listing = folder_listing(folder)
-    shown = [name for name in listing.files if not _is_hidden(name)]
-    kinds = [os.path.splitext(name)[1].lower() for name in shown]  # noqa: PTH122 (a Path each takes seconds)
-    return ImageFiles(
-        folder=folder,
-        images=tuple(name for name, kind in zip(shown, kinds, strict=True) if kind in _IMAGES),
-        hidden=len(listing.files) - len(shown),
-        others=sum(kind not in _IMAGES for kind in kinds),
-        listed=any(kind in _PACKED for kind in kinds) or any(n.rpartition("/")[2] in _METADATA for n in shown),
-        unfit=listing.unfit,
-        linked=listing.linked,
-    )
-
-
-def look_at_files(files: ImageFiles, *, stops: bool = True) -> tuple[list[str], int | None]:
-    """Open some images: a line each for links, hidden, other and unreadable files, and the median shorter side.
+def look_at_files(folder: ImageFolder, *, stops: bool = True) -> tuple[list[str], int | None]:
+    """Open some images: what must be said of the folder and of them, a line each, and the median shorter side.
 
     stops: whether a build stops at an image that cannot be read, and takes no other in its place.
     """
-    notes = [f"{name} is a link: its images come from {target}" for name, target in files.linked.items()]
-    if len(notes) > _MOST_FILES_SHOWN:
-        notes[_MOST_FILES_SHOWN:] = [f"and {len(notes) - _MOST_FILES_SHOWN:,} more folders are links"]
-    if files.hidden:
-        notes.append(f"{counted(files.hidden, 'hidden file')} ignored")
-    if files.others:
-        notes.append(f"{counted(files.others, 'file')} of other kinds ignored")
-    looked, damaged, sides = evenly_spread(files.images, MOST_DECODED), [], list[int]()
-    size = sum(path.stat().st_size for path in (files.folder / name for name in looked) if path.exists())
+    files = [path for paths in folder.splits.values() for path in paths]
+    looked = evenly_spread(files, MOST_LOOKED_AT)
+    size = sum(path.stat().st_size for path in (folder.folder / name for name in looked) if path.exists())
     if size > MOST_BYTES:
         looked = evenly_spread(looked, max(1, len(looked) * MOST_BYTES // size))
-    for number, name in enumerate(looked):
-        if number % 50 == 0:
-            report("opening images", number, len(looked))
-        side = _shorter_side(files.folder / name)
-        if side is None:
-            damaged.append(name)
-        else:
-            sides.append(side)
-    report("opening images", len(looked), len(looked))
-    if damaged:
+    pictures = look_at_pictures(((name, _content(folder.folder / name)) for name in looked), len(looked), decode=True)
+    notes = [*folder.notes(), *pictures.notes(len(files))]
+    if pictures.damaged:
         notes.append(
-            f"{counted(len(damaged), 'image')} cannot be read, and a build"
+            f"{counted(len(pictures.damaged), 'image')} cannot be read, and a build"
             f" {'would stop there. Remove or replace' if stops else 'leaves out'}"
-            f" {some_of(damaged, _MOST_FILES_SHOWN)}"
+            f" {some_of([*map(shown_name, pictures.damaged)], _MOST_FILES_SHOWN)}"
         )
-    if len(looked) < len(files.images):
-        notes.append(f"{len(looked):,} of {len(files.images):,} images were opened to check that they can be read")
-    return notes, median_low(sides) if sides else None
+    if len(looked) < len(files):
+        notes.append(f"{len(looked):,} of {len(files):,} images were opened to check that they can be read")
+    return notes, median_low(min(size) for size in pictures.sides) if pictures.sides else None
 
 
-def evenly_spread(items: Sequence[str], most: int) -> list[str]:
-    """At most so many items, evenly spread over all, in order."""
-    if len(items) <= most:
-        return list(items)
-    return [items[place * len(items) // most] for place in range(most)]
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "__")) or "/." in name or "/__" in name
-
-
-def _shorter_side(path: Path) -> int | None:
-    """In pixels; None for an image that cannot be read."""
+def _content(path: Path) -> bytes | None:
     try:
-        return min(rgb_image(read_regular(path, _LARGEST_IMAGE), photograph=True).size)
-    except (UnreadableImage, OSError):
+        return read_regular(path, _LARGEST_IMAGE)
+    except OSError:
         return None
 
 
@@ -260,14 +191,14 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
             f"{str(source)[:200]}: found a split after the colon, expected the whole dataset",
             "Name splits with --train-split and --validation-split.",
         )
-    files = image_files(Path(origin.dataset)) if is_local(origin.dataset) else None
-    if files is not None and not files.images and not files.listed and not files.unfit:
-        raise UserError(f"{files.folder} holds no image", "Name a folder that has a folder of images for each class.")
+    folder = plain_folder(origin)
+    if folder is not None:
+        _refuse_classless(folder, wanted)
     opened = open_source(origin)
     _refuse_no_folder(source, origin, opened.pin)
     outline = opened.outline(MOST_FETCHED)
-    if files is not None and not files.listed:
-        _refuse_unread(files, outline, wanted)
+    flat = [] if folder is None else [split for split in folder.splits if folder.is_flat(split)]
+    outline = replace(outline, rows={split: count for split, count in outline.rows.items() if split not in flat})
     columns = {"image_column": _image_column(outline, wanted), "label_column": _label_column(outline, wanted)}
     origin = replace(origin, **columns)
     train, validation = _splits(outline, wanted)
@@ -284,9 +215,10 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
         )
     if not outline.read:
         notes.append(f"images are not counted: that would download {(outline.bytes or 0) / 1e9:,.0f} GB")
+    notes += [f"split {split} has no class folders, so its images have no class and are left out" for split in flat]
     side = None
-    if files is not None:
-        of_files, side = look_at_files(files, stops=wanted.drawn)
+    if folder is not None:
+        of_files, side = look_at_files(folder, stops=wanted.drawn)
         notes += of_files
     return FoundData(origin, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
 
@@ -301,25 +233,14 @@ def _refuse_no_folder(source: str | Path, origin: NamedDataset, pin: SourcePin) 
         )
 
 
-def _refuse_unread(files: ImageFiles, outline: Outline, wanted: Wanted) -> None:
-    """UserError for a folder whose images are read in part, or without classes: names are taken for splits."""
-    read = sum(count or 0 for count in outline.rows.values())
-    folder = files.folder
-    if read < len(files.images):
-        raise UserError(
-            f"{folder} has {len(files.images):,} images, of which {read:,} would be read, as"
-            f" {' and '.join(outline.rows)}: a folder or file with a word such as train, test or val in its name is"
-            " taken for a split, and files outside the splits are left out",
-            "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or rename those that"
-            " only look like splits.",
-        )
-    if not any(kind == "classes" for kind in outline.columns.values()) and wanted.label_column is None:
-        beside = {name.split("/")[-2] if "/" in name else "" for name in files.images}
-        found = "all images are in one folder" if len(beside) == 1 else "no folder names a class"
-        raise UserError(
-            f"{folder}: {found}, so there are no classes",
-            "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg.",
-        )
+def _refuse_classless(folder: ImageFolder, wanted: Wanted) -> None:
+    """UserError for a folder without classes, or with some that cannot be told apart; a split may be without."""
+    named = (wanted.train_split, wanted.validation_split)
+    needed = [split for split in folder.splits if split in named or not folder.is_flat(split)] or [*folder.splits]
+    for split in needed:
+        if (problem := folder.classless(split)) is not None:
+            raise problem
+    folder.refuse_alike()
 
 
 def _image_column(outline: Outline, wanted: Wanted) -> str:

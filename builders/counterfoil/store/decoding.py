@@ -30,10 +30,16 @@ FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
 MOST_PIXELS = LARGEST_SIDE**2
 # Photographs of input datasets may be larger than what is rendered: what Pillow itself takes without a warning.
 MOST_PHOTOGRAPHED = 89_478_485
-_PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF")  # a JPEG of several pictures is opened as JPEG
+_PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF", "AVIF", "PPM")  # a JPEG of several pictures is one as well
+# What files of these formats are called.
+PHOTOGRAPH_ENDINGS = frozenset(
+    (".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".avif",
+     ".ppm", ".pgm", ".pbm", ".pnm")
+)  # fmt: skip
 # Each scan of a progressive JPEG is a pass over all pixels; encoders write about ten.
 _SCAN, _MOST_SCANS = b"\xff\xda", 100
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF's tags
+_ORIENTATION = 274  # EXIF's
 _MOST_DECODERS = 8
 
 
@@ -70,6 +76,15 @@ def _tile_pixels(picture: Image.Image) -> int:
     tags = getattr(picture, "tag_v2", {})
     sides = [tags.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_LENGTH)]
     return sides[0] * sides[1] if all(isinstance(side, int) for side in sides) else 0
+
+
+def orientation(picture: Image.Image) -> int:
+    """How EXIF says that an opened image is to be turned: 1 for not at all, to 8."""
+    try:
+        value = picture.getexif().get(_ORIENTATION, 1)
+    except Exception:  # of tags of any content; an image whose tags cannot be read is shown as it is
+        return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
 def load_image(picture: Image.Image) -> Image.Image:

@@ -1,0 +1,431 @@
+"""The one reader of folders of image files: which file is an image, which folder is a split, and which is a class.
+
+A file's place in the tree decides, and never a word in the middle of a path:
+
+    SPLIT/CLASS/…/FILE    where every folder at the top is named as a split (train, validation or val, test, …)
+    CLASS/…/FILE          else; all images are the split `train`, as `datasets` calls it
+
+The class is the first folder below the split, as in torchvision's `ImageFolder`; images in folders below it are images
+of that class, and this is told. A folder that holds all others (`photos/data/train/…`) is stepped into. What others
+leave in folders (hidden files, a NAS's previews, `__MACOSX`) is skipped and counted. What cannot be told apart is
+refused with the names. Folders are read by names alone: no file is opened.
+
+Tables, archives, `metadata.csv` and cards with settings are left to `datasets`. Where it would read a folder of images
+otherwise than it is read here (it takes words in paths for splits), the rows have a digest of their own, so that no
+answer is remembered for another row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import RunFailure, UserError, first_of, some_of
+from counterfoil.recipe.names import did_you_mean, plain_name
+from counterfoil.regular_files import read_regular
+from counterfoil.report.words import counted, listed
+from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
+
+if TYPE_CHECKING:
+    from counterfoil.store.inside import Listing
+
+# The words by which `datasets` knows splits (`data_files.SPLIT_KEYWORDS`), and what it lets stand beside one.
+_SPLIT_WORDS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "dev", "val"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+_SPLIT_OF = {word: split for split, words in _SPLIT_WORDS.items() for word in words}
+_WORD = re.compile(rf"(?:^|[-._ 0-9/])({'|'.join(_SPLIT_OF)})(?=[-._ 0-9/]|$)", re.IGNORECASE)
+DEFAULT_SPLIT = "train"
+# Folders of previews, of deleted files and of archivers, by their names in small letters.
+_JUNK = frozenset(("@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"))
+# Endings of photographs and pictures that are not decoded here, and what people call them.
+_UNREAD = {
+    ".heic": "HEIC", ".heif": "HEIC", ".hif": "HEIC", ".jp2": "JPEG 2000", ".j2k": "JPEG 2000", ".jpx": "JPEG 2000",
+    ".jpf": "JPEG 2000", ".j2c": "JPEG 2000", ".jpc": "JPEG 2000", ".jxl": "JPEG XL", ".tga": "TGA", ".ico": "ICO",
+    ".psd": "PSD", ".dcm": "DICOM", ".dng": "raw", ".cr2": "raw", ".cr3": "raw", ".nef": "raw", ".arw": "raw",
+    ".orf": "raw", ".rw2": "raw", ".raf": "raw", ".svg": "SVG", ".eps": "EPS", ".pcx": "PCX", ".dds": "DDS",
+    ".exr": "EXR", ".sgi": "SGI", ".ras": "RAS", ".xbm": "XBM", ".xpm": "XPM",
+}  # fmt: skip
+_TABLES = frozenset((".parquet", ".arrow", ".tar"))
+_DATA = (*_TABLES, ".csv", ".json", ".jsonl", ".zip", ".gz", ".tgz", ".zst", ".h5", ".lance")
+_TABLE_SHARD = re.compile(r"data/[^/]*-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
+_METADATA = frozenset(("metadata.csv", "metadata.jsonl", "metadata.parquet"))
+_CARD = "README.md"
+_DESCRIPTIONS = frozenset((".huggingface.yaml", "dataset_infos.json"))
+# What a card says of files and splits; `datasets` follows it.
+_CARD_SETTINGS = re.compile(r"configs|dataset_info")
+_MOST_CARD = 16_000_000
+_MOST_SHOWN = 5
+_MARK = "rows read by counterfoil: "
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """A folder of image files as it is read.
+
+    root: the folder in it that holds all others ("data/"). splits: the paths of images by split, sorted. starts: by
+    split the folder that classes begin in ("train/", or nothing). skipped: image files in folders that are left out, by
+    the folder's name. hidden: how many files are. others: how many files are no image, by ending. linked: folders that
+    are links, with where they lead.
+    """
+
+    folder: Path
+    root: str
+    splits: Mapping[str, tuple[str, ...]]
+    starts: Mapping[str, str]
+    skipped: Mapping[str, int]
+    hidden: int
+    others: Mapping[str, int]
+    linked: Mapping[str, Path]
+
+    def class_of(self, split: str, path: str) -> str | None:
+        """The class of an image; None for one that lies in no class folder."""
+        first, within, _ = path[len(self.starts[split]) :].partition("/")
+        return first if within else None
+
+    @cached_property
+    def images(self) -> int:
+        return sum(map(len, self.splits.values()))
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of all splits that have them, sorted as Python sorts text: capitals first."""
+        found = {self.class_of(split, path) for split, paths in self.splits.items() for path in paths}
+        return tuple(sorted(name for name in found if name is not None))
+
+    def classless(self, split: str) -> UserError | None:
+        """Why images of a split have no class; None where each has one."""
+        if split not in self.splits:
+            return None
+        place = f"{self.folder}/{self.starts[split]}".rstrip("/")
+        loose = [path for path in self.splits[split] if self.class_of(split, path) is None]
+        if self.is_flat(split):
+            return UserError(
+                f"{place}: all images are in one folder, so there are no classes",
+                "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg.",
+            )
+        if loose:
+            return UserError(
+                f"{place}: {counted(len(loose), 'image lies', 'images lie')} beside the class folders, in none of them:"
+                f" {some_of([shown_name(path) for path in loose], _MOST_SHOWN)}",
+                "Move each image into the folder of its class, or out of the dataset.",
+            )
+        return None
+
+    def is_flat(self, split: str) -> bool:
+        """Whether a split has no class folder at all, as one of images that nobody has labelled."""
+        return all(self.class_of(split, path) is None for path in self.splits[split])
+
+    def refuse_alike(self) -> None:
+        """UserError for class folders whose names no recipe and no model can tell apart, with the names."""
+        groups: dict[str, list[str]] = {}
+        for name in self.classes:
+            groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(f"'{shown_name(name)}'")
+        alike = [names for names in groups.values() if len(names) > 1]
+        if alike:
+            raise UserError(
+                first_of([f"{self.folder}: the class folders {listed(names)} have one name" for names in alike]),
+                "Rename them, or join them in one folder. Capitals, spaces at the ends, _ and - tell no class from"
+                " another.",
+            )
+
+    def notes(self, splits: Sequence[str] | None = None) -> list[str]:
+        """What must be said of how the folder is read, a sentence each: of some of its splits, or of all."""
+        chosen = [split for split in self.starts if splits is None or split in splits]
+        notes = [f"{shown_name(name)} is a link: its images come from {target}" for name, target in self.linked.items()]
+        if len(notes) > _MOST_SHOWN:
+            notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
+        notes += self._deeper(chosen)
+        if self.root:
+            notes.insert(0, f"all images are in {shown_name(self.root)}, so splits and classes are looked for there")
+        if empty := self._empty_classes(chosen):
+            notes.append(f"no image is in {counted(len(empty), 'class folder')}: {some_of(empty, _MOST_SHOWN)}")
+        if self.skipped:
+            shown = ", ".join(f"{counted(count, 'image')} in {shown_name(n)}" for n, count in self.skipped.items())
+            notes.append(f"skipped, as folders of previews, of deleted files and hidden ones are: {shown}")
+        notes += _unread_notes(self.others)
+        if self.hidden:
+            notes.append(f"{counted(self.hidden, 'hidden file')} ignored")
+        if others := sum(count for ending, count in self.others.items() if ending not in _UNREAD):
+            notes.append(f"{counted(others, 'file')} of other kinds ignored")
+        return notes
+
+    def _deeper(self, splits: Sequence[str]) -> Iterator[str]:
+        """Of images that lie deeper than in their class's own folder."""
+        below: dict[tuple[str, str], set[str]] = {}
+        deeper: list[str] = []
+        for split in splits:
+            for path in self.splits[split]:
+                cls, *folders = path[len(self.starts[split]) :].split("/")[:-1] or [""]
+                if folders:
+                    deeper.append(path)
+                    below.setdefault((split, cls), set()).add("/".join(folders))
+        if not deeper:
+            return
+        numbers = {len(folders) for folders in below.values()}
+        classes = sum(len({self.class_of(split, path) for path in self.splits[split]}) for split in splits)
+        every = len(numbers) == 1 and len(below) == classes
+        many = counted(max(numbers) if every else sum(map(len, below.values())), "subfolder")
+        named = "" if len(deeper) > _MOST_SHOWN else f" ({', '.join(map(shown_name, deeper))})"
+        top = "the splits" if self.starts[splits[0]] != self.root else shown_name(self.root) or "the top"
+        yield (
+            f"classes are the folders of level 1 below {top}: {some_of([*map(shown_name, self.classes)], _MOST_SHOWN)}."
+            f" {many}{' a class' if every else ''} joined with what lies above:"
+            f" {counted(len(deeper), 'image lies', 'images lie')} deeper{named}"
+        )
+
+    def _empty_classes(self, splits: Sequence[str]) -> list[str]:
+        empty = []
+        for split in splits:
+            start = self.starts[split]
+            known = {self.class_of(split, path) for path in self.splits[split]}
+            if known == {None}:
+                continue
+            with os.scandir(self.folder / start) as entries:
+                names = [entry.name for entry in entries if entry.is_dir() and not _is_junk(entry.name)]
+            empty += [shown_name(f"{start}{name}") for name in sorted(names) if name not in known]
+        return empty
+
+    def table(self, split: str) -> Any:
+        """A split's rows as a table of `datasets`, by path: `image` and, where every image has a class, `label`.
+
+        UserError for a split that there is not. As in `datasets`, `train+test` and `train[:80%]` name rows of splits.
+        """
+        import datasets
+
+        if split in self.splits:
+            return self._table(split)
+        try:
+            parts = datasets.ReadInstruction.from_spec(split).to_absolute({n: len(p) for n, p in self.splits.items()})
+        except (ValueError, AssertionError) as error:
+            known = [f"{name} ({start.rstrip('/')}/)" if start else name for name, start in self.starts.items()]
+            raise UserError(
+                f"source: '{self.folder}' has no split '{split[:80]}'{did_you_mean(split, self.splits)}",
+                f"Its splits are {', '.join(known)}. A split is a folder at the top that is named so.",
+            ) from error
+        return datasets.concatenate_datasets(
+            [self._table(part.splitname).select(range(part.from_, part.to)) for part in parts]
+        )
+
+    def _table(self, split: str) -> Any:
+        import datasets
+        import pyarrow
+        from datasets.table import InMemoryTable
+
+        paths = self.splits[split]
+        files = pyarrow.array([f"{self.folder}/{path}" for path in paths], pyarrow.string())
+        nothing = pyarrow.nulls(len(paths), pyarrow.binary())
+        columns = {"image": pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"])}
+        features = datasets.Features({"image": datasets.Image()})
+        if self.classless(split) is None:
+            number = {name: place for place, name in enumerate(self.classes)}
+            features["label"] = datasets.ClassLabel(names=list(self.classes))
+            labels = [number[self.class_of(split, path) or ""] for path in paths]
+            columns["label"] = pyarrow.array(labels, pyarrow.int64())
+        mark = "" if self.read_alike else _MARK + hashlib.sha256("\n".join((split, *paths)).encode()).hexdigest()
+        return datasets.Dataset(
+            InMemoryTable(pyarrow.table(columns)),
+            info=datasets.DatasetInfo(description=mark, features=features),
+            split=datasets.NamedSplit(split),
+            fingerprint="counterfoil",  # taken from the content otherwise; nothing here is kept by it
+        )
+
+    @cached_property
+    def read_alike(self) -> bool:
+        """Whether `datasets` reads the same rows of these files; False as well where that is not plain."""
+        from datasets.packaged_modules import imagefolder
+
+        taken = frozenset(imagefolder.ImageFolder.EXTENSIONS)
+        previews = any(not name.startswith((".", "__")) for name in self.skipped)
+        if self.root or previews or not taken.isdisjoint(self.others):
+            return False
+        for split, paths in self.splits.items():
+            start = self.starts[split]
+            if start and start[:-1] not in _SPLIT_WORDS[split]:
+                return False
+            for path in paths:
+                rest, ending = path[len(start) :], os.path.splitext(path)[1]  # noqa: PTH122 (as below)
+                known = ending.lower() in taken and ending in (ending.lower(), ending.upper())
+                if rest.count("/") != 1 or _WORD.search(rest) or not known:
+                    return False
+        return True
+
+
+def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
+    """How a folder is read, by the names of its files; None where it has no image, or tables say which it has.
+
+    UserError where it cannot be told which image is of which split, and for names that are no text.
+    """
+    junk = {parent: _junk_part(parent) for parent in {name.rpartition("/")[0] for name in listing.files}}
+    images, skipped, others = list[str](), Counter[str](), Counter[str]()
+    hidden, described = 0, not _DESCRIPTIONS.isdisjoint(listing.files)
+    for name in listing.files:
+        parent, _, last = name.rpartition("/")
+        ending = os.path.splitext(last)[1].lower()  # noqa: PTH122 (a Path each takes seconds)
+        part = junk[parent]
+        if last.startswith(".") or (part is not None and ending not in PHOTOGRAPH_ENDINGS):
+            hidden += 1
+        elif part is not None:
+            skipped[part] += 1
+        elif ending in PHOTOGRAPH_ENDINGS:
+            images.append(name)
+        else:
+            others[ending] += 1
+            described |= last in _METADATA or _TABLE_SHARD.fullmatch(name) is not None
+    tables = sum(others[ending] for ending in _TABLES)
+    if described or (tables and tables >= len(images)) or _has_settings(folder / _CARD):
+        return None
+    if not images:
+        if listing.unfit or any(others[ending] for ending in _DATA):
+            return None  # links are told where the folder is pinned
+        unread = "".join(f": {note}" for note in _unread_notes(others)[:1])
+        raise UserError(f"{folder} holds no image{unread}", "Name a folder that has a folder of images for each class.")
+    if odd := [name for name in images if not _is_text(name)]:
+        raise UserError(
+            first_of([f"{folder}/{shown_name(name)}: the name is not UTF-8 text" for name in odd], _MOST_SHOWN),
+            "Rename the file or the folder. In the name shown, \\xe9 is the byte E9.",
+        )
+    root = _root(images)
+    splits, starts = _splits(folder, images, root)
+    return ImageFolder(folder, root, splits, starts, dict(sorted(skipped.items())), hidden, others, listing.linked)
+
+
+def _unread_notes(others: Mapping[str, int]) -> list[str]:
+    """Of photographs that are not decoded here, a sentence for each kind."""
+    kinds = Counter[str]()
+    for ending, count in others.items():
+        kinds.update({_UNREAD[ending]: count} if ending in _UNREAD else {})
+    return [
+        f"{counted(count, f'{kind} photograph')} cannot be read here: convert {'it' if count == 1 else 'them'} to JPEG"
+        for kind, count in sorted(kinds.items())
+    ]
+
+
+def rows_mark(description: str | None) -> str | None:
+    """The digest of a table's rows, where `datasets` would perhaps read others of the same files."""
+    return description if description is not None and description.startswith(_MARK) else None
+
+
+def shown_name(name: str) -> str:
+    """A file's name for people: what is no text, or no printable character, is escaped."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def _is_junk(folder: str) -> bool:
+    return folder.startswith((".", "__")) or folder.lower() in _JUNK
+
+
+def _junk_part(parent: str) -> str | None:
+    """The first folder on a path that holds nobody's photographs."""
+    return next((part for part in parent.split("/") if _is_junk(part)), None) if parent else None
+
+
+def _has_settings(card: Path) -> bool:
+    """Whether a card says which files there are."""
+    if not card.is_file():
+        return False
+    try:
+        text = read_regular(card, _MOST_CARD).decode("utf-8", "replace")
+    except OSError as error:
+        raise RunFailure(f"{card} {error.strerror or 'cannot be read'}") from error
+    parts = text.split("---", 2)
+    return text.startswith("---") and len(parts) == 3 and _CARD_SETTINGS.search(parts[1]) is not None
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _root(images: Sequence[str]) -> str:
+    """The folder that splits or classes lie in: the top, or the only folder there, and so on ("data/")."""
+    root = ""
+    while True:
+        first = images[0][len(root) :].partition("/")[0]
+        inside = f"{root}{first}/"
+        if first.lower() in _SPLIT_OF or not all(path.startswith(inside) for path in images):
+            return root
+        root = inside
+
+
+def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """The images of each split, and the folder that its classes begin in."""
+    by_top: dict[str, list[str]] = {}
+    for path in images:
+        first, within, _ = path[len(root) :].partition("/")
+        by_top.setdefault(first if within else "", []).append(path)
+    tops = [top for top in by_top if top]
+    split_of = {top: _SPLIT_OF[top.lower()] for top in tops if top.lower() in _SPLIT_OF}
+    flat = {top for top in tops if all(path.count("/") == root.count("/") + 1 for path in by_top[top])}
+    if not split_of:
+        split_of = _told_by_word(by_top, root, tops, flat)
+    outside = [top for top in by_top if top not in split_of]
+    # "train" may be a class of vehicles: beside others that are as flat, it is one.
+    if split_of and outside and not (flat.issuperset(tops) and len(tops) > len(split_of)):
+        named = ", ".join(f"{root}{top}/" for top in split_of)
+        count = sum(len(by_top[top]) for top in outside)
+        first = [f"{root}{top}/" if top else path for top in outside for path in by_top[top][: 1 if top else None]]
+        raise UserError(
+            f"{folder}: {shown_name(named)} {'is' if len(split_of) == 1 else 'are'} named as splits, and"
+            f" {counted(count, 'image lies', 'images lie')} outside of them: {some_of([*map(shown_name, first)])}",
+            "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or rename a folder that is"
+            " no split.",
+        )
+    if not split_of or outside:
+        if doubtful := [f"'{root}{top}'" for top in tops if top not in flat and _WORD.search(top)]:
+            raise UserError(
+                f"{folder}: {shown_name(listed(doubtful))} may be a split or a class: the name has a word of splits,"
+                " and there are folders below",
+                "Rename folders of splits to train, validation and test. Put folders of classes into one of them:"
+                " train/test tube/1.jpg.",
+            )
+        _refuse_splits_below(folder, images, root)
+        return {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
+    twice = [split for split, count in Counter(split_of.values()).items() if count > 1]
+    if twice:
+        named = listed([f"{root}{top}/" for top, split in split_of.items() if split == twice[0]])
+        raise UserError(f"{folder}: {shown_name(named)} all name the split '{twice[0]}'", "Join them, or rename one.")
+    top_of = {split: top for top, split in split_of.items()}
+    ordered = {split: top_of[split] for split in _SPLIT_WORDS if split in top_of}
+    images_of = {split: tuple(by_top[top]) for split, top in ordered.items()}
+    return images_of, {split: f"{root}{top}/" for split, top in ordered.items()}
+
+
+def _told_by_word(
+    by_top: Mapping[str, Sequence[str]], root: str, tops: Sequence[str], flat: set[str]
+) -> dict[str, str]:
+    """Splits by a word in the names at the top (`imgs_train`, `imgs_test`): where all have one and share a class."""
+    words = {top: match[1] for top in tops if (match := _WORD.search(top))}
+    split_of = {top: _SPLIT_OF[word.lower()] for top, word in words.items()}
+    if len(tops) < 2 or "" in by_top or flat or len(set(split_of.values())) < len(by_top):
+        return {}
+    classes = [{path[len(root) + len(top) + 1 :].partition("/")[0] for path in by_top[top]} for top in tops]
+    return split_of if set.intersection(*classes) else {}
+
+
+def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
+    """UserError for CLASS/SPLIT/FILE: images of all splits would be taken together."""
+    paths = (path[len(root) :].split("/") for path in images)
+    found = dict.fromkeys(
+        f"{root}{parts[0]}/{parts[1]}/" for parts in paths if len(parts) > 2 and parts[1].lower() in _SPLIT_OF
+    )
+    if found:
+        raise UserError(
+            f"{folder}: {counted(len(found), 'folder is', 'folders are')} named as splits and lie below class folders:"
+            f" {some_of([*map(shown_name, found)])}",
+            "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename them.",
+        )

@@ -1,0 +1,77 @@
+"""What must be said of the pictures of an input dataset before numbers rest on them: looked at by their headers.
+
+Every image becomes 8 bits a channel as Pillow, and so torchvision and `datasets`, converts it. Grey of more bits is cut
+off above 255 and not scaled. A turn that a camera wrote down (EXIF) is applied only where `source.exif` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from counterfoil.progress import report
+from counterfoil.report.words import counted
+from counterfoil.store.decoding import UnreadableImage, load_image, open_image, orientation
+
+# Pillow's modes of grey with more than 8 bits: whole numbers of 16 or 32 bits, and fractions.
+_DEEP = frozenset(("I", "I;16", "I;16B", "I;16L", "I;16N", "F"))
+MOST_LOOKED_AT = 1000
+# Photographs of a camera take a second for every ten, where they are decoded.
+MOST_BYTES = 200_000_000
+
+
+@dataclass(slots=True)
+class Pictures:
+    """What some images of a dataset are. sides: (width, height) of each that opens. damaged: names of the others.
+
+    deep: how many are grey of more than 8 bits. turned: how many have an EXIF tag that turns them.
+    """
+
+    sides: list[tuple[int, int]] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    deep: int = 0
+    turned: int = 0
+
+    def notes(self, total: int, *, applied: bool = False) -> list[str]:
+        """What must be said of them, of a dataset of `total` images; `applied` is whether turns are applied."""
+        looked = len(self.sides) + len(self.damaged)
+        of = "" if looked == total else f" of the {looked:,} that were opened"
+        notes = []
+        if self.deep:
+            notes.append(
+                f"{counted(self.deep, 'image')}{of} {'is' if self.deep == 1 else 'are'} grey of 16 or 32 bits. Values"
+                " above 255 become white, and fractions of 1 black, as in torchvision. Convert them to 8 bits"
+            )
+        if self.turned and not applied:
+            notes.append(
+                f"{counted(self.turned, 'image')}{of} {'has' if self.turned == 1 else 'have'} an EXIF tag that turns"
+                " the picture. It is ignored, as torchvision and timm do; datasets and transformers turn the picture."
+                " To turn them, set source.exif to apply in the recipe"
+            )
+        return notes
+
+
+def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, decode: bool) -> Pictures:
+    """Open `count` named images; `decode` them to the last pixel, or read their headers alone."""
+    found = Pictures()
+    for number, (name, encoded) in enumerate(images):
+        if number % 50 == 0:
+            report("opening images", number, count)
+        try:
+            with open_image(encoded, photograph=True) as picture:
+                if decode:
+                    load_image(picture)
+                found.sides.append(picture.size)
+                found.deep += picture.mode in _DEEP
+                found.turned += orientation(picture) != 1
+        except UnreadableImage:
+            found.damaged.append(name)
+    report("opening images", count, count)
+    return found
+
+
+def evenly_spread(items: Sequence[str], most: int) -> list[str]:
+    """At most so many items, evenly spread over all, in order."""
+    if len(items) <= most:
+        return list(items)
+    return [items[place * len(items) // most] for place in range(most)]

@@ -1,0 +1,336 @@
+"""A folder of image files is read by places in the tree: each image once, in its split, with its class.
+
+References: a plain walk over the files, torchvision's `ImageFolder`, and `datasets` where it reads the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import datasets
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.datasets import ImageFolder as TorchvisionFolder
+
+from counterfoil.data import labelled_source
+from counterfoil.data.folders import folder_listing
+from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
+from counterfoil.data.labelled_sources import NamedDataset
+from counterfoil.data.open_source import open_source
+from counterfoil.errors import UserError
+from counterfoil.starting.init_recipe import init
+from counterfoil.store.inside import Listing
+from support.images import encoded
+
+PIXELS = encoded((9, 9, 9))
+
+
+def draw(folder: Path, *names: str) -> Path:
+    for name in names:
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(PIXELS)
+    return folder
+
+
+def numbered(*folders: str, count: int = 2) -> list[str]:
+    return [f"{folder}/{number}.png" for folder in folders for number in range(count)]
+
+
+def read(folder: Path) -> ImageFolder:
+    found = read_image_folder(folder, folder_listing(folder))
+    assert found is not None
+    return found
+
+
+def rows(folder: Path, split: str | None = None) -> dict[str, str]:
+    """By the path of each image its class, as `evaluate` reads them; a row that stands there twice fails."""
+    images = labelled_source(NamedDataset(str(folder), split))
+    assert images.paths is not None and images.class_names is not None
+    assert len(set(images.paths)) == len(images.paths) == len(images.labels)
+    return {path: images.class_names[label] for path, label in zip(images.paths, images.labels, strict=True)}
+
+
+def walked(folder: Path, top: str = "") -> dict[str, str]:
+    """The plain reference: every file below `top`, and the first folder that it lies in there."""
+    found = {}
+    for place, _, files in os.walk(folder / top):
+        for file in files:
+            path = Path(place, file)
+            found[path.relative_to(folder).as_posix()] = path.relative_to(folder / top).parts[0]
+    return found
+
+
+# Names with the words of splits in them, which no folder but one at the top may be taken for.
+CLASSES = (
+    "mug",
+    "star",
+    "test tube",
+    "train",
+    "train car",
+    "val",
+    "evaluation_set",
+    "retrain",
+    "Straße",
+    "日本",
+    "a.b",
+)
+FILES = ("1.png", "photo_test_0.png", "train-2.png", "x.val.png", "IMG (3).PNG", "développé.png")
+FOLDERS_BELOW = ("", "session 1", "train_2", "left/right")
+
+
+@st.composite
+def trees(draw_: st.DrawFn) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Splits, and path → class of images in SPLIT/CLASS/…/FILE, or in CLASS/…/FILE where there is no split."""
+    split_sets = [(), ("train",), ("train", "test"), ("Training", "VAL", "eval"), ("dev", "test"), ("validation",)]
+    splits = draw_(st.sampled_from(split_sets))
+    classes = draw_(st.lists(st.sampled_from(CLASSES), min_size=2, max_size=4, unique=True))
+    below = draw_(st.lists(st.sampled_from(FOLDERS_BELOW), min_size=1, max_size=2, unique=True))
+    if not splits:  # what may be a split or a class is refused, in a test below
+        worded = () if below == [""] else ("test tube", "train car", "evaluation_set")
+        classes = [name for name in classes if name not in ("train", "val", *worded)]
+        assume(len(classes) > 1)
+    images = {}
+    for split in splits or ("",):
+        for name in classes:
+            for folder in below:
+                for file in draw_(st.lists(st.sampled_from(FILES), min_size=1, max_size=3, unique=True)):
+                    images["/".join(part for part in (split, name, folder, file) if part)] = name
+    return splits, images
+
+
+@given(trees())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_every_image_is_read_once_in_the_split_and_the_class_that_its_place_says(
+    tree: tuple[tuple[str, ...], dict[str, str]],
+) -> None:
+    splits, images = tree
+    found = read_image_folder(Path("/nowhere"), Listing(sorted(images)))
+    assert found is not None
+    of_word = {"training": "train", "val": "validation", "dev": "validation", "eval": "test"}
+    expected: dict[str, dict[str, str]] = {}
+    for path, name in images.items():
+        top = path.split("/")[0].lower() if splits else "train"
+        expected.setdefault(of_word.get(top, top), {})[path] = name
+    assert {split: list(paths) for split, paths in found.splits.items()} == {
+        split: sorted(own) for split, own in expected.items()
+    }
+    for split, own in expected.items():
+        table = found.table(split).with_format("arrow")[:]
+        paths = [image["path"].removeprefix("/nowhere/") for image in table["image"].to_pylist()]
+        labels = [found.classes[label] for label in table["label"].to_pylist()]
+        assert list(zip(paths, labels, strict=True)) == sorted(own.items())
+
+
+@pytest.mark.parametrize(
+    ("names", "split", "top"),
+    [
+        (numbered("train/mug", "train/test tube", "test/mug", "test/test tube"), "test", "test"),
+        (["mug/photo_test_0.png", "mug/photo_1.png", "star/train_1.png", "star/2.png"], "train", ""),
+        (numbered("mug/session 1", "mug/session 2", "star/session 1"), "train", ""),
+        ([*numbered("mug", "star"), "star/detail/close/9.png"], "train", ""),
+        (numbered("train", "car", "bus"), "train", ""),
+        (numbered("Train/mug", "Train/star", "Val/mug", "Val/star"), "validation", "Val"),
+    ],
+)
+def test_rows_are_those_of_a_plain_walk_and_of_torchvision(
+    names: list[str], split: str, top: str, tmp_path: Path
+) -> None:
+    folder = draw(tmp_path / "photos", *names)
+    assert rows(folder, split) == walked(folder, top)
+    theirs = TorchvisionFolder(str(folder / top))
+    theirs_by_path = {
+        Path(path).relative_to(folder).as_posix(): theirs.classes[label] for path, label in theirs.samples
+    }
+    assert rows(folder, split) == theirs_by_path
+    read_here = labelled_source(NamedDataset(str(folder), split))
+    assert list(read_here.class_names or ()) == theirs.classes
+
+
+def test_a_folder_that_holds_all_others_is_stepped_into(tmp_path: Path) -> None:
+    folder = draw(
+        tmp_path / "photos", *numbered("archive/data/train/mug", "archive/data/train/star", "archive/data/test/mug")
+    )
+    assert rows(folder, "test") == walked(folder, "archive/data/test")
+    assert rows(folder, "train") == walked(folder, "archive/data/train")
+    assert any("archive/data/" in note for note in read(folder).notes())
+
+
+def test_splits_may_be_named_with_more_words_where_all_are_and_share_their_classes(tmp_path: Path) -> None:
+    folder = draw(
+        tmp_path / "photos", *numbered("imgs_train/mug", "imgs_train/star", "imgs_test/mug", "imgs_test/star")
+    )
+    assert rows(folder, "test") == walked(folder, "imgs_test")
+    classes = draw(tmp_path / "classes", *numbered("test tube", "train car"))
+    assert rows(classes) == walked(classes)
+
+
+def test_parts_of_splits_are_named_as_datasets_names_them(tmp_path: Path) -> None:
+    folder = draw(tmp_path / "photos", *numbered("train/mug", "test/mug", count=4))
+    found = read(folder)
+    assert len(found.table("train[:50%]")) == 2 and len(found.table("train+test")) == 8
+    with pytest.raises(UserError, match=r"no split 'val'") as refused:
+        found.table("val")
+    assert "train (train/), test (test/)" in (refused.value.hint or "")
+
+
+JUNK = ["mug/@eaDir/1.png", "@eaDir/mug/1.png", "__MACOSX/mug/._1.png", "__MACOSX/mug/2.png", "#recycle/old/1.png",
+        "star/.ipynb_checkpoints/1-checkpoint.png", "$RECYCLE.BIN/x.png", "mug/._1.png", ".DS_Store"]  # fmt: skip
+
+
+def test_junk_is_skipped_and_counted(tmp_path: Path) -> None:
+    clean = draw(tmp_path / "clean", *numbered("mug", "star"))
+    messy = draw(tmp_path / "messy", *numbered("mug", "star"), *JUNK, "mug/notes.txt")
+    assert rows(messy) == rows(clean) == walked(clean)
+    (skipped,) = (note for note in read(messy).notes() if "skipped" in note)
+    for name, count in {"#recycle": 1, "$RECYCLE.BIN": 1, ".ipynb_checkpoints": 1, "@eaDir": 2, "__MACOSX": 1}.items():
+        assert f"{count} image{'s' if count > 1 else ''} in {name}" in skipped
+    assert "3 hidden files ignored" in read(messy).notes() and "1 file of other kinds ignored" in read(messy).notes()
+
+
+def test_what_lies_deeper_is_joined_and_told(tmp_path: Path) -> None:
+    sessions = [f"{name}/s{session}" for name in ("mug", "star") for session in range(4)]
+    (note,) = read(draw(tmp_path / "sessions", *numbered(*sessions))).notes()
+    assert note == (
+        "classes are the folders of level 1 below the top: mug, star. 4 subfolders a class joined with what lies above:"
+        " 16 images lie deeper"
+    )
+    deeper = draw(tmp_path / "deeper", *numbered("train/mug", "train/star"), "train/mug/close/9.png")
+    (note,) = read(deeper).notes()
+    assert (
+        "below the splits: mug, star. 1 subfolder joined" in note
+        and "1 image lies deeper (train/mug/close/9.png)" in note
+    )
+    assert labelled_source(deeper).notes == (note,)
+
+
+def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
+    folder = draw(tmp_path / "photos", *numbered("train/mug", "train/star", "test/mug", "test/star"))
+    (folder / "train" / "ladder").mkdir()
+    (folder / "test" / "@eaDir").mkdir()
+    assert "no image is in 1 class folder: train/ladder" in read(folder).notes()
+    assert read(folder).notes(["test"]) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["1.png", "2.png"], ["all images are in one folder"]),
+        ([*numbered("mug", "star"), "cover.png"], ["1 image lies beside the class folders", "cover.png"]),
+        ([*numbered("train/mug", "test/mug"), "train/7.png"], ["1 image lies beside the class folders", "train/7.png"]),
+        ([*numbered("train/mug", "test/mug"), "cover.png"], ["1 image lies outside", "cover.png"]),
+        (numbered("train/mug", "test/mug", "extra/mug"), ["2 images lie outside", "extra/"]),
+        (numbered("val/mug", "dev/mug"), ["all name the split 'validation'", "val/", "dev/"]),
+        (numbered("mug/train", "mug/test", "star/train"), ["lie below class folders", "mug/test/"]),
+        (numbered("test tube/session 1", "mug/session 1"), ["'test tube' may be a split or a class"]),
+        (numbered("seg_train/seg_train/mug", "seg_pred"), ["'seg_train' may be a split or a class"]),
+        (numbered("STRASSE", "Straße", "strasse", "mug"), ["'STRASSE', 'Straße' and 'strasse'"]),
+        (numbered("a", " a", "b"), ["' a' and 'a'"]),
+        (numbered("coffee_mug", "Coffee Mug", "b"), ["'Coffee Mug' and 'coffee_mug'"]),
+        (numbered("cafe\u0301", "caf\u00e9", "b"), ["have one name"]),
+        (["mug/b\udce9b\udce9.png", "star/1.png"], ["mug/b\\xe9b\\xe9.png: the name is not UTF-8"]),
+        (["mug/1.heic", "star/2.HEIC"], ["2 HEIC photographs cannot be read here"]),
+        (["notes.txt"], ["holds no image"]),
+    ],
+)
+def test_what_cannot_be_told_apart_is_refused_by_init_and_evaluate_in_the_same_words(
+    names: list[str], said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = draw(tmp_path / "photos", *names)
+    with pytest.raises(UserError) as by_init:
+        init(folder, device="cpu")
+    split = "train" if (folder / "train").is_dir() else None
+    with pytest.raises(UserError) as by_evaluate:
+        labelled_source(NamedDataset(str(folder), split))
+    assert by_init.value.problems == by_evaluate.value.problems and by_init.value.hint == by_evaluate.value.hint
+    for words in said:
+        assert words in str(by_init.value)
+    assert str(by_init.value).isprintable() or "\n" in str(by_init.value)
+    assert not (tmp_path / "recipe.yaml").exists()
+
+
+def test_a_split_without_class_folders_is_left_out_by_init_and_refused_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = draw(tmp_path / "photos", *numbered("train/mug", "train/star", "test"))
+    result = init(folder, device="cpu")
+    assert result.recipe.source.validation_split == "train"
+    assert any("split test has no class folders" in note for note in result.notes)
+    with pytest.raises(UserError, match="all images are in one folder"):
+        labelled_source(NamedDataset(str(folder), "test"))
+    assert len(open_source(NamedDataset(str(folder))).rows("test", labelled=False).paths() or ()) == 2
+
+
+# What decides splits, classes and kinds of files for `datasets`, in names that people give.
+SPLITS, OTHERS = ("train", "test", "val"), ("my-train", "valid.old", "Train", "evaluation", "cat")
+KINDS = ("cat", "dog", "retrain", "Mug 2")
+ODD_KINDS = (*KINDS, "test_2", "dev set", "__pycache__", ".trash", "@eaDir", "a.jpg.b", "cat/left")
+ODD_FILES = ("1.jpg", "2.JPG", "3.png", "4.Jpg", "train_5.png", "6-test-1.jpg", "x.test.png", "notes.txt", "7.tar.png",
+             "label.csv", "Thumbs.db", ".DS_Store", "LICENSE", "8.jpg.txt", "config.json", "9.avif",
+             "9.ico")  # fmt: skip
+EXAMPLES = 48
+
+
+def tree(seed: int, place: Path) -> Path:
+    chance = random.Random(seed)
+    tops = chance.choice((SPLITS, SPLITS[:2], ("",), (*SPLITS[:2], chance.choice(OTHERS))))
+    plain = KINDS, (*ODD_FILES[:3], ".DS_Store", "notes.txt")
+    kinds, files = plain if chance.random() < 0.6 else (ODD_KINDS, ODD_FILES)
+    for _ in range(chance.randint(3, 12)):
+        file = place.joinpath(chance.choice(tops), chance.choice(kinds), chance.choice(files))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x")
+    return place
+
+
+def test_rows_without_a_mark_of_their_own_are_those_that_datasets_reads(tmp_path: Path) -> None:
+    """What was answered, and remembered by the content of a folder, before it was read here stays right."""
+    alike, marked = 0, 0
+    for seed in range(EXAMPLES):
+        folder = tree(seed, tmp_path / f"photos-{seed}")
+        try:
+            found = read_image_folder(folder, folder_listing(folder))
+        except UserError:
+            continue
+        if found is None:
+            continue
+        marks = [rows_mark(found.table(split).info.description) for split in found.splits]
+        marked += None not in marks
+        if not any(marks):
+            try:
+                theirs = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+            except ValueError:
+                continue  # a split holds more texts than images: nobody has an answer to remember
+            if any("image" not in table.column_names for table in theirs.values()):
+                continue
+            alike += 1
+            assert set(theirs) == set(found.splits)
+            for split, table in theirs.items():
+                own = found.table(str(split))
+                for column in table.column_names:
+                    if column == "label" and None in table[column]:
+                        continue  # `datasets` tells classes split by split: where the first has one, there are none
+                    plain = [
+                        each.cast_column("image", datasets.Image(decode=False))[column][:] for each in (own, table)
+                    ]
+                    assert plain[0] == plain[1], (seed, split, column)
+    assert alike > EXAMPLES / 4 and marked > EXAMPLES / 10, (alike, marked)
+
+
+def test_formats_that_are_read_become_rows(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    for name in ("mug", "star"):
+        (folder / name).mkdir(parents=True)
+        for ending in ("png", "jpg", "webp", "bmp", "gif", "tiff", "avif", "ppm"):
+            Image.new("RGB", (8, 8), (200, 10, 10)).save(folder / name / f"1.{ending}")
+    images = labelled_source(folder)
+    pictures = [images.decoded(image) for _, image in images.images()]
+    assert len(pictures) == 16
+    for picture in pictures:
+        assert picture is not None and picture.size == (8, 8) and picture.getpixel((4, 4))[0] > 180  # type: ignore[index]
