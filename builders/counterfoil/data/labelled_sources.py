@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,7 @@ class NamedDataset:
     label_column: str = "label"
     unit_column: str | None = None
     conditions: Conditions | None = None
+    exif: Literal["apply", "ignore"] = "ignore"
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:

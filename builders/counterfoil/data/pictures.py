@@ -21,7 +21,7 @@ MOST_BYTES = 200_000_000
 
 
 @dataclass(slots=True)
-class Pictures:
+class SourcePictures:
     """What some images of a dataset are. sides: (width, height) of each that opens. damaged: names of the others.
 
     deep: how many are grey of more than 8 bits. turned: how many have an EXIF tag that turns them.
@@ -51,9 +51,9 @@ class Pictures:
         return notes
 
 
-def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, decode: bool) -> Pictures:
+def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, decode: bool) -> SourcePictures:
     """Open `count` named images; `decode` them to the last pixel, or read their headers alone."""
-    found = Pictures()
+    found = SourcePictures()
     for number, (name, encoded) in enumerate(images):
         if number % 50 == 0:
             report("opening images", number, count)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from counterfoil.data.folders import folder_content, remember_folder
 from counterfoil.models.names import COMMIT
@@ -34,6 +34,8 @@ class InputDataset(Protocol):
     def label_column(self) -> str: ...
     @property
     def unit_column(self) -> str | None: ...
+    @property
+    def exif(self) -> Literal["apply", "ignore"]: ...
     @property
     def conditions(self) -> Conditions | None: ...
 

@@ -40,6 +40,7 @@ def pool_of(recipe: Recipe) -> NamedDataset:
         chosen.image_column,
         chosen.label_column,
         conditions=recipe.source.conditions if own else None,
+        exif=recipe.source.exif,
     )
 
 

@@ -27,6 +27,7 @@ from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local
 from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.regular_files import irregularity, read_regular
+from counterfoil.store.decoding import upright
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +40,8 @@ class Rows:
 
     dataset, split: as messages name them. count: how many rows. pinned: sha256 of what pins labels and images in their
     order; None where nothing does. column: one value a row. class_names: those of a column, or of what its lists hold;
-    None where it has none. images: of some rows, encoded as the dataset stores them; None for a row without one. paths:
+    None where it has none. images: of some rows, encoded as the dataset stores them, or as PNG where the recipe has a
+    photograph turned; None for a row without one. paths:
     of a folder of image files, each row's below that folder, with forward slashes; None of anything else. rendered: one
     as pixels, where it is made as it is read.
     """
@@ -144,7 +146,8 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
         for start in range(0, len(chosen), _ROWS_AT_ONCE):
             part = [int(row) for row in chosen[start : start + _ROWS_AT_ONCE]]
             for row, cell in zip(part, pictures[part][column], strict=True):
-                yield _bytes_of(cell, inside(), f"source: {source.dataset}, split {split}, row {row}")
+                encoded = _bytes_of(cell, inside(), f"source: {source.dataset}, split {split}, row {row}")
+                yield encoded if source.exif == "ignore" else upright(encoded)
 
     rows = Rows(
         dataset=source.dataset,
@@ -310,6 +313,7 @@ def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) 
         return None
     columns = {"image_column": source.image_column, "label_column": source.label_column}
     marked = {} if mark is None else {"rows": mark}
+    marked |= {} if source.exif == "ignore" else {"exif": source.exif}
     return sha256_json({**whole, **columns, **marked, "config": source.config, "split": split})
 
 

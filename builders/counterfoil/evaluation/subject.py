@@ -208,6 +208,7 @@ def _labelled(
         image_column=source.image_column,
         label_column=source.label_column,
         conditions=source.conditions,
+        exif=source.exif,
     )
     return labelled_source(reference, classes, group_column=column, labels_are_numbers=True)
 

@@ -371,7 +371,7 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
     own = pool in splits
     columns = (source.image_column, source.label_column, source.unit_column)
     place = (
-        NamedDataset(source.dataset, pool, source.revision, source.config, *columns)
+        NamedDataset(source.dataset, pool, source.revision, source.config, *columns, exif=source.exif)
         if own
         else NamedDataset.parse(pool)
     )

@@ -326,6 +326,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         "samples": _dumped(recipe.samples),
         "generator": generator,
         "output": output,
+        **({} if recipe.source.exif == "ignore" else {"exif": recipe.source.exif}),
     }
 
 

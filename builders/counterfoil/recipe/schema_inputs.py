@@ -251,6 +251,11 @@ class Source(Section):
         min_length=1,
         description="Column that names what rows share (a garment, a patient, a photo); null: rows are independent.",
     )
+    exif: Literal["apply", "ignore"] = Field(
+        default="ignore",
+        description="Whether a photograph is turned as its camera noted (EXIF). `ignore` reads the pixels as they are"
+        " stored, as torchvision and timm do.",
+    )
     conditions: Conditions | None = Field(
         default=None,
         description="Conditions, of which a row may have several or none. Each condition has two classes. null: a"
@@ -262,6 +267,11 @@ class Source(Section):
         description="The classes in label order, each a name or a mapping, or the path of a YAML file with that"
         " list; null: every class of the input dataset, with its names and in its order.",
     )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a key that came later, where it is at its default: older datasets hold the same text."""
+        return {name: value for name, value in dump(self).items() if name != "exif" or value != "ignore"}
 
     @field_validator("dataset")
     @classmethod

@@ -79,7 +79,9 @@ def _tile_pixels(picture: Image.Image) -> int:
 
 
 def orientation(picture: Image.Image) -> int:
-    """How EXIF says that an opened image is to be turned: 1 for not at all, to 8."""
+    """How EXIF says that an opened image is still to be turned: 1 for not at all, to 8."""
+    if picture.format == "TIFF":
+        return 1  # Pillow turns it as it loads it, for torchvision too
     try:
         value = picture.getexif().get(_ORIENTATION, 1)
     except Exception:  # of tags of any content; an image whose tags cannot be read is shown as it is
@@ -103,6 +105,22 @@ def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
             return load_image(picture).convert("RGB")
         except (OSError, ValueError, MemoryError) as error:
             raise UnreadableImage(_shown(error)) from error
+
+
+def upright(encoded: bytes | None) -> bytes | None:
+    """A photograph turned as its EXIF says, as PNG of the same pixels; as it is where nothing is to turn."""
+    from PIL import ImageOps
+
+    try:
+        with open_image(encoded, photograph=True) as picture:
+            if orientation(picture) == 1:
+                return encoded
+            turned = ImageOps.exif_transpose(load_image(picture)).convert("RGB")
+    except (UnreadableImage, OSError, ValueError, MemoryError):
+        return encoded  # whoever decodes it says what is wrong
+    stream = io.BytesIO()
+    turned.save(stream, "PNG", compress_level=1)
+    return stream.getvalue()
 
 
 def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | None:

@@ -1,0 +1,113 @@
+"""What pictures are is told before numbers rest on them: deep grey, turns that a camera noted, damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from counterfoil.building import build
+from counterfoil.data.labelled_sources import NamedDataset, labelled_source
+from counterfoil.data.open_source import open_source
+from counterfoil.data.pictures import look_at_pictures
+from counterfoil.data.resolved_classes import resolve_classes
+from counterfoil.evaluation.subject import open_subject
+from counterfoil.recipe import load_recipe
+from counterfoil.starting.init_recipe import init
+from counterfoil.store.decoding import rgb_image, upright
+from support.images import encoded
+
+CORNER = Image.new("RGB", (24, 16), (250, 250, 250))
+CORNER.paste((200, 0, 0), (0, 0, 12, 8))
+
+
+def with_tag(place: Path, orientation: int) -> Path:
+    """A picture with a red corner at the top left of its pixels, and a tag that turns it."""
+    exif = Image.Exif()
+    exif[274] = orientation
+    place.parent.mkdir(parents=True, exist_ok=True)
+    CORNER.save(place, exif=exif)
+    return place
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for name in ("mug", "star"):
+        with_tag(tmp_path / "photos" / name / "0.png", 1)
+        with_tag(tmp_path / "photos" / name / "1.png", 6)
+    deep = np.linspace(0, 65535, 24 * 16).reshape(16, 24).astype(np.uint16)
+    Image.fromarray(deep).save(tmp_path / "photos" / "mug" / "deep.png")
+    Image.fromarray((deep / 65535).astype(np.float32)).save(tmp_path / "photos" / "star" / "fractions.tiff")
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("ending", ["png", "jpg", "webp", "tiff"])
+def test_a_turn_is_what_pillow_makes_of_the_tag(ending: str, orientation: int, tmp_path: Path) -> None:
+    file = with_tag(tmp_path / f"1.{ending}", orientation)
+    with Image.open(file) as picture:
+        stored, turned = picture.convert("RGB"), ImageOps.exif_transpose(picture).convert("RGB")
+    np.testing.assert_array_equal(np.asarray(rgb_image(file.read_bytes(), photograph=True)), np.asarray(stored))
+    applied = rgb_image(upright(file.read_bytes()), photograph=True)
+    np.testing.assert_array_equal(np.asarray(applied), np.asarray(turned))
+    assert (stored.size == turned.size) == (orientation < 5 or ending == "tiff")  # these Pillow turns by itself
+
+
+def test_what_cannot_be_turned_stays_as_it_is() -> None:
+    for content in (None, b"", b"no image", encoded((1, 2, 3))):
+        assert upright(content) == content
+
+
+def test_deep_grey_and_turns_are_counted(photos: Path) -> None:
+    files = sorted(photos.rglob("*.*"))
+    images = [*((file.name, file.read_bytes()) for file in files), ("cut", b"\x89PNG")]
+    found = look_at_pictures(images, 7, decode=False)
+    assert (found.deep, found.turned, found.damaged, len(found.sides)) == (2, 2, ["cut"], 6)
+    grey, turned = found.notes(7)
+    assert "2 images are grey of 16 or 32 bits" in grey and "2 images have an EXIF tag" in turned
+    assert found.notes(7, applied=True) == [grey]
+    assert "2 images of the 7 that were opened" in found.notes(5000)[0]
+    # What the note says happens to them.
+    white = np.asarray(rgb_image((photos / "mug" / "deep.png").read_bytes(), photograph=True))
+    black = np.asarray(rgb_image((photos / "star" / "fractions.tiff").read_bytes(), photograph=True))
+    assert (white == 255).mean() > 0.95 and black.max() <= 1
+
+
+def test_init_and_evaluate_tell_them(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for notes in (init(photos, device="cpu").notes, open_subject(photos, None, None, None, {}).notes):
+        assert any("2 images are grey of 16 or 32 bits" in note for note in notes)
+        assert any("2 images have an EXIF tag" in note and "source.exif" in note for note in notes)
+
+
+def test_a_recipe_that_applies_turns_has_a_hash_and_a_content_of_its_own(photos: Path, tmp_path: Path) -> None:
+    text = init(photos, tmp_path / "plain.yaml", device="cpu").path.read_text()
+    plain, same, turned = (
+        resolve_classes(load_recipe(tmp_path / "plain.yaml", changes))
+        for changes in ([], ["source.exif=ignore"], ["source.exif=apply"])
+    )
+    assert "exif" not in text and "exif" not in plain.portable_yaml and "exif: apply" in turned.portable_yaml
+    assert plain.plan_hash == same.plan_hash != turned.plan_hash
+    assert plain.recipe_hash == same.recipe_hash != turned.recipe_hash
+    as_stored, as_turned = (open_source(recipe.source).rows("train") for recipe in (plain, turned))
+    assert as_stored.pinned != as_turned.pinned
+    row = (as_stored.paths() or ()).index("mug/1.png")
+    assert as_stored.image(row).size == (24, 16) and as_turned.image(row).size == (16, 24)
+    stored = labelled_source(NamedDataset(str(photos)))
+    applied = labelled_source(NamedDataset(str(photos), exif="apply"))
+    assert stored.content != applied.content and stored.keys == applied.keys
+
+
+def test_a_build_turns_the_photographs_of_such_a_recipe(photos: Path, tmp_path: Path) -> None:
+    for file in (photos / "mug" / "deep.png", photos / "star" / "fractions.tiff"):
+        file.unlink()
+    init(photos, tmp_path / "own.yaml", device="cpu")
+    sizes = {}
+    for way in ("ignore", "apply"):
+        changes = [f"source.exif={way}", "prompts.shifts={fog: {corruption: fog, severity: 3}}"]
+        built = build(load_recipe(tmp_path / "own.yaml", changes), tmp_path / way, device="cpu")
+        images = labelled_source(NamedDataset(str(built.directory), "all", config="base"))
+        sizes[way] = sorted(image.size for _, one in images.images() if (image := images.decoded(one)) is not None)
+    assert sizes["ignore"] == [(24, 16)] * 4 and sizes["apply"] == [(16, 24)] * 2 + [(24, 16)] * 2
