@@ -270,7 +270,7 @@ def answer_elsewhere() -> None:
     """answers.csv by another program, to keys.csv: every fifth answer is a sneaker."""
     with Path("keys.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    said = [f"{row['key']},{row['class'] if at % 5 else 'sneaker'}\n" for at, row in enumerate(rows)]
+    said = [f"{row['key']},{row['label'] if at % 5 else 'sneaker'}\n" for at, row in enumerate(rows)]
     Path("answers.csv").write_text("".join(["key,label\n", *said]))
 
 

@@ -191,7 +191,7 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
     done = CliRunner().invoke(app, ["evaluate", str(photos), "--write-keys", str(place)])
     assert done.exit_code == 0 and f"{3 * EACH + 1} images in {place}" in done.stdout
     rows = csv_rows(place)
-    assert list(rows[0]) == ["key", "path", "label", "class"] and len(rows) == 3 * EACH + 1
+    assert list(rows[0]) == ["key", "path", "class_id", "label"] and len(rows) == 3 * EACH + 1
     assert {row["path"] for row in rows} == paths_below(photos)
     answers = tmp_path / "answers.csv"
     for column in ("key", "path"):
@@ -209,8 +209,29 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
         with pytest.raises(UserError, match=shown):
             write_keys(photos, out)
     assert place.read_bytes() == before and not (photos / "keys.csv").exists()
-    with pytest.raises(UserError, match="remove the label"):
+    with pytest.raises(UserError, match=r"expected key .*, then label, or class_id"):
         evaluate(photos, [f"predictions:{place}"], out=tmp_path / "out", device="cpu")
+    for column in ("label", "class_id"):
+        answers.write_text(csv_text([{"key": row["key"], column: row[column]} for row in rows]))
+        found = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+        assert found.scores[0].accuracy == 1
+
+
+def test_every_class_folder_can_be_answered(tmp_path: Path) -> None:
+    names = ["=cmd", "+1", "007", "7", "NA", "STRASSE", "Straße", "strasse", "a", " a", "a,b", 'q"', "e\u0301", "שלום"]
+    for number, name in enumerate(names):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "photos" / name / "=1.png")
+    write_keys(tmp_path / "photos", tmp_path / "keys.csv")
+    rows = csv_rows(tmp_path / "keys.csv")
+    assert len(rows) == len(names)
+    for image in ("key", "path"):
+        for answer in ("class_id", "label"):
+            answers = tmp_path / f"{image}-{answer}.csv"
+            answers.write_text(csv_text([{image: row[image], answer: row[answer]} for row in rows]))
+            found = evaluate(tmp_path / "photos", [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+            right = pq.read_table(found.files["predictions"])[f"right.predictions:{answers}"]
+            assert right.to_pylist() == [True] * len(names)
 
 
 def test_what_the_documentation_does_with_failures_works(

@@ -176,7 +176,7 @@ def evaluate(
         typer.Option(
             "--write-keys",
             metavar="FILE",
-            help="Evaluate nothing: write a CSV of the images (key, path, label, class). Another program can then"
+            help="Evaluate nothing: write a CSV of the images (key, path, class_id, label). Another program can then"
             " predict on them, and `--models predictions:FILE` reads its predictions.",
         ),
     ] = None,

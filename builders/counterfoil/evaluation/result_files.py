@@ -416,7 +416,7 @@ def _stored_files(results: Results, dataset_id: str | None) -> dict[str, bytes]:
     return EVALUATED.files(public.to_json(), files)
 
 
-COLUMNS = ("key", "path", "label", "class")
+COLUMNS = ("key", "path", "class_id", "label")
 
 
 def write_keys(
@@ -429,7 +429,8 @@ def write_keys(
 ) -> int:
     """Write a CSV of all images of a dataset, as `evaluate` opens it, and return how many they are.
 
-    A row an image: its key, its path below a folder (empty where there is none), its label and its class's name.
+    A row an image: its key, its path below a folder (empty where there is none), its class's id and name. The columns
+    are called as in a file of predictions, so what stands in them can be written there.
     UserError where there is such a file already, which may hold somebody's answers, and for a place in the dataset.
     """
     place = named_path(out)
@@ -441,7 +442,7 @@ def write_keys(
     subject = open_subject(dataset, recipe, base, groups, {})
     paths = subject.paths or (None,) * len(subject.keys)
     rows = (
-        dict(zip(COLUMNS, (key, path, label, subject.classes[label].name), strict=True))
+        dict(zip(COLUMNS, (key, path, subject.classes[label].id, subject.classes[label].name), strict=True))
         for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True)
     )
     write_atomically(place, csv_text(rows, COLUMNS).encode())

@@ -25,7 +25,6 @@ from counterfoil.data.labelled_images import Halves, deal_halves, on_a_line
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
-from counterfoil.documents import as_cell
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.subject import is_built
@@ -562,7 +561,7 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         return
     known = {key for part in parts for key in part.keys}
     for part in parts:
-        known |= {shown for path in (*(part.paths or ()), *part.other_paths) for shown in (path, as_cell(path))}
+        known |= {*(part.paths or ()), *part.other_paths}
         if part.left_out:
             stem = part.keys[0].rpartition("_")[0]
             known |= {f"{stem}_{row:08d}" for row in range(len(part) + sum(part.left_out.values()))}

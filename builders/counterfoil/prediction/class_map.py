@@ -101,8 +101,16 @@ def map_classes(
         return _class_map("names", replace(facts, label_names=None), targets, matched, asked=True)
     if order is not None:
         facts = replace(facts, label_names=order)
-    named = match_names(classes, facts, given=order is not None)
-    imagenet = order is None and facts.num_classes == IMAGENET_OUTPUTS and any(one.imagenet for one in classes)
+    if facts.of_classes:
+        named = NameMatch(tuple(range(len(classes))), ())
+    else:
+        named = match_names(classes, facts, given=order is not None)
+    imagenet = (
+        order is None
+        and not facts.of_classes
+        and facts.num_classes == IMAGENET_OUTPUTS
+        and any(one.imagenet for one in classes)
+    )
     if imagenet and (named is None or not _stand_elsewhere(classes, named)):
         targets = _imagenet_targets(classes, facts)
         return _class_map("imagenet", facts, targets, f"by the recipe's ImageNet indices: {counts}")

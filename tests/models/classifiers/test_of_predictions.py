@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import csv as standard_csv
+import io
+import itertools
 import os
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from counterfoil.documents import as_cell, csv_text
 from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.evaluation.result_files import COLUMNS
 from counterfoil.models.classifiers import describe_classifier, load_classifier, of_predictions
+from counterfoil.prediction.class_map import map_classes
+from counterfoil.recipe.names import plain_name
 from counterfoil.recipe.prompts import RecipeClass
 
 CLASSES = [RecipeClass("00", "t-shirt", 0, 0, ()), RecipeClass("01", "ankle boot", 1, 1, ())]
@@ -28,8 +40,10 @@ def csv(path: Path, text: str | bytes) -> str:
     return f"predictions:{path}"
 
 
-def recorded(name: str, keys: list[str], paths: list[str] | None = None) -> dict[str, list[float]]:
-    found = load_classifier(name, classes=CLASSES).recorded(keys, paths)
+def recorded(
+    name: str, keys: list[str], paths: list[str] | None = None, classes: Sequence[RecipeClass] = CLASSES
+) -> dict[str, list[float]]:
+    found = load_classifier(name, classes=classes).recorded(keys, paths)
     assert found is not None
     return {keys[place]: scores.tolist() for at, rows in found for place, scores in zip(at, rows, strict=True)}
 
@@ -74,8 +88,20 @@ ODD: dict[str, tuple[str | bytes, str]] = {
     "truth beside": ("key,label,shift\na,t-shirt,base\n", "remove the label: it may be the true one"),
     "two answers": ("key,label,class_id\na,t-shirt,00\n", "expected key \\(or path or row\\)"),
     "template": ("key,path,label,class\na,x.jpg,0,t-shirt\n", "remove the label: it may be the true one"),
-    "class": ("key,class\na,t-shirt\n", "column 'class' among its scores"),
-    "index": (",key,t-shirt,ankle boot\n0,a,1,2\n", "column '' among its scores"),
+    "class": ("key,class\na,t-shirt\n", "'class' among its scores.*\n.*call it label \\(names of classes\\)"),
+    "image": ("filename,label\na,t-shirt\n", "Call the column of the images key or path"),
+    "prediction": ("key,prediction\na,t-shirt\n", "'prediction' among its scores.*\n.*call it label"),
+    "label beside scores": ("key,Label,t-shirt\na,t-shirt,2\n", "column 'Label'"),
+    "other image": ("path,label\nphotos/x.jpg,t-shirt\n", "there: 'photos/x.jpg'\n  expected: 'a'"),
+    "other ids": ("key,class_id\na,t-shirt\n", "unknown values in its column class_id"),
+    "bars": ("key|label\na|t-shirt\n", "has the columns 'key|label'"),
+    "Latin-1": (
+        "key,label\na,böot\n".encode("latin-1"),
+        "cannot be read.*neither UTF-8 nor UTF-16.*save it as CSV in UTF-8",
+    ),
+    "half UTF-16": ("key,label\na,t-shirt\n".encode("utf-16-le"), "neither UTF-8 nor UTF-16 text with its mark"),
+    "spaced": ("key, label\na, t-shirt, red\n", "expected 2 columns, got 3"),
+    "named index": ("index,key,t-shirt,ankle boot\n0,a,1,2\n", "column 'index' among its scores"),
     "confidence": ("key,t-shirt,ankle boot,confidence\na,1,2,9\n", "'confidence' among its scores"),
     "twice": ("key,t-shirt,t-shirt\na,1,2\n", "'t-shirt' more than once"),
     "text": ("key,t-shirt,ankle boot\na,high,2\n", "cannot be read"),
@@ -114,8 +140,8 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_columns_of_other_kinds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"'label' is int64, expected text"):
-        describe_classifier(parquet(tmp_path / "a.parquet", key=["a"], label=[0]), CLASSES)
+    with pytest.raises(UserError, match=r"'key' is int64, expected text"):
+        describe_classifier(parquet(tmp_path / "a.parquet", key=[0], label=["t-shirt"]), CLASSES)
     scores = {"t-shirt": [1.0], "ankle boot": [[2.0]]}
     with pytest.raises(UserError, match=r"'ankle boot' is list<.*expected numbers"):
         recorded(parquet(tmp_path / "b.parquet", key=["a"], **scores), ["a"])
@@ -135,7 +161,7 @@ def test_sizes_are_bounded_before_they_are_read(tmp_path: Path, monkeypatch: pyt
 
 def test_two_classes_of_one_name_need_ids(tmp_path: Path) -> None:
     cranes = [RecipeClass("n1", "crane", 0, 0, ()), RecipeClass("n2", "crane", 1, 1, ())]
-    with pytest.raises(UserError, match="two classes of the dataset have the same name"):
+    with pytest.raises(UserError, match=r"'crane', which is the name of two classes.*\n.*class_id"):
         describe_classifier(csv(tmp_path / "a.csv", "key,label\na,crane\n"), cranes)
     assert describe_classifier(csv(tmp_path / "b.csv", "key,class_id\na,n2\n"), cranes).num_classes == 3
 
@@ -144,3 +170,195 @@ def test_it_scores_no_image_that_it_has_not_seen(tmp_path: Path) -> None:
     classifier = load_classifier(csv(tmp_path / "a.csv", "key,label\na,t-shirt\n"), classes=CLASSES)
     with pytest.raises(UserError, match="cannot score images that it has not seen"):
         classifier.transform()
+
+
+# What spreadsheets, pandas and people on other systems make of "key,label" and of scores.
+SCORES = {"a": [0.25, 7.0], "b": [1.5, 0.5]}
+PLAIN = "key,t-shirt,ankle boot\na,0.25,7\nb,1.5,0.5\n"
+WRITTEN: dict[str, bytes] = {
+    "byte-order mark": PLAIN.encode("utf-8-sig"),
+    "UTF-16": PLAIN.encode("utf-16"),
+    "UTF-16 of the other order": b"\xfe\xff" + PLAIN.encode("utf-16-be"),
+    "semicolons": PLAIN.replace(",", ";").encode(),
+    "decimal commas": PLAIN.replace(",", ";").replace(".", ",").encode(),
+    "tabs": PLAIN.replace(",", "\t").encode(),
+    "tabs in UTF-16": PLAIN.replace(",", "\t").encode("utf-16"),
+    "carriage returns": PLAIN.replace("\n", "\r\n").encode(),
+    "spaces": PLAIN.replace(",", ", ").encode(),
+    "spaces and quotes": b'key, "t-shirt", "ankle boot"\na, "0.25", 7\nb, 1.5, 0.5\n',
+    "capitals": PLAIN.replace("key", "Key").encode(),
+    "index": b",key,t-shirt,ankle boot\n0,a,0.25,7\n1,b,1.5,0.5\n",
+    "index of pandas": b"Unnamed: 0,key,t-shirt,ankle boot\n0,a,0.25,7\n1,b,1.5,0.5\n",
+    "empty columns": b"key,t-shirt,ankle boot,,\na,0.25,7,,\nb,1.5,0.5,,\n",
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_what_programs_make_of_a_table_is_read(tmp_path: Path, case: str) -> None:
+    assert recorded(csv(tmp_path / "a.csv", WRITTEN[case]), ["a", "b"]) == SCORES
+
+
+def test_a_file_of_tabs_may_be_called_so(tmp_path: Path) -> None:
+    assert recorded(csv(tmp_path / "a.tsv", WRITTEN["tabs"]), ["a", "b"]) == SCORES
+
+
+def test_delimiters_in_names_of_classes_part_nothing(tmp_path: Path) -> None:
+    classes = [
+        RecipeClass("0", "a;b", 0, 0, ()),
+        RecipeClass("1", "c\td", 1, 1, ()),
+        RecipeClass("2", "e, f", 2, 2, ()),
+    ]
+    table = pd.DataFrame({"key": ["k"], **{one.name: [float(one.label)] for one in classes}})
+    for mark in (",", ";", "\t"):
+        table.to_csv(tmp_path / "a.csv", sep=mark, index=False)
+        name = f"predictions:{tmp_path / 'a.csv'}"
+        assert describe_classifier(name, classes).label_names == ("a;b", "c\td", "e, f"), mark
+        assert recorded(name, ["k"], classes=classes) == {"k": [0, 1, 2]}
+
+
+@pytest.mark.parametrize("kind", ["a.csv", "a.parquet"])
+def test_pandas_with_its_index_and_capitals_is_read(tmp_path: Path, kind: str) -> None:
+    table = pd.DataFrame({"Path": ["b.jpg", "a.jpg"], "Label": ["t-shirt", "ankle boot"]}, index=[7, 3])
+    table.to_csv(tmp_path / kind) if kind.endswith("csv") else table.to_parquet(tmp_path / kind)
+    found = recorded(f"predictions:{tmp_path / kind}", ["0", "1"], ["a.jpg", "b.jpg"])
+    assert {key: int(np.argmax(row)) for key, row in found.items()} == {"0": 1, "1": 0}
+
+
+@pytest.mark.parametrize("written", ["./red/u\u0308.jpg", "red\\ü.jpg", ".\\red\\ü.jpg", "red//ü.jpg", "red/ü.jpg"])
+def test_one_path_is_written_in_several_ways(tmp_path: Path, written: str) -> None:
+    name = csv(tmp_path / "a.csv", f"path,label\n{written},t-shirt\n")
+    assert list(recorded(name, ["a", "b"], ["red/ü.jpg", "blue/ü.jpg"])) == ["a"]
+
+
+def test_a_path_that_may_be_two_images_is_none_of_them(tmp_path: Path) -> None:
+    paths = ["red\\1.jpg", "red/1.jpg"]
+    both = csv(tmp_path / "a.csv", "path,label\nred/1.jpg,t-shirt\nred\\1.jpg,ankle boot\n")
+    assert [int(np.argmax(row)) for row in recorded(both, ["a", "b"], paths).values()] == [0, 1], "written exactly"
+    with pytest.raises(UserError, match=r"no path of .* is an image"):
+        recorded(csv(tmp_path / "b.csv", "path,label\n./red/1.jpg,t-shirt\n"), ["a", "b"], paths)
+
+
+# Names that spreadsheets, CSV, pandas and comparisons of names treat in ways of their own.
+HOSTILE = st.one_of(
+    st.sampled_from(
+        ["=cmd", "'=cmd", "+1", "-2", "@SUM(A1)", "=1+1", '"', '"q"', "a,b", "a;b", "a\tb", "a\nb", "a\r\nb", "a\rb",
+         "", " a", "a ", "a", "A", "STRASSE", "Straße", "strasse", "a_b", "a-b", "a b", "NA", "None", "nan", "null",
+         "inf", "TRUE", "0", "00", "007", "7", "7.0", "1e5", "-0",
+         "٣", "３", "עברית", "\u202eabc", "🧥", "👩🏽\u200d🚒", "e\u0301", "é", "'", "''",
+         "key", "path", "row", "label", "class_id", "index", "score", "\\", "x" * 300]
+    ),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8),
+)  # fmt: skip
+
+
+def written_keys(classes: Sequence[RecipeClass]) -> str:
+    """An image a class, as `--write-keys` writes them."""
+    rows = [(f"k{one.label}", f"p/{one.label}.jpg", one.id, one.name) for one in classes]
+    return csv_text([dict(zip(COLUMNS, row, strict=True)) for row in rows], COLUMNS)
+
+
+def answered(place: Path, classes: Sequence[RecipeClass]) -> dict[str, int]:
+    """The class of each answered image, by the outputs and the map that scoring uses."""
+    name = f"predictions:{place}"
+    outputs = map_classes(classes, describe_classifier(name, classes)).targets
+    assert outputs == tuple((label,) for label in range(len(classes)))
+    keys = [f"k{one.label}" for one in classes]
+    found = recorded(name, keys, [f"p/{one.label}.jpg" for one in classes], classes)
+    return {key: int(np.argmax(scores)) for key, scores in found.items()}
+
+
+@given(
+    names=st.lists(HOSTILE, min_size=2, max_size=6, unique=True), ids=st.booleans(), image=st.sampled_from(COLUMNS[:2])
+)
+def test_what_is_written_is_read(names: list[str], ids: bool, image: str) -> None:
+    classes = [
+        RecipeClass(f"{label:04d}" if ids else f"c{label}", name, label, label, ()) for label, name in enumerate(names)
+    ]
+    keys = written_keys(classes)
+    raw = list(standard_csv.DictReader(io.StringIO(keys)))
+    tables = {
+        "csv": pd.read_csv(io.StringIO(keys), dtype=str, keep_default_na=False),
+        "raw": pd.DataFrame({name: [row[name] for row in raw] for name in COLUMNS}),
+        "names": pd.DataFrame(
+            [(f"k{one.label}", f"p/{one.label}.jpg", one.id, one.name) for one in classes], columns=[*COLUMNS]
+        ),
+    }
+    if ids:  # leading zeros are lost where pandas guesses
+        tables["guessed"] = pd.read_csv(io.StringIO(keys))[["key", "path", "class_id"]]
+    right = {f"k{one.label}": one.label for one in classes}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, table in tables.items():
+            # Class ids are the classes', always.
+            for place in (Path(folder, f"{kind}.csv"), Path(folder, f"{kind}.parquet")):
+                save(table[[image, "class_id"]], place)
+                assert answered(place, classes) == right, place.name
+            # Names are, but where one text may be two classes or none at all: then no image is scored as another.
+            if kind == "guessed":
+                continue
+            for place in (Path(folder, f"{kind}-names.csv"), Path(folder, f"{kind}-names.parquet")):
+                save(table[[image, "label"]], place)
+                spelled = [{name, as_cell(name)} for name in names]
+                if len({*itertools.chain(*spelled)}) == sum(map(len, spelled)) and not {"", "\r"} & {
+                    *names,
+                    *"".join(names),
+                }:
+                    assert answered(place, classes) == right, place.name
+                    continue
+                try:
+                    found = answered(place, classes)
+                except UserError:
+                    pass
+                else:
+                    assert found.items() <= right.items(), place.name
+
+
+def save(table: pd.DataFrame, place: Path) -> None:
+    if place.suffix == ".csv":
+        table.to_csv(place, index=False)
+    else:
+        table.to_parquet(place, index=False)
+
+
+@given(names=st.lists(HOSTILE, min_size=2, max_size=6, unique_by=plain_name))
+def test_scores_are_read_by_what_columns_are_called(names: list[str]) -> None:
+    classes = [RecipeClass(f"c{label}", name, label, label, ()) for label, name in enumerate(names)]
+    scores = {name: [float(label == row) for row in range(len(names))] for label, name in enumerate(names)}
+    table = {"key": [f"k{label}" for label in range(len(names))], **scores}
+    with tempfile.TemporaryDirectory() as folder:
+        for place in (Path(folder, "a.csv"), Path(folder, "a.parquet"), Path(folder, "cells.csv")):
+            called = [as_cell(name) if place.stem == "cells" else name for name in table]
+            save(pd.DataFrame(dict(zip(called, table.values(), strict=False))), place)
+            name = f"predictions:{place}"
+            try:
+                facts = describe_classifier(name, classes)
+                targets = map_classes(classes, facts).targets
+            except UserError:
+                continue  # a column that may be no class, or two
+            found = recorded(name, [f"k{label}" for label in range(len(names))], classes=classes)
+            assert facts.label_names is not None
+            for label in range(len(names)):
+                assert (
+                    np.argmax(found[f"k{label}"]) == targets[label][0] and facts.label_names[targets[label][0]] in names
+                )
+
+
+def test_classes_that_differ_in_case_or_spaces_alone_are_told_apart(tmp_path: Path) -> None:
+    names = ["STRASSE", "Straße", "strasse", " a", "a"]
+    for ids in (["strasse", "strasse-2", "strasse-3", "a", "a-2"], [f"{label:04d}" for label in range(5)], names):
+        classes = [RecipeClass(*pair, label, label, ()) for label, pair in enumerate(zip(ids, names, strict=True))]
+        for column, values in (("class_id", ids), ("label", names)):
+            place = tmp_path / "a.csv"
+            pd.DataFrame({"key": [f"k{label}" for label in range(5)], column: values}).to_csv(place, index=False)
+            assert answered(place, classes) == {f"k{label}": label for label in range(5)}, (column, ids)
+        with pytest.raises(UserError, match=r"'strassE', which is the name of two classes.*\n.*class_id"):
+            describe_classifier(csv(tmp_path / "b.csv", "key,label\nk0,strassE\n"), classes)
+
+
+def test_a_number_is_a_class_that_is_called_so_before_it_is_a_place(tmp_path: Path) -> None:
+    names = ["0", "1", "10", "2"]  # folders, sorted
+    classes = [RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)]
+    place = tmp_path / "a.parquet"
+    parquet(place, key=["k0", "k1", "k2", "k3"], label=[0, 1, 10, 2])
+    assert answered(place, classes) == {f"k{label}": label for label in range(4)}
+    with pytest.raises(UserError, match="unknown values"):  # it is no class's name, though the fourth has the id 0003
+        describe_classifier(parquet(place, key=["k0"], label=[3]), classes)

@@ -30,7 +30,8 @@ class ClassifierFacts:
     """What a classifier says of itself before any weight is loaded.
 
     `label_names` are the names of its outputs, in their order; None where it does not tell them. `most_ranked` is how
-    many answers it ranks an image, where that is fewer than its outputs: one, where only labels are known.
+    many answers it ranks an image, where that is fewer than its outputs: one, where only labels are known. `of_classes`
+    says that its outputs were made of the dataset's classes, in their order, so that no name has to be matched.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ClassifierFacts:
     num_classes: int
     label_names: tuple[str, ...] | None
     most_ranked: int | None = None
+    of_classes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
