@@ -38,7 +38,7 @@ atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 # test_whole.sh asks for more examples, which nothing has to be quick for.
 settings.register_profile(
     "unhurried",
-    max_examples=int(os.environ.get("COUNTERFOIL_EXAMPLES", "40")),
+    max_examples=int(os.environ.get("COUNTERFOIL_EXAMPLES", "15")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

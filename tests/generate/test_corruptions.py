@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from scipy.special import ndtri
@@ -194,7 +194,6 @@ def test_a_higher_severity_is_farther_from_the_picture(name: str, side: int) -> 
     assert far[4] > 1.4 * far[0] > 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     height=st.integers(8, 80),
     width=st.integers(8, 80),
