@@ -4,7 +4,8 @@
 #     bash scripts/test.sh tests/recipe -x
 #     PYTHON=python3.13 bash scripts/test.sh     # with another Python, in an environment of its own
 #
-# What takes longer is scripts/test_whole.sh.
+# Tests marked `release` run where what they cover changed since the last green run (scripts/release_tests.py), where tests are
+# named, and all of them where CI=true. What takes longer is scripts/test_whole.sh.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 install_counterfoil test
@@ -28,9 +29,17 @@ bin=$venv/bin
 "$bin/pyrefly" check --python-interpreter-path "$bin/python" &
 types=$!
 
+marks="not whole"
+if [[ ${CI:-} != true && " $*" != *" tests"* ]]; then
+  marks=$("$bin/python" scripts/release_tests.py "$venv/release-tests-passed")
+fi
+
 # Whole files at a time, so that what a file's tests share is made once; a process more than cores, as many tests wait.
 processes=$(($("$bin/python" -c "import os; print(os.cpu_count())") + 1))
 "$bin/python" -m pytest --tx "$processes*popen//python='$bin/python' tests/warm/pytest_worker.py" --dist loadfile \
-  --no-loadscope-reorder -m "not whole" "$@" || failed=$?
+  --no-loadscope-reorder -m "$marks" "$@" || failed=$?
 wait $types
+if [[ -z ${failed:-} && $# == 0 && ${CI:-} != true ]]; then
+  mv "$venv/release-tests-passed.now" "$venv/release-tests-passed"
+fi
 exit "${failed:-0}"

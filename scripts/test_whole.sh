@@ -4,9 +4,9 @@
 #     bash scripts/test_whole.sh                  # all of it, hours on two cores
 #     bash scripts/test_whole.sh tests fuzz       # some of it
 #
-# tests: those marked `whole`; examples: all properties with 1,000 examples each; large: the bundled large recipes with
-# every shift and step, an hour; fuzz: 10,000 hostile cases; storm: publishing under a hundred kills; lowest: the main path
-# with the lowest versions of every dependency.
+# tests: those marked `whole` or `release`; examples: all properties with 1,000 examples each; large: the bundled large
+# recipes with every shift and step, an hour; fuzz: 10,000 hostile cases; storm: publishing under a hundred kills; lowest:
+# the main path with the lowest versions of every dependency.
 # Run it at the end of a change to what it covers. Stops at the first failure.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -19,7 +19,8 @@ junit=$(mktemp)
 trap 'rm -f "$junit"' EXIT
 
 tests() {
-  "$bin/python" -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder --junitxml "$junit" -m whole
+  "$bin/python" -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder --junitxml "$junit" \
+    -m "whole or release"
 }
 
 examples() {

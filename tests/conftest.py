@@ -25,6 +25,7 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="counterfoil-tests-")
 from browser import chromium, open_page  # noqa: F401
 from counterfoil.engines.processes import begin_server
 from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
+from release_tests import group_of
 from shared_datasets import beside_base, half_threshold, once_a_run, screened, undisturbed  # noqa: F401
 from tiny_builds import HEAVY
 
@@ -48,6 +49,14 @@ settings.load_profile("unhurried")
 # tests interrupt would never hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that protect a release."""
+    for item in items:
+        if group := group_of(item.path, getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.release(of=group))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

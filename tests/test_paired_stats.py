@@ -82,6 +82,7 @@ def looked_at(
     return drawn[..., 0], drawn[..., 1]
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("alpha", [0.1, 0.01])
 @pytest.mark.parametrize(("failing", "rescued"), [(0.15, 0.15), (0.01, 0.01), (0.5, 0.5), (0.05, 0.2), (0.0, 0.3)])
 def test_a_true_null_is_hardly_ever_confirmed_at_any_look(failing: float, rescued: float, alpha: float) -> None:
@@ -93,6 +94,7 @@ def test_a_true_null_is_hardly_ever_confirmed_at_any_look(failing: float, rescue
     assert failing == rescued or share <= alpha / 5
 
 
+@pytest.mark.release(of="statistics")
 def test_nor_when_looked_at_after_each_pair() -> None:
     failing = np.random.default_rng(14).integers(0, 2, (RUNS, 400)).cumsum(axis=1)
     discordant = np.arange(1, 401)
@@ -238,6 +240,7 @@ def test_e_bh_in_numbers() -> None:
         e_q_values([0.0, np.nan])
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("correlated", [False, True])
 def test_e_bh_keeps_its_rate_where_tests_stop_as_they_like(correlated: bool) -> None:
     """Of ten hypotheses six are null; each stops at its own best look, and in one case all share their noise."""
@@ -268,6 +271,7 @@ def test_how_many_pairs_decide_at_best() -> None:
             most_pairs_to_decide(m, alpha)
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize(("pairs", "base_rate", "tested"), [(128, 0.0, 8), (128, 0.2, 8), (400, 0.1, 20)])
 def test_a_difference_of_that_size_is_confirmed_four_times_in_five(pairs: int, base_rate: float, tested: int) -> None:
     least = smallest_paired_difference(pairs, base_rate, tested, 0.1)

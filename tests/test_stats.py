@@ -219,6 +219,7 @@ def drawn_until(rng: np.random.Generator, rate: float, k: int) -> np.ndarray:
     return failed
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize(("rate", "k"), [(0.05, 2), (0.05, 20), (0.3, 5), (0.8, 2), (0.8, 20)])
 def test_it_is_unbiased_and_its_interval_covers(k: int, rate: float) -> None:
     rng = np.random.default_rng([17, k, round(100 * rate)])
@@ -232,6 +233,7 @@ def test_it_is_unbiased_and_its_interval_covers(k: int, rate: float) -> None:
     assert all(one.interval[0] < one.rate < one.interval[1] or one.rate == 1 for one in found)
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("k", [5, 20])
 def test_failures_over_images_is_too_high(k: int) -> None:
     """What the estimate is for: at five failures by about a quarter of the rate, at twenty by a twentieth."""
@@ -241,6 +243,7 @@ def test_failures_over_images_is_too_high(k: int) -> None:
     assert naive == pytest.approx({5: 0.23, 20: 0.05}[k], abs=0.03)
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("cap", [60, 200])
 def test_with_a_cap_the_interval_still_covers(cap: int) -> None:
     rng = np.random.default_rng([19, cap])
@@ -371,6 +374,7 @@ def test_rows_of_one_unit_count_for_less() -> None:
     assert (alone.effective_rows, alone.rows, rest.units) == (3200, 3200, 400)
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("difference", [0.0, 0.05])
 def test_a_true_null_is_rejected_no_more_often_than_said(difference: float) -> None:
     """Rows of a garment share a rate, and a garment is in the set or not: the hard case for a test of rows."""
@@ -388,6 +392,7 @@ def test_a_true_null_is_rejected_no_more_often_than_said(difference: float) -> N
     assert difference == 0 or small > 0
 
 
+@pytest.mark.release(of="statistics")
 def test_intervals_cover_clustered_rates() -> None:
     rng = np.random.default_rng(3)
     covered, runs = 0, 300
@@ -401,6 +406,7 @@ def test_intervals_cover_clustered_rates() -> None:
     assert covered / runs >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)
 
 
+@pytest.mark.release(of="statistics")
 def test_a_rate_of_fifteen_patients_of_twenty_rows_is_covered() -> None:
     """Rows divided by the ANOVA estimate of how alike they are cover 86 %; all cells are in `prove_intervals.py`."""
     rng = np.random.default_rng(5)
@@ -418,6 +424,7 @@ def test_no_failure_among_patients_is_bounded_by_patients() -> None:
     assert found == (0.0, pytest.approx(1 - 0.025 ** (1 / 15)))
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("alike", [0.1, 0.8])
 def test_a_null_of_few_patients_is_rejected_no_more_often_than_said(alike: float) -> None:
     rng = np.random.default_rng(6)
@@ -473,6 +480,7 @@ def test_a_sequential_p_is_the_plain_one_up_to_a_tenth() -> None:
     assert sequential_p([], 0) == 1.0
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("permutations", [19, 50, 200])
 def test_a_sequential_p_is_no_smaller_than_a_uniform_one(permutations: int) -> None:
     rng = np.random.default_rng(0)

@@ -114,6 +114,7 @@ def test_shares_are_the_likeliest_and_near_the_truth_where_levels_are_lost() -> 
     assert gradient.max() <= 1 + 1e-4 and gradient[shares > 1e-6] == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("lost", [0.0, 0.3])
 def test_intervals_of_shares_and_of_the_median_cover(lost: float) -> None:
     rng = np.random.default_rng(3)
@@ -127,6 +128,7 @@ def test_intervals_of_shares_and_of_the_median_cover(lost: float) -> None:
     assert medians / runs >= 0.92
 
 
+@pytest.mark.release(of="statistics")
 def test_intervals_of_the_ten_point_level_cover() -> None:
     rng = np.random.default_rng(4)
     accuracy = np.array([0.9, 0.88, 0.82, 0.74, 0.6])  # ten points are lost at .5625
@@ -156,6 +158,7 @@ def test_a_level_is_read_between_levels_and_from_the_base_or_not_reached() -> No
     assert open_end.high == math.inf and open_end.low == pytest.approx(0.025)
 
 
+@pytest.mark.release(of="statistics")
 def test_models_that_are_alike_are_told_apart_as_often_as_the_level_says() -> None:
     rng = np.random.default_rng(5)
     runs, told, seen = 300, 0, 0
@@ -175,6 +178,7 @@ def test_models_that_are_alike_are_told_apart_as_often_as_the_level_says() -> No
     assert swap_test(np.zeros((10, 1)), rng, 100) == [1.0]
 
 
+@pytest.mark.release(of="statistics")
 def test_simultaneous_intervals_hold_at_once() -> None:
     rng = np.random.default_rng(6)
     runs, held = 300, 0

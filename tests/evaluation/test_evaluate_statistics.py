@@ -99,6 +99,7 @@ def test_effective_robustness_needs_five_others_that_differ() -> None:
     assert np.isnan(found).tolist() == [False] * 6 + [True]  # without the last, all have one base accuracy
 
 
+@pytest.mark.release(of="statistics")
 def test_the_interval_of_effective_robustness_covers_what_these_models_truly_have() -> None:
     """40 data sets of eight models on ten classes of 12 pairs, whose difficulty all models share."""
     rng = np.random.default_rng(5)
@@ -406,6 +407,7 @@ def test_a_relative_drop_of_nothing_is_not_sure_either() -> None:
     assert (half.low, half.high) == pytest.approx((2 * -agreed[0], 2 * agreed[1]))
 
 
+@pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize(("classes", "images"), [(1, 12), (3, 12), (10, 6)])
 @pytest.mark.parametrize(("base_rate", "shift_rate"), [(1.0, 0.98), (0.99, 0.95), (0.01, 0.0)])

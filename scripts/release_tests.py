@@ -1,0 +1,145 @@
+"""Which release tests are due: those that cover a file which changed since they last passed in this checkout.
+
+`test.sh` asks, and gets an expression for pytest's `-m`. What passed is kept in a file as the content of what each
+group covers. Before the first green run, a group is due where its files differ from the branch that this one follows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class ReleaseGroup:
+    """Files and folders that its tests cover, and how its tests are known: by a file, a folder, a fixture or a mark."""
+
+    covers: tuple[str, ...]
+    tests: tuple[str, ...] = ()
+    fixture: str | None = None
+
+
+GROUPS = {
+    "site": ReleaseGroup(
+        covers=(
+            "docs",
+            "mkdocs.yml",
+            "scripts/docs_reference.py",
+            "builders/counterfoil/__init__.py",
+            "builders/counterfoil/recipe",
+            "builders/counterfoil/cli",
+            "tests/test_docs.py",
+        ),
+        fixture="site",
+    ),
+    "wheel": ReleaseGroup(
+        covers=(
+            "pyproject.toml",
+            "recipes",
+            "cards",
+            "builders/counterfoil/lab",
+            "LICENSE",
+            "tests/test_wheel.py",
+        ),
+        tests=("tests/test_wheel.py",),
+    ),
+    "browser": ReleaseGroup(
+        covers=(
+            "cards",
+            "builders/counterfoil/report",
+            "builders/counterfoil/reviewing",
+            "tests/reviewing",
+            "builders/counterfoil/evaluation/report.py",
+            "builders/counterfoil/evaluation/failures.py",
+            "builders/counterfoil/evaluation/figures.py",
+            "builders/counterfoil/evaluation/film_strips.py",
+            "builders/counterfoil/dataset/card/index_page.py",
+            "tests/dataset/card/test_index_page.py",
+            "tests/evaluation/test_report_in_browser.py",
+            "tests/evaluation/test_evaluate_failures.py",
+            "tests/browser.py",
+        ),
+        fixture="chromium",
+    ),
+    "ray": ReleaseGroup(
+        covers=(
+            "builders/counterfoil/engines",
+            "builders/counterfoil/building/workers.py",
+            "tests/engines",
+            "tests/building/test_building_ray.py",
+            "tests/ray_clusters.py",
+        ),
+        tests=("tests/building/test_building_ray.py", "tests/engines/test_ray_engine.py"),
+    ),
+    "loopback_hub": ReleaseGroup(covers=("tests/loopback_hub",), tests=("tests/loopback_hub",)),
+    "scripts": ReleaseGroup(covers=("scripts", "tests/scripts"), tests=("tests/scripts",)),
+    "statistics": ReleaseGroup(
+        covers=(
+            "builders/counterfoil/stats.py",
+            "builders/counterfoil/paired_stats.py",
+            "builders/counterfoil/trajectory_stats.py",
+            "builders/counterfoil/evaluation/statistics.py",
+            "tests/test_stats.py",
+            "tests/test_paired_stats.py",
+            "tests/test_trajectory_stats.py",
+            "tests/evaluation/test_evaluate_statistics.py",
+        ),
+    ),
+}
+
+
+def group_of(test_file: Path, fixtures: Collection[str]) -> str | None:
+    """Return the group of a test, unless a mark of its own says it."""
+    for name, group in GROUPS.items():
+        if group.fixture in fixtures or any(test_file.is_relative_to(ROOT / path) for path in group.tests):
+            return name
+    return None
+
+
+def contents(root: Path, covers: Collection[str]) -> str:
+    """Return one hash of the names and bytes of these files, and of those in these folders."""
+    seen = hashlib.sha256()
+    for path in sorted({file for name in covers for file in [root / name, *(root / name).rglob("*")]}):
+        if path.is_file() and "__pycache__" not in path.parts:
+            seen.update(f"{path.relative_to(root)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return seen.hexdigest()
+
+
+def differs_from_upstream(root: Path, covers: Collection[str]) -> bool:
+    """Return whether one of these files differs from the branch that this one follows, or from the last commit."""
+
+    def git(*words: str) -> str | None:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    before = git("merge-base", "HEAD", "@{upstream}") or "HEAD"
+    told = [
+        git("diff", "--name-only", before, "--", *covers),
+        git("ls-files", "--others", "--exclude-standard", "--", *covers),
+    ]
+    return told != ["", ""]
+
+
+def due_groups(root: Path, passed: Path, groups: dict[str, ReleaseGroup]) -> list[str]:
+    """Return the names of the groups that are due; what they cover now goes into `PASSED.now` for a green run."""
+    now = {name: contents(root, group.covers) for name, group in groups.items()}
+    passed.with_name(f"{passed.name}.now").write_text(json.dumps(now), encoding="utf-8")
+    before = json.loads(passed.read_text(encoding="utf-8")) if passed.is_file() else {}
+    return [
+        name
+        for name, group in groups.items()
+        if (before[name] != now[name] if name in before else differs_from_upstream(root, group.covers))
+    ]
+
+
+if __name__ == "__main__":
+    due = due_groups(ROOT, Path(sys.argv[1]), GROUPS)
+    print(f"Release tests whose files changed: {', '.join(due) or 'none'}", file=sys.stderr)
+    print("not whole and (" + " or ".join(["not release", *(f"release(of='{name}')" for name in due)]) + ")")
