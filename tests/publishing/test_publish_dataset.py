@@ -188,6 +188,7 @@ def uploads_in_flight(hub: LoopbackHub, kills: int) -> int:
     return again
 
 
+@pytest.mark.release(of="hub")
 @pytest.mark.parametrize(
     "files_per_commit",
     [pytest.param(100, marks=pytest.mark.whole, id="one commit"), pytest.param(12, id="pull request")],
@@ -213,6 +214,7 @@ def test_a_publication_killed_at_any_request_goes_on(
     uploads_in_flight(hub, len(kills))
 
 
+@pytest.mark.release(of="hub")
 @pytest.mark.parametrize(
     "path", ["/commit/main$", "/merge$", "/tag/", *(pytest.param(path, marks=pytest.mark.whole) for path in _OTHERS)]
 )
@@ -232,6 +234,7 @@ def test_an_answer_that_is_lost_is_no_second_change(
     assert answer["lines"] or "preupload" in path
 
 
+@pytest.mark.release(of="hub")
 def test_a_commit_of_somebody_else_in_between_is_kept(
     loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
 ) -> None:
@@ -252,6 +255,7 @@ def test_a_commit_of_somebody_else_in_between_is_kept(
     assert published(loopback) == {**contents(second), "NOTES": b"mine"}
 
 
+@pytest.mark.release(of="hub")
 def test_expired_addresses_and_quotas_are_waited_out(
     start_loopback: Callable[..., LoopbackHub], first: Path, start_publisher: Start
 ) -> None:
@@ -262,6 +266,7 @@ def test_expired_addresses_and_quotas_are_waited_out(
     assert any("the storage refused an address" in line for line in answer["lines"])
 
 
+@pytest.mark.release(of="hub")
 def test_a_pull_request_of_an_older_base_is_begun_anew(
     loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
 ) -> None:
@@ -275,6 +280,7 @@ def test_a_pull_request_of_an_older_base_is_begun_anew(
     assert [one.status for one in loopback.repository(REPO).pull_requests.values()] == ["closed", "merged"]
 
 
+@pytest.mark.release(of="hub")
 def test_a_silent_connection_is_given_up(
     start_loopback: Callable[..., LoopbackHub], first: Path, start_publisher: Start
 ) -> None:
@@ -320,6 +326,7 @@ def test_a_storm_and_ten_kills_end_with_the_directory(
     uploads_in_flight(hub, len(kills))
 
 
+@pytest.mark.release(of="hub")
 @pytest.mark.parametrize(
     "files_per_commit",
     [pytest.param(100, marks=pytest.mark.whole, id="one commit"), pytest.param(12, id="pull request")],

@@ -88,6 +88,7 @@ def run_here(hub: LoopbackHub, home: Path, program: str, *words: str) -> str:
     ).stdout
 
 
+@pytest.mark.release(of="hub")
 def test_a_model_goes_there_in_one_commit_and_is_loaded_from_there(
     loopback: LoopbackHub, model: Path, start_publisher: Start, tmp_path: Path
 ) -> None:
@@ -246,6 +247,7 @@ def run_command(hub: LoopbackHub, home: Path, *words: str) -> subprocess.Complet
     return warm.run([sys.executable, "-m", "counterfoil.cli.main", "publish", *words], environment)
 
 
+@pytest.mark.release(of="hub")
 def test_the_command_asks_and_refuses_what_does_not_go_together(
     loopback: LoopbackHub, model: Path, tmp_path: Path
 ) -> None:

@@ -309,6 +309,7 @@ def versions_of_main(hub: LoopbackHub) -> list[dict[str, bytes]]:
 
 
 # A file is hashed as it is sent, whichever way commits go: one of each is enough.
+@pytest.mark.release(of="hub")
 @pytest.mark.parametrize(
     ("path", "files_per_commit"),
     [(LARGE, 100), pytest.param("manifest.json", 30, marks=pytest.mark.whole)],
@@ -419,6 +420,7 @@ CHANGES: list[Callable[[Path], object]] = [
 NAMES = ["flipped", "replaced", "longer", "shorter", "empty", "gone", "link", "pipe", "folder", "under a link"]
 
 
+@pytest.mark.release(of="hub")
 @pytest.mark.parametrize(
     ("path", "xet"), [pytest.param(SMALL, False, id="small, http"), pytest.param(LARGE, True, id="large, xet")]
 )
@@ -528,6 +530,7 @@ def test_what_is_hashed_is_what_was_verified(directory: Path, change: Callable[[
         local_files(directory, verified)
 
 
+@pytest.mark.release(of="hub")
 def test_what_is_published_after_a_change_verifies_and_loads(
     loopback: LoopbackHub,
     first: Path,

@@ -194,5 +194,6 @@ def test_a_note_is_one_short_line_whatever_the_licence_holds() -> None:
     assert len(note) < 400
 
 
+@pytest.mark.release(of="recipes")
 def test_the_bundled_recipes_name_licences_of_the_list() -> None:
     assert {hub_license(load_recipe(name).license) for name in bundled_recipes()} <= HUB_LICENSES

@@ -54,6 +54,7 @@ def test_help_has_every_verb_with_its_arguments_and_what_it_does() -> None:
     assert "find and test what a classifier gets wrong" in text
 
 
+@pytest.mark.release(of="printed")
 def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,16 +211,18 @@ def test_what_a_kill_leaves_of_a_trial_is_known_as_half_written(
 # Builds that are killed with SIGKILL, many times, end with the bytes of one that never was.
 
 
+# What both formats share is met at every step of one, and of the other too where builds are killed at random.
 @pytest.mark.parametrize(
-    ("format", "kills"),
-    [("parquet", 0)]
-    + [pytest.param(*one, marks=pytest.mark.whole) for one in (("webdataset", 0), ("parquet", 60), ("webdataset", 60))],
+    ("format", "kills", "every"),
+    [("parquet", 0, 4), pytest.param("parquet", 0, 1, marks=pytest.mark.release(of="store"))]
+    + [
+        pytest.param(*one, marks=pytest.mark.whole)
+        for one in (("webdataset", 0, 4), ("parquet", 60, 1), ("webdataset", 60, 1))
+    ],
 )
-def test_killed_builds_resume_to_the_same_bytes(memory_folder: Path, format: str, kills: int) -> None:
+def test_killed_builds_resume_to_the_same_bytes(memory_folder: Path, format: str, kills: int, every: int) -> None:
     driver = Path(__file__).with_name("crash_driver.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(driver.parent), *sys.path])}
-    # What both formats share is met at every step of one, and of the other too where builds are killed at random.
-    every = 1 if kills or format == "parquet" else 4
     arguments = [sys.executable, str(driver), str(memory_folder), format, "17", str(kills), str(every)]
     run = subprocess.run(arguments, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -60,6 +60,7 @@ def test_bundled_lists_give_each_class_eight_to_twenty_contexts_that_differ(name
     assert set(found.covers) == set(found.by_name)
 
 
+@pytest.mark.release(of="recipes")
 def test_bundled_lists_know_every_class_of_their_dataset() -> None:
     imagenet = load_recipe("imagenet-star").classes
     for name, classes in (("cifar10", list(map(called, CIFAR10))), ("imagenet", list(imagenet))):

@@ -349,6 +349,7 @@ def test_shortcuts_leave_out_no_fit_that_matters(gap: float) -> None:
                 assert reaches(solver, labels, GRID, asked) is (score >= asked - 1e-9)
 
 
+@pytest.mark.release(of="statistics")
 def test_noise_is_called_a_direction_no_more_often_than_it_says() -> None:
     found = []
     for seed in range(50):
@@ -358,6 +359,7 @@ def test_noise_is_called_a_direction_no_more_often_than_it_says() -> None:
     assert np.mean(np.array(found) <= 0.5) > 0.25
 
 
+@pytest.mark.release(of="statistics")
 def test_units_that_share_errors_are_no_evidence_of_a_direction() -> None:
     by_unit, by_row = [], []
     for seed in range(25):

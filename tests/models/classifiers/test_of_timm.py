@@ -587,6 +587,7 @@ def in_a_process(code: str, name: str, hub: LoopbackHub, home: Path) -> str:
     return run.stdout
 
 
+@pytest.mark.release(of="hub")
 def test_a_model_of_the_hub_is_that_of_its_folder(configured: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
     pickled = shutil.copytree(configured, tmp_path / "pickled")
     torch.save(weights(configured), pickled / "pytorch_model.bin")

@@ -191,6 +191,7 @@ def upload(hub: LoopbackHub, folder: Path, name: str = REPO) -> str:
     return there.upload_folder(repo_id=name, folder_path=str(folder)).oid
 
 
+@pytest.mark.release(of="hub")
 def test_a_model_of_the_hub_is_that_of_its_folder_at_each_commit(
     folders: tuple[Path, Path], tmp_path: Path, loopback: LoopbackHub
 ) -> None:
@@ -200,6 +201,7 @@ def test_a_model_of_the_hub_is_that_of_its_folder_at_each_commit(
     assert loaded(loopback, tmp_path, *names) == [expected(folders[place]) for place in (0, 1, 0)]
 
 
+@pytest.mark.release(of="hub")
 @pytest.mark.parametrize("request_number", [1, 4])
 def test_a_branch_that_moves_between_two_requests_changes_nothing(
     folders: tuple[Path, Path], tmp_path: Path, loopback: LoopbackHub, request_number: int
@@ -223,6 +225,7 @@ def test_a_branch_that_moves_between_two_requests_changes_nothing(
     assert found == [expected(folders[0])]
 
 
+@pytest.mark.release(of="hub")
 def test_pickles_stay_there_and_a_folder_of_the_same_name_is_not_taken_for_it(
     folders: tuple[Path, Path], tmp_path: Path, loopback: LoopbackHub
 ) -> None:

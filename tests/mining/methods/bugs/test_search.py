@@ -93,6 +93,7 @@ def test_a_failure_beside_words_that_hide_it_is_found_by_its_own() -> None:
     assert not described(found(World(hidden, say=lambda seen: both), (0,), shorten=False), sorted(search.confirmed))
 
 
+@pytest.mark.release(of="statistics")
 def test_nothing_is_confirmed_in_most_worlds_without_a_failure_of_their_own() -> None:
     # Each image fails one time in five, whatever it shows. The run's share of false findings is at most 0.1.
     worlds = [World(lambda *_: 0.2, seed=seed) for seed in range(16)]
