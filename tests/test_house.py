@@ -163,17 +163,18 @@ def unsafe(tree: ast.AST) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        loads = isinstance(node.func, ast.Attribute) and "load" in node.func.attr
-        function = ast.unparse(node.func) if loads else ""
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         given = {word.arg: word.value for word in node.keywords}
-        called = ast.unparse(node.func)
-        refused = ast.unparse(given.get("trust_remote_code", ast.Constant(None)))
+        # Written out where it matters: most calls are of something else, and writing takes longer than looking.
+        matters = "load" in method or method == "from_pretrained" or "trust_remote_code" in given
+        called = ast.unparse(node.func) if matters else ""
+        refused = ast.unparse(given["trust_remote_code"]) if "trust_remote_code" in given else None
         # A class that takes its own class from the files would ask whether code of theirs may run.
         if refused != "False" and ("trust_remote_code" in given or _TAKES_ANY_CLASS.search(called)):
             yield node.lineno, f"{called} without trust_remote_code=False"
-        if function in {"yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"}:
-            yield node.lineno, function
-        if function == "torch.load" and not _is_true(given.get("weights_only")):
+        if called in {"yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"}:
+            yield node.lineno, called
+        if called == "torch.load" and not _is_true(given.get("weights_only")):
             yield node.lineno, "torch.load without weights_only=True"
         if "allow_pickle" in given:
             yield node.lineno, "allow_pickle"
