@@ -116,6 +116,27 @@ GROUPS = {
         ),
         tests=("tests/recipe/test_bundled.py", "tests/recipe/test_pinned_hashes.py"),
     ),
+    "families": ReleaseGroup(
+        covers=(
+            "builders/counterfoil/generate",
+            "builders/counterfoil/models",
+            "builders/counterfoil/plan",
+            "tests/generate",
+            "tests/models/captioners",
+            "tests/miniature_pipelines.py",
+            "tests/modern_pipelines.py",
+            "tests/small_pipeline.py",
+            "tests/tiny_captioners.py",
+            "tests/support/loras.py",
+        ),
+        tests=(
+            "tests/generate/test_edited_rows.py",
+            "tests/generate/test_generate_families.py",
+            "tests/generate/test_steps.py",
+            "tests/generate/tokens/test_inversion.py",
+            "tests/models/captioners/test_captioners.py",
+        ),
+    ),
     "lab": ReleaseGroup(
         covers=(
             "builders/counterfoil/lab",
