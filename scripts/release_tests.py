@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -179,10 +180,17 @@ GROUPS = {
 
 def group_of(test_file: Path, fixtures: Collection[str]) -> str | None:
     """Return the group of a test, unless a mark of its own says it."""
-    for name, group in GROUPS.items():
-        if group.fixture in fixtures or any(test_file.is_relative_to(ROOT / path) for path in group.tests):
-            return name
-    return None
+    return _group_of_file(test_file) or next(
+        (name for name, group in GROUPS.items() if group.fixture in fixtures), None
+    )
+
+
+@cache
+def _group_of_file(test_file: Path) -> str | None:
+    groups = GROUPS.items()
+    return next(
+        (name for name, one in groups if any(test_file.is_relative_to(ROOT / path) for path in one.tests)), None
+    )
 
 
 def contents(root: Path, covers: Collection[str]) -> str:
