@@ -124,6 +124,7 @@ GROUPS = {
             "builders/counterfoil/plan",
             "tests/generate",
             "tests/models/captioners",
+            "tests/models/test_pipeline_settings.py",
             "tests/miniature_pipelines.py",
             "tests/modern_pipelines.py",
             "tests/small_pipeline.py",
@@ -137,6 +138,15 @@ GROUPS = {
             "tests/generate/tokens/test_inversion.py",
             "tests/models/captioners/test_captioners.py",
         ),
+    ),
+    "searches": ReleaseGroup(
+        covers=(
+            "builders/counterfoil/mining",
+            "builders/counterfoil/models/captioners",
+            "builders/counterfoil/models/chat",
+            "tests/mining",
+        ),
+        tests=("tests/mining/methods/bugs/test_mine_bugs.py", "tests/mining/methods/bugs/test_trying.py"),
     ),
     "lab": ReleaseGroup(
         covers=(

@@ -284,6 +284,7 @@ def test_a_difference_of_that_size_is_confirmed_four_times_in_five(pairs: int, b
     assert power == pytest.approx(0.8, abs=0.05)
 
 
+@pytest.mark.release(of="statistics")
 def test_it_grows_with_the_base_rate_and_with_what_was_tested_and_falls_with_pairs() -> None:
     def least(pairs: int, base_rate: float, tested: int) -> float:
         return smallest_paired_difference(pairs, base_rate, tested, 0.1) or 1.0

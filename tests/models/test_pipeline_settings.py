@@ -149,6 +149,7 @@ def driven() -> dict[type, frozenset[str]]:
     return found
 
 
+@pytest.mark.release(of="families")
 def test_text_passes_only_where_it_was_looked_at_in_every_class_that_is_driven() -> None:
     """A new diffusers may bring more: see what is done with the text, then add the name to TEXTS, or here."""
     every, asked, passes = driven(), set[str](), set[str]()
