@@ -4,7 +4,7 @@
 #     bash scripts/test_whole.sh                  # all of it, hours on two cores
 #     bash scripts/test_whole.sh tests fuzz       # some of it
 #
-# tests: those marked `whole` or `release`; examples: all properties with 1,000 examples each; large: the bundled large
+# processors: world, plans, builds, kills and resumes as on older processors, emulated; tests: those marked `whole` or `release`; examples: all properties with 1,000 examples each; large: the bundled large
 # recipes with every shift and step, an hour; fuzz: 10,000 hostile cases; storm: publishing under a hundred kills; lowest:
 # the main path with the lowest versions of every dependency.
 # Run it at the end of a change to what it covers. Stops at the first failure.
@@ -21,6 +21,17 @@ trap 'rm -f "$junit"' EXIT
 tests() {
   "$bin/python" -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder --junitxml "$junit" \
     -m "whole or release"
+}
+
+# Everything that must hold on another processor, on two that are emulated; what they are is in tests/support/processors.py.
+processors() {
+  local level
+  for level in AVX2 SSE; do
+    echo "as on a processor with $level"
+    PYTHONPATH=tests "$bin/python" -m support.processors "$level" "$bin/python" -m pytest --numprocesses logical --dist loadfile \
+      --junitxml "$junit" -m "not whole and not release" tests/lab tests/plan tests/recipe tests/generate tests/building \
+      tests/models tests/dataset tests/test_stats.py tests/test_paired_stats.py tests/test_trajectory_stats.py
+  done
 }
 
 examples() {
@@ -67,18 +78,18 @@ if said is None:
     count = {name: int(suite[name]) for name in ("tests", "skipped")}
     said = f"{count['tests'] - count['skipped']:,} tests passed, {count['skipped']:,} skipped"
 line = f"- {part}: {said}, in {int(seconds):,} s."
-order = ["tests", "examples", "large", "fuzz", "storm", "lowest"]
+order = ["processors", "tests", "examples", "large", "fuzz", "storm", "lowest"]
 results_page.write(Path("scripts/RESULTS.md"), "test_whole.sh", "What takes long", [], {part: [line]}, order)
 PY
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(tests examples large fuzz storm lowest)
+((${#parts[@]})) || parts=(processors tests examples large fuzz storm lowest)
 for part in "${parts[@]}"; do
   case $part in
-    tests | examples | large | fuzz | storm | lowest) ;;
+    processors | tests | examples | large | fuzz | storm | lowest) ;;
     *)
-      echo "error: unknown part '$part'; expected tests, examples, large, fuzz, storm or lowest" >&2
+      echo "error: unknown part '$part'; expected processors, tests, examples, large, fuzz, storm or lowest" >&2
       exit 2
       ;;
   esac

@@ -1,8 +1,12 @@
-"""Other processors, emulated on this one by the switches of each library, in a process's environment."""
+"""Other processors, emulated on this one by the switches of each library, in a process's environment.
+
+python -m support.processors SSE pytest tests/lab     # run a command as on a processor with no more than SSE
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 
 import numpy as np
 
@@ -36,3 +40,7 @@ def emulated(level: str) -> dict[str, str]:
     there = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])  # pyrefly: ignore
     without = " ".join(name for name in there if name.startswith(beyond))
     return os.environ | LEVELS[level] | {"NPY_DISABLE_CPU_FEATURES": without}
+
+
+if __name__ == "__main__":
+    os.execvpe(sys.argv[2], sys.argv[2:], emulated(sys.argv[1]))
