@@ -196,15 +196,12 @@ def test_what_lies_deeper_is_joined_and_told(tmp_path: Path) -> None:
     sessions = [f"{name}/s{session}" for name in ("mug", "star") for session in range(4)]
     (note,) = read(draw(tmp_path / "sessions", *numbered(*sessions))).notes()
     assert note == (
-        "classes are the folders of level 1 below the top: mug, star. 4 subfolders a class joined with what lies above:"
-        " 16 images lie deeper"
+        "classes are the folders of level 1 below the top: mug, star. Subfolders are joined with them: 16 images in 4"
+        " subfolders a class"
     )
     deeper = draw(tmp_path / "deeper", *numbered("train/mug", "train/star"), "train/mug/close/9.png")
     (note,) = read(deeper).notes()
-    assert (
-        "below the splits: mug, star. 1 subfolder joined" in note
-        and "1 image lies deeper (train/mug/close/9.png)" in note
-    )
+    assert "below the splits: mug, star." in note and "1 image in 1 subfolder (train/mug/close/9.png)" in note
     assert labelled_source(deeper).notes == (note,)
 
 

@@ -179,6 +179,7 @@ def build(
         return _build_part(recipe, out, PlanPart.given(shards), overrides, device, workers, allow_mixed, engine)
     out = named_path(out)
     recipe = load_recipe(recipe, overrides)
+    refuse_foreign(out)
     try_folder(out)
     recipe, on, made_by = _ready(recipe, out, device, workers, engine)
     inputs = resolve_inputs(recipe, out, on, made_by)

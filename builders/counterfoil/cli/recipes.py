@@ -187,17 +187,18 @@ def check(
     from counterfoil.recipe import load_recipe
     from counterfoil.recipe.names import license_note
     from counterfoil.recipe.schema_mine import method_settings
-    from counterfoil.starting.lacking import lacking
+    from counterfoil.starting.lacking import lacking, sampled_pictures
 
     loaded = _with_labels(load_recipe(recipe, overrides or ()))
     if loaded.mine is not None:
         method_settings(loaded.mine)
     plan = make_plan(loaded)
-    cost = estimate(plan, rate, inverts(plan.recipe.generator))
+    side, notes = sampled_pictures(loaded)
+    cost = estimate(plan, rate, inverts(plan.recipe.generator), side)
     budget = rendered_budget(plan.recipe, rate)
     quotas = judged_quotas(plan.recipe)
     with StageProgress():
-        lacks = lacking(loaded)
+        lacks = lacking(loaded, notes)
     missing = [lack for lack in lacks if lack.weight == "missing"]
     if unlisted := license_note(loaded.license):
         note(unlisted)

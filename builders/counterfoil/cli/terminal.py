@@ -192,8 +192,11 @@ def _of_a_library(error: BaseException) -> CounterfoilError | None:
 
 
 def show_interrupted() -> int:
-    """Say calmly that Ctrl-C ended the command; the exit code to end with."""
-    _line("\nInterrupted. Finished work is kept. Run the same command again to resume.")
+    """Say calmly that Ctrl-C ended the command; the exit code to end with.
+
+    Which work is stored by now nobody here knows, and perhaps none is.
+    """
+    _line("\nInterrupted. Run the same command again: it does only what is not stored yet.")
     return INTERRUPTED
 
 

@@ -180,8 +180,8 @@ class ImageFolder:
         top = "the splits" if self.starts[splits[0]] != self.root else shown_name(self.root) or "the top"
         yield (
             f"classes are the folders of level 1 below {top}: {some_of([*map(shown_name, self.classes)], _MOST_SHOWN)}."
-            f" {many}{' a class' if every else ''} joined with what lies above:"
-            f" {counted(len(deeper), 'image lies', 'images lie')} deeper{named}"
+            f" Subfolders are joined with them: {counted(len(deeper), 'image')} in {many}{' a class' if every else ''}"
+            f"{named}"
         )
 
     def _empty_classes(self, splits: Sequence[str]) -> list[str]:

@@ -140,14 +140,17 @@ class Cost:
         return self.seconds + self.start_up_seconds
 
 
-def estimate(plan: Plan, images_per_second: float | None = None, inverted: bool | None = None) -> Cost:
+def estimate(
+    plan: Plan, images_per_second: float | None = None, inverted: bool | None = None, own_side: int | None = None
+) -> Cost:
     """Files, bytes and seconds of a build, at a given rate or at the one measured for the model.
 
     A rate is that of images drawn alone. `inverted` tells whether rows are edited by inversion, which costs more; None
-    where nobody knows the pipeline yet, which is then taken for one that inverts.
+    where nobody knows the pipeline yet, which is then taken for one that inverts. own_side: of the images that rows are
+    taken from, in pixels, as a sample of them tells; None where nobody looked.
     """
     recipe = plan.recipe
-    side, about_size = _side(recipe)
+    side, about_size = _side(recipe, own_side)
     image_bytes = round(side * side * _bytes_per_pixel(recipe))
     rate, about_rate = _rate(recipe, images_per_second)
     beside = sum(plan.n_samples_of(shift) for shift in recipe.all_shifts() if recipe.beside_base(shift))
@@ -246,11 +249,13 @@ def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
     return rate, f"{rate:.3g} images per second, {known.known}{scaled}"
 
 
-def _side(recipe: Recipe) -> tuple[int, str]:
+def _side(recipe: Recipe, own_side: int | None) -> tuple[int, str]:
     generator = recipe.generator
     side = generator.saved_size or generator.size
     if side is not None:
         return side, f"images of {side} x {side} pixels"
+    if own_side is not None and generator.takes_rows:
+        return own_side, f"images of about {own_side} x {own_side} pixels, by a sample of them"
     if generator.kind == "corrupt":
         side = CORRUPTED_SIZE
         return side, f"images of {side} x {side} pixels (guessed: images keep their own size)"

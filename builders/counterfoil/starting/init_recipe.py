@@ -481,7 +481,7 @@ def init(
         recipe=recipe,
         images={each.name: each.images for each in found.classes},
         rows=found.rows,
-        notes=_with_repeated(found),
+        notes=(*_with_repeated(found), *(_left_for_time(found) if corrupts else ())),
         models=WITHOUT_GPU if models is None else models.reason,
         commands=_commands(path, dataset, cut=not corrupts),
     )
@@ -537,6 +537,20 @@ def _with_repeated(found: FoundData) -> tuple[str, ...]:
     if not alike:
         return found.notes
     return (*found.notes, f"several classes have the same name: {', '.join(alike[:10])}")
+
+
+def _left_for_time(found: FoundData) -> tuple[str, ...]:
+    """A note of the images that the recipe leaves out, so that building and evaluating take minutes."""
+    extent, counts = extent_of(found), [each.images[found.validation_split] for each in found.classes if each.images]
+    taken = sum(min(extent.a_class, count) for count in counts)
+    if taken == sum(counts):
+        return ()
+    minutes = round(sum(counts) * (1 + len(extent.kinds)) * _SECONDS_AN_IMAGE / _CORES / 60)
+    return (
+        f"the recipe takes {taken:,} of {sum(counts):,} images, at most {extent.a_class} of a class: about"
+        f" {extent.minutes} minutes to build and evaluate on two cores. To take all, set samples.candidates to"
+        f" {max(counts):,} (about {minutes:,} minutes)",
+    )
 
 
 def _commands(path: Path, dataset: str, *, cut: bool) -> tuple[str, ...]:

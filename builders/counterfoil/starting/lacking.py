@@ -21,6 +21,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.regular_files import named_path
 
+_SAMPLED = 200  # images, whose headers say how large they are
 Weight = Literal["missing", "fetched", "optional"]
 # Classifiers that are no timm name: their libraries' own caches and files are not looked through.
 _OTHER_KINDS = ("transformers:", "open_clip:", "predictions:")
@@ -42,9 +43,38 @@ class Lack:
         return f"{'note' if self.weight == 'optional' else 'needs'}: {self.key}: {self.text}"
 
 
-def lacking(recipe: Recipe) -> tuple[Lack, ...]:
-    """Everything that a recipe lacks here: what no build can do without, what is fetched, then what is left out."""
+def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
+    """The side in pixels of a square as large as the images that rows come from, on average, and what must be said.
+
+    Headers of some images are read where they are files of a folder here; None for any other input dataset.
+    """
+    if not recipe.generator.takes_rows or recipe.generator.given:
+        return None, ()
+    from counterfoil.data.pictures import evenly_spread, look_at_pictures
+    from counterfoil.data.pool import pool_of
+    from counterfoil.data.tables import MOST_BYTES, plain_folder
+    from counterfoil.regular_files import read_regular
+
+    pool, pictures = pool_of(recipe), None
+    with contextlib.suppress(CounterfoilError, OSError):  # a build says what is wrong with a folder
+        folder = plain_folder(pool)
+        paths = () if folder is None or pool.split is None else folder.splits.get(pool.split, ())
+        looked = evenly_spread(paths, _SAMPLED)
+        images = ((path, read_regular(Path(pool.dataset) / path, MOST_BYTES)) for path in looked)
+        pictures = look_at_pictures(images, len(looked), decode=False)
+    if pictures is None or not pictures.sides:
+        return None, ()
+    pixels = sum(width * height for width, height in pictures.sides) / len(pictures.sides)
+    return round(pixels**0.5), tuple(pictures.notes(len(paths), applied=pool.exif == "apply"))
+
+
+def lacking(recipe: Recipe, notes: Sequence[str] = ()) -> tuple[Lack, ...]:
+    """Everything that a recipe lacks here: what no build can do without, what is fetched, then what is left out.
+
+    notes: what must be said of the images that rows come from (`sampled_pictures`).
+    """
     found = [
+        *(Lack("source.dataset", note, "optional") for note in notes),
         *_source(recipe),
         *_models(recipe),
         *_generator(recipe),
