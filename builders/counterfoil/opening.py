@@ -18,6 +18,7 @@ import json
 import re
 import secrets
 import shlex
+import socket
 import sys
 import tempfile
 import threading
@@ -56,7 +57,8 @@ from counterfoil.store.layout import CARD, LOCK, PRIVATE, RECIPE
 
 _PORT = f"{PRIVATE}/port"
 _HOST = "127.0.0.1"
-_SECONDS = 20.0  # for a whole request to come in
+_SECONDS = 20.0  # for the body of a request to come in
+_HEADER_SECONDS = 5.0
 _MOST_CONNECTIONS = 32
 
 
@@ -84,6 +86,7 @@ class PageServer(ThreadingHTTPServer):
     """Serves from `serve_forever` on; `address` is what a person opens."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, pages: DirectoryPages, port: int) -> None:
         super().__init__((_HOST, port), _Request)
@@ -93,22 +96,39 @@ class PageServer(ThreadingHTTPServer):
         self.address = f"{self.origin}/{self.token}/"
         self.at_work = threading.Lock()  # a page may take the memory of a whole dataset's scores
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._unheard: dict[Any, None] = {}  # connections that have not said the token, the longest there first
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Answer in a thread. Where all are taken, one that waits for words goes, so that silence shuts nobody out."""
+        self._unheard[request] = None
+        if not self._free.acquire(blocking=False):
+            hang_up(next(iter([*self._unheard])))
+            if not self._free.acquire(timeout=1.0):
+                self.heard(request)
+                self.shutdown_request(request)
+                return
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.heard(request)
             self._free.release()
+
+    def heard(self, request: Any) -> None:
+        """A connection has said the token, or is done: it goes for no other."""
+        self._unheard.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), OSError):  # a connection that broke, or was cut for its time, is no error
             super().handle_error(request, client_address)
+
+
+def hang_up(connection: socket.socket) -> None:
+    """End a connection, and with it the wait for what comes of it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -118,16 +138,16 @@ class _Request(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self._clock = threading.Timer(_SECONDS, self._cut)
-        self._clock.daemon = True
-        self._clock.start()
+        self._start_clock(_HEADER_SECONDS)
 
     def finish(self) -> None:
         self._clock.cancel()
         super().finish()
 
-    def _cut(self) -> None:
-        self.server.shutdown_request(self.request)
+    def _start_clock(self, seconds: float) -> None:
+        self._clock = threading.Timer(seconds, hang_up, [self.request])
+        self._clock.daemon = True
+        self._clock.start()
 
     def do_GET(self) -> None:
         self._clock.cancel()
@@ -149,6 +169,8 @@ class _Request(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, page)
 
     def do_POST(self) -> None:
+        self._clock.cancel()
+        self._start_clock(_SECONDS)
         name = self._name()
         if name is None:
             return
@@ -189,6 +211,7 @@ class _Request(BaseHTTPRequestHandler):
             token, slash, name = below.partition("/")
             known = secrets.compare_digest(token.encode(), self.server.token.encode())
             if not first and known and slash:
+                self.server.heard(self.request)
                 return name
             self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         return None

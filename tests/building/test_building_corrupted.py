@@ -13,16 +13,17 @@ import pytest
 from PIL import Image
 
 import warm
-from counterfoil.building import BuildResult, build
+from counterfoil.building import BuildProgress, BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.open_source import lab_dataset
 from counterfoil.dataset.verification import verify
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.trained_on import edits_of
 from counterfoil.generate.corruptions import CORRUPTIONS, corrupt
 from counterfoil.plan.layout import sample_seed
+from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
@@ -261,3 +262,27 @@ def test_a_class_needs_a_partner_under_its_own_shifts_alone(dataset: Path, tmp_p
     assert cells == {("fog", one.name)} | {(shift, name) for shift in ("base", "greyscale") for name in every}
     croissant = (tmp_path / "out" / "croissant.json").read_text()
     assert "contrast of its partner" in croissant and "at a severity from 1 to 5" not in croissant
+
+
+def test_photographs_that_change_during_a_build_are_in_no_shard(tmp_path: Path) -> None:
+    photos, out = draw_folder(tmp_path / "photos"), tmp_path / "out"
+    before = {path: path.read_bytes() for path in photos.rglob("*.png")}
+    changes = (
+        f"source.dataset={photos}",
+        "source.classes=[{id: mug, name: mug}, {id: star, name: star}]",
+        "prompts.shifts.fog=null",
+    )
+
+    def swap(told: Any) -> None:
+        if isinstance(told, BuildProgress) and told.shards_done == 1:
+            for path in before:
+                Image.new("RGB", (96, 96), "red").save(path)
+
+    with pytest.raises(RunFailure, match="is no longer what was pinned"), listening(swap):
+        corrupted_build(out, *changes)
+    assert 1 <= len(read_receipts(out)) < 3
+    for path, content in before.items():
+        path.write_bytes(content)
+    corrupted_build(out, *changes)
+    corrupted_build(tmp_path / "undisturbed", *changes)
+    assert published(out) == published(tmp_path / "undisturbed")

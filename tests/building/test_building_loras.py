@@ -128,3 +128,14 @@ def test_what_lora_weights_do_not_go_with_is_refused(
     assert "generator.lora.snow.path" not in found
     of_hub = lacking(load_recipe("wardrobe-mini", ["generator.lora.fog.path=user/fog/weights/fog.safetensors"]))
     assert any("user/fog/weights/fog.safetensors is not on this machine yet" in lack.text for lack in of_hub)
+
+
+def test_numbers_that_are_not_finite_begin_no_directory(file: Path, tmp_path: Path) -> None:
+    weights = load_file(file)
+    for value in (torch.nan, torch.inf):
+        wrong = {key: tensor.clone() for key, tensor in weights.items()}
+        wrong[min(wrong)][0, 0] = value
+        save_file(wrong, tmp_path / "wrong.safetensors")
+        with pytest.raises(UserError, match="found numbers that are not finite"):
+            tiny(tmp_path / "out", *changes(tmp_path / "wrong.safetensors"))
+        assert not (tmp_path / "out" / "lock.json").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.plan import Sample
 from counterfoil.progress import Stage, listening
 from counterfoil.store import verify_files
+from counterfoil.store.directory_lock import writing_lock
 from counterfoil.store.replacement import replacement_folder
 from results_examples import top1
 from support.tables import csv_rows
@@ -360,3 +362,32 @@ def test_a_mistake_reaches_the_caller_as_an_error_for_people(dataset: Path) -> N
     assert isinstance(result.exception, UserError)
     missing = CliRunner().invoke(app, ["evaluate", str(dataset), "--models"])
     assert missing.exit_code == 2
+
+
+def test_two_evaluations_into_one_folder_write_one_after_the_other(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    out, release, held = tmp_path / "out", threading.Event(), threading.Event()
+    out.mkdir()
+
+    def hold() -> None:
+        with writing_lock(out):
+            held.set()
+            release.wait(60)
+            (out / "results.json").write_text("of the other")
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait(60)
+    said = []
+
+    def hear(told: object) -> None:
+        if isinstance(told, Stage) and told.lost is not None:
+            said.append(told.lost)
+            release.set()
+
+    with listening(hear):
+        found = evaluate(dataset, [models["sharp"]], out=out, device="cpu")
+    other.join()
+    assert said == [f"Waiting for another process (process id {os.getpid()}), which is writing to {out}."]
+    assert json.loads((out / "results.json").read_bytes())["content"] == found.results.content

@@ -78,6 +78,8 @@ WRONG = {
     "drop(at_night) >= 10": "drop takes <=, not >=",
     "accuracy(base) > 80": "accuracy takes >=, not >",
     "drop(at_night) <= ten": "the limit is 'ten'",
+    "drop(at_night) <= ١٠": "the limit is '١٠'",
+    "drop(at_night) <= １０": "the limit is '１０'",
     "drop(at_night) <= 1e1": "the limit is '1e1'",
     "drop(at_night) <= 101": "expected a number from -100 to 100",
     "accuracy(base) >= -1": "expected a number from 0 to 100",
@@ -120,6 +122,15 @@ def test_a_line_passes_fails_or_is_undecided_by_its_whole_interval() -> None:
         assert (one.needed is not None) == (one.verdict == "undecided")
     verdicts = [judged(found, text)[0].verdict for text in lines]
     assert verdicts[0] == "pass" and verdicts[-1] == "fail" and "undecided" in verdicts
+
+
+def test_a_group_called_any_is_meant_by_quotes() -> None:
+    found = answered({"base": (45, 40), "shift_1": (30, 41), "shift_2": (20, 41)})
+    groups = (*found.subject.groups[:2], replace(found.subject.groups[2], name="any"))
+    found = replace(found, subject=replace(found.subject, groups=groups))
+    shown = {text: [one.group for one in judged(found, text)] for text in ("drop(any) <= 1", 'drop("any") <= 1')}
+    assert shown == {"drop(any) <= 1": ["shift_1", "any"], 'drop("any") <= 1': ["any"]}
+    assert len(judged(found, *shown)) == 3, "one does not repeat the other"
 
 
 def test_estimates_are_differences_of_class_averages() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import json
@@ -237,12 +238,36 @@ def test_answers_are_saved_and_counted(server: PageServer, dataset: Path) -> Non
 
 def test_a_request_that_does_not_end_is_cut(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_SECONDS", 0.2)
+    monkeypatch.setattr(serving, "_HEADER_SECONDS", 0.2)
     for server in running(dataset):
         for started in (b"GET / HTTP/1.1\r\nHost:", f"POST /{server.token}/save/cut HTTP/1.1\r\n".encode()):
             with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as connection:
                 connection.sendall(started)
                 assert connection.recv(1) == b"", "the server hangs up"
         assert ask(server, "").status == 200
+
+
+def test_silent_connections_shut_nobody_out(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_SECONDS", 600.0)
+    monkeypatch.setattr(serving, "_HEADER_SECONDS", 600.0)
+    for server in running(dataset):
+        with contextlib.ExitStack() as opened:
+            for number in range(60):
+                one = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
+                if number % 2:
+                    one.sendall(b"GET /wrong/ HTTP/1.1\r\nHost:")
+            for _ in range(3):
+                assert ask(server, "").status == 200
+            one = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
+            one.sendall(f"POST /{server.token}/save/cut HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n".encode())
+            one.sendall(
+                f"Origin: {server.origin}\r\nContent-Type: {YAML}\r\nContent-Length: {len(CUT)}\r\n\r\n".encode()
+            )
+            for _ in range(60):
+                opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
+            assert ask(server, "").status == 200
+            one.sendall(CUT)
+            assert one.recv(1000).startswith(b"HTTP/1.0 200"), "who has said the token goes for no other"
 
 
 def test_a_strangers_card_and_picture(dataset: Path) -> None:

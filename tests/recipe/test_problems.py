@@ -290,3 +290,21 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "source: {classes: [[]]}",
+        "prompts: {shifts: {in_the_grass: {classes: [3]}}}",
+        "prompts: {shifts: {in_the_grass: {severity: {levels: [.nan]}}}}",
+        "evaluate: {models: [[a]]}",
+        "[extends, wardrobe-mini]",
+    ],
+)
+def test_a_wrong_item_is_one_problem(text: str) -> None:
+    extends = "" if text.startswith("[") else "extends: wardrobe-mini\n"
+    with pytest.raises(UserError) as refused:
+        load_recipe_text(extends + text)
+    [problem] = refused.value.problems
+    assert "Located" not in problem and "expected" in problem

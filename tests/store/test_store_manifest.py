@@ -15,10 +15,16 @@ from store_cases import build, cached_copy, plan_of
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store import verify_files
+from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.manifest import published_paths
-from counterfoil.store.replacement import replace_dataset, replacement_folder, settle_directory
+from counterfoil.store.replacement import (
+    closed_or_as_before,
+    replace_dataset,
+    replacement_folder,
+    settle_directory,
+)
 from support.files import published, write_all
 
 
@@ -217,6 +223,44 @@ def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_fold
     decided = outcomes.index(NEW | HIDDEN)
     assert all(outcome == NEW | HIDDEN for outcome in outcomes[decided:]), "what is decided stays decided"
     assert len(outcomes) > 12
+
+
+def test_a_closing_killed_at_any_step_leaves_the_dataset_as_before(memory_folder: Path, killer: Killer) -> None:
+    closing = ("README.md", "croissant.json", "evaluation/results.json", "manifest.json")
+    before = OLD | HIDDEN | {"evaluation/results.json": "old", "evaluation/old.csv": "old"}
+    after = before | dict.fromkeys(closing, "new")
+
+    def close(directory: Path) -> None:
+        with directory_lock(directory), closed_or_as_before(directory):
+            remove_durably(directory / "manifest.json")
+            for name in closing:
+                write_atomically(directory / name, b"new")
+
+    outcomes = []
+    for step in range(200):
+        directory = memory_folder / str(step)
+        write_all(directory, before)
+        killed = killer.met(step, lambda directory=directory: close(directory))
+        again = 0
+        while killer.met(again, lambda directory=directory: settle_directory(directory)):
+            again += 1
+        outcomes.append(files_of(directory))
+        assert outcomes[-1] in (before, after) and not replacement_folder(directory).parent.exists()
+        shutil.rmtree(directory)
+        if not killed:
+            break
+    assert outcomes[0] == before and outcomes[-1] == after and len(outcomes) > 12
+
+    def fail(directory: Path) -> None:
+        with directory_lock(directory), closed_or_as_before(directory):
+            remove_durably(directory / "manifest.json")
+            write_atomically(directory / "README.md", b"new")
+            raise RunFailure("the disk is full")
+
+    write_all(directory, before)
+    with pytest.raises(RunFailure, match="the disk is full"):
+        fail(directory)
+    assert files_of(directory) == before and not replacement_folder(directory).parent.exists()
 
 
 def test_what_was_only_begun_is_cleared_away(tmp_path: Path) -> None:

@@ -15,24 +15,35 @@ from counterfoil.store import DatasetStore
 from counterfoil.store.layout import MANIFEST
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.replacement import closed_or_as_before
 from counterfoil.store.sealed_folder import EVALUATED, SEALED_FOLDERS, SealedFolder
 
 
-def close_dataset(store: DatasetStore, recipe: Recipe, placeholders: Mapping[str, str] | None) -> str:
+def close_dataset(
+    store: DatasetStore,
+    recipe: Recipe,
+    placeholders: Mapping[str, str] | None,
+    results: Mapping[str, bytes] | None = None,
+    into: SealedFolder = EVALUATED,
+) -> str:
     """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; the manifest's hash.
 
-    The card is made from what is portable of the recipe: the same wherever it is made. Results of evaluations and
-    reviews stay where they are whole and of this very data, also of earlier versions; others are removed.
+    The card is made from what is portable of the recipe: the same wherever it is made. `results` are the new files of
+    the folder `into`. Results of evaluations and reviews stay where they are whole and of this very data, also of
+    earlier versions; others are removed. Killed, it leaves a dataset that was finished before as it was.
     """
     lock = read_lock(store.directory)
     if lock is None:
         raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
     receipts = store.checked_receipts()
-    for folder in SEALED_FOLDERS:
-        if folder.read(store.directory, content_of_receipts(receipts), earlier=True) is None:
-            folder.drop(store.directory)
-    card = make_card(store.directory, make_plan(recipe.portable, placeholders), lock.document(), receipts)
-    manifest = store.finish(card.readme, card.figures, card.documents)
+    with closed_or_as_before(store.directory):
+        if results is not None:
+            into.write(store.directory, results)
+        for folder in SEALED_FOLDERS:
+            if folder.read(store.directory, content_of_receipts(receipts), earlier=True) is None:
+                folder.drop(store.directory)
+        card = make_card(store.directory, make_plan(recipe.portable, placeholders), lock.document(), receipts)
+        manifest = store.finish(card.readme, card.figures, card.documents)
     write_index(store.directory)
     return manifest
 
@@ -64,11 +75,9 @@ def close_again(
     with DatasetStore.open(
         directory, dataset.plan, lock.hashes, lock.inputs, lock.stack, recipe_yaml=dataset.recipe_yaml, allow_mixed=True
     ) as store:
-        if results is not None:
-            if content != content_of_receipts(store.receipts()):
-                raise RunFailure(
-                    f"{directory} has changed in the meantime, so the results are not stored in it",
-                    "Run the same command again.",
-                )
-            folder.write(directory, results)
-        return close_dataset(store, recipe, None)
+        if results is not None and content != content_of_receipts(store.receipts()):
+            raise RunFailure(
+                f"{directory} has changed in the meantime, so the results are not stored in it",
+                "Run the same command again.",
+            )
+        return close_dataset(store, recipe, None, results, folder)

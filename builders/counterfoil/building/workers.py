@@ -24,7 +24,9 @@ from counterfoil.building.chosen_rows import rows_of_pool
 from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.building.spans import Span
+from counterfoil.data.folders import pinned_content
 from counterfoil.data.pins import SourcePin
+from counterfoil.data.pool import pool_of
 from counterfoil.engines import Delivered, Doing
 from counterfoil.engines.executor import named
 from counterfoil.errors import RunFailure, UserError
@@ -38,6 +40,7 @@ from counterfoil.models.devices import computing_on, holds_context, libraries_of
 from counterfoil.models.diffusion import generator_pipeline
 from counterfoil.models.loras import load_loras
 from counterfoil.plan import Plan, RowTable, Shard, make_plan
+from counterfoil.regular_files import named_path
 from counterfoil.store import Receipt, ShardWriter
 from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.directory_lock import FolderMark
@@ -231,7 +234,9 @@ class Job:
                     for step in steps:
                         if not isinstance(step, Made):
                             yield step
-                        elif self.collect:
+                            continue
+                        self._refuse_changed_pool()
+                        if self.collect:
                             sent = write_to_send(writer, step.shard, step.candidates)
                             receipts.append(sent.receipt)
                             yield Delivered(sent)
@@ -244,6 +249,12 @@ class Job:
                 yield make
             finally:
                 maker.close()
+
+    def _refuse_changed_pool(self) -> None:
+        """RunFailure where a folder of photographs is not what was pinned: one may have changed since it was opened."""
+        if self.pool is not None and self.pool.content is not None:
+            name = pool_of(self.recipe).dataset
+            pinned_content(named_path(name), name, self.pool.content)
 
     def _writer_here(self) -> ShardWriter:
         """The writer whose receipts tell the stack of this process: an engine's workers may run elsewhere."""

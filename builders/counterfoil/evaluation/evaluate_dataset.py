@@ -49,6 +49,7 @@ from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, Result
 from counterfoil.report.words import listed, percent
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
+from counterfoil.store.directory_lock import writing_lock
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
 
@@ -244,7 +245,8 @@ def evaluate(
         notes=subject.notes,
     )
     dataset_id = repo or (subject.published.repo if subject.published else subject.repo)
-    written = _write(evaluation, answered, folder, dataset_id)
+    with writing_lock(folder):  # of two evaluations into one folder the files are those of one
+        written = _write(evaluation, answered, folder, dataset_id)
     if not into_card:
         return written
     from counterfoil.evaluation.result_files import store_results

@@ -43,26 +43,28 @@ MOST_NEEDED = 100_000
 Answer = Literal["pass", "fail", "undecided"]
 _HINT = (
     "A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, worse_than(MODEL, GROUP) <= POINTS. GROUP is"
-    " base, a shift or any."
+    ' base, a shift or any; "any" in quotes is a group of that name.'
 )
 _NAME = r'(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
     rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)\s*(?P<sign>[<>=!]+)\s*(?P<limit>\S+)\s*"
 )
-_NUMBER = re.compile(r"-?\d{1,3}(?:\.\d{1,6})?")
+_NUMBER = re.compile(r"-?[0-9]{1,3}(?:\.[0-9]{1,6})?")
 # Measure → its sign, how many names it takes, and the least limit that means anything.
 _MEASURES = {"accuracy": (">=", 1, 0.0), "drop": ("<=", 1, -100.0), "worse_than": ("<=", 2, -100.0)}
 
 
 @dataclass(frozen=True, slots=True)
 class GateLine:
-    """A line as it was read. limit: a fraction. against: the model that others may not be worse than."""
+    """A line as it was read. limit: a fraction. against: the model that others may not be worse than. every: whether it
+    is of every group rather than of one, which may be called any."""
 
     text: str
     measure: str
     group: str
     limit: float
     against: str = ""
+    every: bool = False
 
     @property
     def above(self) -> bool:
@@ -170,8 +172,8 @@ def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
     found: list[GateLine] = []
     for number, text in enumerate(texts, start=1):
         one = _parsed(text)
-        if isinstance(one, GateLine) and (one.measure, one.against, one.group) in {
-            (other.measure, other.against, other.group) for other in found
+        if isinstance(one, GateLine) and (one.measure, one.against, one.group, one.every) in {
+            (other.measure, other.against, other.group, other.every) for other in found
         }:
             one = "an earlier line has the same comparison"
         if isinstance(one, str):
@@ -192,7 +194,8 @@ def _parsed(text: str) -> GateLine | str:
     if measure not in _MEASURES:
         return f"there is no measure {measure[:40]!r}{did_you_mean(measure, _MEASURES)}"
     sign, count, least = _MEASURES[measure]
-    names = [one.strip('"') for one in re.findall(_NAME, match["names"])]
+    written = re.findall(_NAME, match["names"])
+    names = [one.strip('"') for one in written]
     if len(names) != count or not all(names):
         return f"{measure} takes {'a model and a group' if count == 2 else 'one group'}"
     if match["sign"] != sign:
@@ -203,7 +206,8 @@ def _parsed(text: str) -> GateLine | str:
     group = names[-1]
     if measure == "drop" and group == BASE:
         return "the base has no drop"
-    return GateLine(" ".join(text.split()), measure, group, float(number) / 100, names[0] if count == 2 else "")
+    against = names[0] if count == 2 else ""
+    return GateLine(" ".join(text.split()), measure, group, float(number) / 100, against, written[-1] == ANY)
 
 
 def models_of(gate: Sequence[GateLine]) -> tuple[str, ...]:
@@ -376,13 +380,13 @@ def _comparisons(
     groups = {group.name: place for place, group in enumerate(answered.subject.groups)}
     if answered.subject.base:
         groups.setdefault(BASE, 0)
-    if line.group == ANY:
+    if line.every:
         places = answered.shifts if line.measure == "drop" else answered.places
     else:
         places = (groups[line.group],) if line.group in groups else ()
     if not places:
         why = "the dataset has no such group" + did_you_mean(line.group, groups)
-        why = "the dataset has no shift" if line.group == ANY else why
+        why = "the dataset has no shift" if line.every else why
         yield _Compared(Judged(line, model, line.group, "undecided", reason=why))
     for place in places:
         drop, group = line.measure == "drop", answered.group(place)

@@ -8,8 +8,7 @@ it is from, and validation → base.
 
 `evaluate --into-card` makes the evaluation part of the dataset that it was made on, and of its card. The files of
 `evaluation/` are written first, then card, croissant.json and, last of all, the manifest anew, under the directory's
-lock. A kill in between leaves a dataset without a manifest, which `verify` names and `build` closes, as does the same
-evaluation run again.
+lock. After a kill in between, whoever opens the dataset next finds it as it was (`store/replacement.py`).
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ def pin_lora(name: str, lora: Lora) -> Pin:
     found = local if is_local(lora.path) else pin_adapter(lora.path, lora.revision)
     file = lora_file(lora.path, found.revision)
     _settings_of(name, file)
+    _refuse_infinite(name, file)
     return replace(found, sha256=_sha256(file))
 
 
@@ -175,6 +176,16 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
         "DoRA, LoKr, LoHa, biases and whole layers are not used.",
     )
     return settings
+
+
+def _refuse_infinite(name: str, file: Path) -> None:
+    """UserError for numbers that are not finite, before a directory is begun with them."""
+    import torch
+    from safetensors import safe_open
+
+    with loading(name), safe_open(file, framework="pt") as found:
+        infinite = [key for key in found.keys() if not bool(torch.isfinite(found.get_tensor(key)).all())]  # noqa: SIM118
+    _refuse(name, infinite, "found numbers that are not finite")
 
 
 def _is_known(key: str, shape: tuple[int, ...], number_type: str) -> bool:

@@ -326,7 +326,8 @@ def _read_chain(path: Path, above: tuple[Path, ...]) -> Layers:
 def _read_mapping(text: str, place: str) -> LocatedMapping:
     recipe = read_yaml(text, place)
     if not isinstance(recipe, LocatedMapping):
-        raise UserError(f"{place}: found {type(recipe).__name__}, expected a mapping of a recipe's keys")
+        found = "a list" if isinstance(recipe, list) else repr(recipe)[:60]
+        raise UserError(f"{place}: found {found}, expected a mapping of a recipe's keys")
     return recipe
 
 

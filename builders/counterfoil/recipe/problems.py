@@ -39,6 +39,8 @@ def problem_lines(
     errors = error.errors(include_url=False)
     for details in errors[:MOST_PROBLEMS]:
         path = _known_part(raw, details["loc"])
+        if details["type"] == "too_short" and len(details["input"]) >= details.get("ctx", {}).get("min_length", 1):
+            continue  # its items are wrong, each of which is a problem of its own
         if details["loc"] or details["type"] != "value_error":  # the recipe's own check is repeated below
             found[path, _message(model, raw, path, details)] = None
     for path, message in islice(across(raw), MOST_PROBLEMS):

@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan.layout import PlanPart
+from counterfoil.progress import report
 from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.layout import (
     DIRECTORY_LOCK,
@@ -55,6 +56,28 @@ def directory_lock(directory: Path) -> Iterator[None]:
                 hint="Wait until they end, or build another part with the same N: `counterfoil build … --shards K/N`.",
             )
         yield
+
+
+@contextlib.contextmanager
+def writing_lock(folder: Path) -> Iterator[None]:
+    """Hold a folder of a report while its files are written; whoever waits tells for whom.
+
+    RunFailure when another process writes for half an hour.
+    """
+    path, holder = folder / DIRECTORY_LOCK, folder / DIRECTORY_LOCK_HOLDER
+    for seconds in (0.0, _OPENING_WAITS):
+        with _system_lock(path, seconds) as held:
+            if held:
+                with _named(holder, f"{os.getpid()}\n"):
+                    yield
+                return
+        if not seconds:
+            said = f"Waiting for another process{_shown(holder)}, which is writing to {folder}."
+            report("writing the report", 0, 1, said)
+    raise RunFailure(
+        f"{folder}: another process{_shown(holder)} has been writing to it for {_OPENING_WAITS / 60:.0f} minutes",
+        "If a process hangs, end it. Then run the same command again.",
+    )
 
 
 @contextlib.contextmanager

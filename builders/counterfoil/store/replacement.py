@@ -1,5 +1,8 @@
 """Replace a dataset in its own directory by another that was written whole beside it: all of it, or nothing.
 
+A finished dataset that is closed again, with new results in it, is changed where it lies, and what that may change is
+copied first: those copies are the dataset that a killed run leaves to be swapped in.
+
 The new dataset is made in `.counterfoil/replacement/new`, on the same file system and under the same directory
 lock. Writing `swap.json` beside it is the moment of decision: a run that is killed before leaves the old dataset
 as it was, and after it whoever opens the directory next finishes the swap. While entries move, the directory has
@@ -8,9 +11,10 @@ no receipts and no manifest, so that a reader sees an unfinished dataset and nev
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +23,27 @@ from counterfoil.errors import RunFailure
 from counterfoil.store.atomic import disk_errors, flush_folder, make_folder, remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.inside import read_own_json, refuse_unfit
-from counterfoil.store.layout import MANIFEST, RECEIPTS, REPLACEMENT
+from counterfoil.store.layout import (
+    BENCHMARK,
+    CARD,
+    CROISSANT,
+    EVALUATION,
+    FIGURES,
+    MANIFEST,
+    RECEIPTS,
+    REPLACEMENT,
+    REVIEW,
+    TEMPORARY_SUFFIX,
+    TIMM_INFO,
+)
 
 _NEW = "new"
 _OLD = "old"
 _SWAP = "swap.json"
 # First out and last in, in this order: without receipts no shard counts as done.
 _PROOFS = (RECEIPTS, MANIFEST)
+# What closing writes.
+_CLOSING = (CARD, CROISSANT, BENCHMARK, TIMM_INFO, FIGURES, EVALUATION, REVIEW, MANIFEST)
 
 
 def replacement_folder(directory: Path) -> Path:
@@ -57,6 +75,9 @@ def finish_replacement(directory: Path) -> bool:
     except (KeyError, TypeError, ValueError) as error:
         raise RunFailure(f"{journal} is damaged: {error!r}", f"Remove {directory / REPLACEMENT}.") from error
     _swap(directory, new, gone)
+    for name in [*new, *gone]:
+        for half_written in directory.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
+            remove_durably(half_written)
     remove_durably(journal)
     discard_replacement(directory)
     return True
@@ -71,6 +92,33 @@ def replace_dataset(directory: Path) -> None:
     journal = {"new": new, "gone": [name for name in old if name not in new]}
     write_atomically(directory / REPLACEMENT / _SWAP, document_bytes(journal))
     finish_replacement(directory)
+
+
+@contextlib.contextmanager
+def closed_or_as_before(directory: Path) -> Iterator[None]:
+    """Close a finished dataset again: where that fails or is killed, the dataset is as it was before.
+
+    For the holder of the lock. A dataset without a manifest has nothing to go back to.
+    """
+    if not (directory / MANIFEST).is_file():
+        yield
+        return
+    before = [name for name in _CLOSING if (directory / name).exists()]
+    for name in before:
+        for path in [directory / name, *(directory / name).rglob("*")]:
+            if path.is_file():
+                with disk_errors(path):
+                    content = path.read_bytes()
+                write_atomically(replacement_folder(directory) / path.relative_to(directory), content)
+    journal = {"new": before, "gone": [name for name in _CLOSING if name not in before]}
+    write_atomically(directory / REPLACEMENT / _SWAP, document_bytes(journal))
+    try:
+        yield
+    except BaseException:
+        finish_replacement(directory)
+        raise
+    remove_durably(directory / REPLACEMENT / _SWAP)
+    discard_replacement(directory)
 
 
 def discard_replacement(directory: Path) -> None:
