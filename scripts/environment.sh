@@ -13,9 +13,14 @@ unset PYTHONDONTWRITEBYTECODE
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
-if [[ -n ${PYTHON:-} && -x $venv/bin/python ]]; then
-  asked=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-  [[ $("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') == "$asked" ]] || venv=$root/.venv-$asked
+version() { "$1" -c 'import sys; assert sys.version_info >= (3, 11); print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+
+if [[ -n ${PYTHON:-} ]]; then
+  if ! asked=$(version "$PYTHON"); then
+    echo "error: PYTHON=$PYTHON is no Python 3.11 or newer" >&2
+    exit 1
+  fi
+  if [[ -x $venv/bin/python && $(version "$venv/bin/python") != "$asked" ]]; then venv=$root/.venv-$asked; fi
 fi
 
 find_python() {

@@ -173,11 +173,13 @@ def test_a_row_is_in_the_context_of_its_class_that_it_is_most_like_or_in_none() 
         return np.eye(5, dtype=np.float32)[[vectors[text] for text in texts]]
 
     features = np.eye(5, dtype=np.float32)
-    dealt = context_rows(contexts, recipe, features, np.asarray([0, 0, 0, 0, 1]), embed)
+    dealt = context_rows(contexts, recipe, features, np.asarray([0, 0, 0, 0, 1], np.int64), embed)
     found = dealt.among([0, 1, 2])
     # The third is like the context of another class alone, the last two like their class without any.
     assert found.tolist() == [0, 1, -1, -1, -1]
-    assert context_rows(contexts, recipe, features[2:3], np.asarray([1]), embed).among([0, 1, 2]).tolist() == [2]
+    assert context_rows(contexts, recipe, features[2:3], np.asarray([1], np.int64), embed).among(
+        [0, 1, 2]
+    ).tolist() == [2]
     assert context_rows([], recipe, features, np.zeros(5, dtype=np.int64), embed).among([]).tolist() == [-1] * 5
     # Among some of the contexts a row of another is in the one that is next, or in none.
     assert dealt.among([1]).tolist() == [-1, 1, -1, -1, -1] and dealt.among([]).tolist() == [-1] * 5

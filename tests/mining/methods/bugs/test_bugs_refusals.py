@@ -181,7 +181,7 @@ def test_failures_that_make_no_cluster_are_told() -> None:
     world = World(lambda *_: 0.0)
     keys = [f"seeds/0/{row}" for row in range(4)]
     world.seen.update(dict.fromkeys(keys, ("in the snow", "red")))
-    failed = np.asarray([True, False, False, False])
+    failed = np.asarray([True, False, False, False], np.bool_)
     seeds = FailedImages(tuple(keys), np.zeros(4, dtype=np.int64), failed, np.ones(4, dtype=np.int64))
     settings = BugsSettings(captioner="lab:captioner", seeds=("validation",))
     found = search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, Mine(method="bugs"), settings, seeds)
