@@ -39,7 +39,7 @@ def needed(names):
     return found
 
 
-there = {plain(name) for name in sys.argv[1:]}
+there = {plain(name) for name in sys.argv[1:]} | {"hf-xet"}  # it fetches from the Hub, which is not reached there
 brought = needed(there).keys()
 bounded = {plain(Requirement(line).name) for line in requires("counterfoil")}
 for name, version in sorted(needed(["counterfoil"]).items()):
@@ -57,7 +57,7 @@ rm -rf .gpu/site/bin .gpu/site/pyarrow/{include,src,includes} .gpu/site/pyarrow/
   .gpu/site/pyarrow/*{flight,gandiva}* .gpu/site/statsmodels/datasets
 find .gpu/site -type d -name tests -prune -exec rm -rf {} +
 find .gpu/site -name '*.pyi' -delete
-tar -C .gpu -cf - site | xz -T0 -6 >.gpu/site.tar.xz
+tar -C .gpu -cf - site | xz -T0 -9 >.gpu/site.tar.xz
 rm -rf .gpu/site
 
 cat >.gpu/run.sh <<'RUN'
