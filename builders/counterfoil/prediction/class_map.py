@@ -153,9 +153,9 @@ def _refuse_unknown_order(classes: Sequence[RecipeClass], facts: ClassifierFacts
     raise UserError(
         f"model {facts.name!r} does not tell the names of its outputs, and training programs sort these classes"
         f" differently, from the {first + 1}. on:\n" + "\n".join(in_columns([("torchvision", "timm"), *rows])),
-        "Say in which order it was trained: --class-order position (torchvision's), --class-order timm, or"
-        " --class-order FILE with the class of each output on a line. Or save the names with the model"
-        " (label_names in the config.json of a timm folder).",
+        "Save the names with the model: label_names in the config.json of a timm folder, or an attribute label_names."
+        " `evaluate` also takes the order in which it was trained: --class-order position (torchvision's),"
+        " --class-order timm, or --class-order FILE with the class of each output on a line.",
     )
 
 

@@ -203,10 +203,12 @@ def matching_sentences(results: Results) -> tuple[str, ...]:
     )
 
 
-def order_warnings(results: Results) -> tuple[str, ...]:
+def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
     """A warning for each model near chance whose outputs fit the classes far better in another order."""
     return tuple(
-        f"The outputs of {model.short_name} look {model.likely_order}" for model in results.models if model.likely_order
+        f"The outputs of {model.short_name if short else model.name} look {model.likely_order}"
+        for model in results.models
+        if model.likely_order
     )
 
 

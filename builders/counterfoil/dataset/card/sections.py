@@ -22,6 +22,7 @@ from counterfoil.report.reference import (
     VALIDATION,
     VALIDATION_GAP,
     near_chance_sentences,
+    order_warnings,
     outputs_sentences,
     reference_warnings,
 )
@@ -230,7 +231,11 @@ def robustness_of(results: Results) -> Robustness:
         table_of("Models", columns, rows).first(MOST_MODELS, "models", "results.csv"),
         by_shift,
         reference_warnings(results, short=False),
-        (*near_chance_sentences(results, short=False), *outputs_sentences(results)),
+        (
+            *order_warnings(results, short=False),
+            *near_chance_sentences(results, short=False),
+            *outputs_sentences(results),
+        ),
         ten_points_table(results, shown, short=False).first(MOST_SHIFTS, "shifts", "measures.csv"),
     )
 

@@ -268,7 +268,7 @@ def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
     found = getattr(model, "label_names", None)
     if found is None:
         return _librarys_names(model, outputs) if _as_module(model) is not None else None
-    names = found.tolist() if isinstance(found, np.ndarray) else found
+    names = found.tolist() if hasattr(found, "tolist") else found
     if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
         raise UserError(
             f"model {name!r}: its label_names are {shortened(repr(found))}, expected a list of texts",
