@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from timm.models import save_for_hf
+from torchvision.transforms import ToTensor
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
@@ -113,7 +114,7 @@ def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> No
     own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 7), torch.nn.ReLU(), torch.nn.Dropout(0.5), last)
     own.train()
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 4, 3), np.uint8))
-    _, classifier = classifier_of("mine", own, None, image)
+    _, classifier = classifier_of("mine", own, ToTensor(), image)
     head, images = head_of(classifier), torch.rand(5, 3, 4, 4)
     assert np.array_equal(head.weight, last.weight.detach().numpy())
     assert close(head.logits(classifier.features(images, "cpu").numpy()), classifier.logits(images, "cpu").numpy())
@@ -121,10 +122,10 @@ def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> No
     with pytest.raises(UserError, match="only timm models"):
         write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="")
     # What it does behind that layer is seen, as is a head of another kind.
-    _, more = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Softmax(1)), None, image)
+    _, more = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Softmax(1)), ToTensor(), image)
     with pytest.raises(RunFailure, match="does not reproduce its logits"):
         head_of(more)
-    _, other = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Linear(3, 4, bias=False)), None, image)
+    _, other = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Linear(3, 4, bias=False)), ToTensor(), image)
     with pytest.raises(UserError, match="no Linear with a bias of 4 outputs"):
         head_of(other)
 
