@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 from test_building_resume import PATIENCE, running_build, shards_done, wait_for, workers_of
 
 import warm
+from counterfoil.building import build
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
+from counterfoil.starting.init_recipe import init
+from drawn_folders import draw_folder
 from tiny_builds import build_arguments, command, published, run_command, tiny
 
 PERCENTILE = "screen.object_threshold={percentile: 5}"
@@ -63,6 +67,25 @@ def test_unusable_output_directories_are_refused(tmp_path: Path) -> None:
     assert "is a file" in _refused(tmp_path / "file")
     assert str(tmp_path / "file") in _refused(tmp_path / "file" / "below")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_folder_of_something_else_is_refused_before_an_image_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.txt").write_text("mine")
+    recipe = init(draw_folder(tmp_path / "photos", per_class=2), tmp_path / "own.yaml", device="cpu").path
+    opened: list[str] = []
+    real = os.open
+
+    def noted(path: str, *others: int, **named: int) -> int:
+        opened.append(os.fspath(path))
+        return real(path, *others, **named)
+
+    monkeypatch.setattr(os, "open", noted)
+    with pytest.raises(UserError, match=r"thesis\.txt"):
+        build(recipe, tmp_path / "foreign", device="cpu")
+    assert not [path for path in opened if "/photos/" in path]
 
 
 def test_a_missing_input_dataset_is_reported_where_a_percentile_needs_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from importlib import util
@@ -11,14 +12,16 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
+from PIL import Image
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.plan.estimate import KNOWN_CLIPS
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.init_recipe import init
-from counterfoil.starting.lacking import Lack, lacking
+from counterfoil.starting.lacking import Lack, lacking, sampled_pictures
 from drawn_folders import draw_folder
+from support.images import encoded
 
 HUB = ["generator.model=stable-diffusion-v1-5/stable-diffusion-v1-5"]
 CLIP = ["screen.model=ViT-B-32", "screen.weights=laion2b_s34b_b79k"]
@@ -274,3 +277,42 @@ def test_size_and_tokens_are_compared_without_heavy_libraries(folder: str) -> No
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["True", "[]"]
+
+
+def test_the_size_of_photographs_is_taken_from_a_sample_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(300):
+        file = tmp_path / "photos" / ("mug", "star")[number % 2] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 64), (number % 256, 0, 0)).save(file)
+    recipe = init("photos", device="cpu").recipe
+    assert sampled_pictures(recipe) == (32, ())
+    Image.new("I;16", (16, 64)).save(tmp_path / "photos" / "mug" / "0.png")
+    side, (note,) = sampled_pictures(recipe)
+    assert side == 32 and "1 image of the 200 that were opened is grey" in note
+    done = CliRunner().invoke(app, ["check", "recipe.yaml", "--json"])
+    found = json.loads(done.stdout)
+    assert found["assumptions"][0] == "images of about 32 x 32 pixels, by a sample of them"
+    assert any("is grey of 16" in lack["text"] for lack in found["lacks"])
+    shutil.rmtree(tmp_path / "photos")
+    assert sampled_pictures(recipe) == (None, ())
+
+
+def test_what_a_first_recipe_leaves_out_is_told_with_how_to_take_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("mug", 60), ("star", 20)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(count):
+            (tmp_path / "photos" / name / f"{number}.png").write_bytes(encoded((9, 9, 9)))
+    result = init("photos", device="cpu")
+    assert result.recipe.samples.candidates == 50
+    (note,) = (note for note in result.notes if "the recipe takes" in note)
+    assert "takes 70 of 80 images, at most 50 of a class" in note and "set samples.candidates to 60" in note
+    (tmp_path / "photos" / "mug" / "59.png").unlink()
+    for number in range(50, 59):
+        (tmp_path / "photos" / "mug" / f"{number}.png").unlink()
+    assert not any("the recipe takes" in note for note in init("photos", "all.yaml", device="cpu").notes)

@@ -94,10 +94,6 @@ class ImageFolder:
         return first if within else None
 
     @cached_property
-    def images(self) -> int:
-        return sum(map(len, self.splits.values()))
-
-    @cached_property
     def classes(self) -> tuple[str, ...]:
         """The classes of all splits that have them, sorted as Python sorts text: capitals first."""
         found = {self.class_of(split, path) for split, paths in self.splits.items() for path in paths}

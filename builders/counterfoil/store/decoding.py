@@ -30,6 +30,8 @@ FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
 MOST_PIXELS = LARGEST_SIDE**2
 # Photographs of input datasets may be larger than what is rendered: what Pillow itself takes without a warning.
 MOST_PHOTOGRAPHED = 89_478_485
+# Not TGA, which has no signature: damaged bytes would be a picture. An AVIF whose header lies is held to 2^28 pixels by
+# its library.
 _PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF", "AVIF", "PPM")  # a JPEG of several pictures is one as well
 # What files of these formats are called.
 PHOTOGRAPH_ENDINGS = frozenset(
