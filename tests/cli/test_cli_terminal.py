@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import re
+import sys
 from pathlib import Path
 
 import httpx2
@@ -12,6 +14,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 from rich.table import Table
 
 import counterfoil.cli
+from counterfoil.cli import main
 from counterfoil.cli.terminal import note, open_page, say, show_error, terminal
 from counterfoil.errors import RunFailure, UserError
 
@@ -35,6 +38,15 @@ def test_names_reach_a_terminal_without_control_characters(capsys: pytest.Captur
     out, err = capsys.readouterr()
     assert "owned" in out and "owned" in err
     assert not [each for each in out + err if not each.isprintable() and each != "\n"]
+
+
+def test_a_terminal_that_lacks_letters_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for encoding, expected in (("ascii", b"1\\u20132 \\xe9 \\udcff\n"), ("latin-1", b"1\\u20132 \xe9 \\udcff\n")):
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True))
+        monkeypatch.setattr(main, "app", lambda: print("1–2 é \udcff"))
+        main.main()
+        assert written.getvalue() == expected
 
 
 def test_a_page_opens_in_the_browser_of_a_machine_that_has_one(

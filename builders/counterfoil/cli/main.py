@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated, Any
 
@@ -58,6 +59,9 @@ for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine,
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal may not know a letter, and a file's name may hold half of one: neither ends a run that is done.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with listening(lambda event: None):  # a command that shows how far it is listens itself
             app()
