@@ -23,7 +23,6 @@ from garments import GARMENT_CLASSES, garment_folder
 from PIL import Image
 
 import warm
-from counterfoil import __version__
 from counterfoil.building import shard as shard_making
 from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.shard import Made, ShardMaker
@@ -113,15 +112,6 @@ def _other_stack(directory: Path) -> None:
         document = json.loads(path.read_text())
         document["stack"]["versions"]["torch"] = "1.0.0"
         path.write_text(json.dumps(document))
-
-
-def test_a_directory_of_an_earlier_version_resumes(copy: Path, undisturbed: Path) -> None:
-    """The stack holds the version that last changed bytes, and not the version that runs."""
-    (copy / "receipts" / "red-00001.json").unlink()
-    for path in [copy / "lock.json", *(copy / "receipts").iterdir()]:
-        assert json.loads(path.read_text())["stack"]["versions"]["counterfoil"] == "0.1.0" != __version__
-    tiny(copy)
-    assert published(copy) == published(undisturbed)
 
 
 def test_another_stack_is_refused_unless_mixing_is_allowed(copy: Path, undisturbed: Path) -> None:

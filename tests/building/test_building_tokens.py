@@ -220,8 +220,8 @@ def test_an_own_order_of_the_labels_is_refused_before_anything_is_loaded(tmp_pat
 
 
 PINNED = {
-    "wardrobe-mini": "576057a3832d0feffc0184d9903eb50cae9e73a8531598a29a93d71870714673",
-    "wardrobe-star": "576057a3832d0feffc0184d9903eb50cae9e73a8531598a29a93d71870714673",
+    "wardrobe-mini": "b26f93c748f748c4c6acb77c547cf812287f679e267bafb3568cbab87262d68c",
+    "wardrobe-star": "b26f93c748f748c4c6acb77c547cf812287f679e267bafb3568cbab87262d68c",
 }
 KEYS = {"models", "source", "tokens"}
 

@@ -15,6 +15,7 @@ import torch
 import torch._inductor.config as inductor
 from accelerate.hooks import AlignDevicesHook, CpuOffload
 
+from counterfoil import __version__
 from counterfoil.engines import LocalEngine
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import RunFailure, UserError
@@ -197,6 +198,14 @@ def test_what_convolves_over_time_stays_as_it_is() -> None:
     before = Held.vae.weight.stride()
     devices.channels_last(Held())
     assert Held.vae.weight.stride() == before
+
+
+def test_the_stack_has_the_version_that_last_changed_bytes_and_not_the_one_that_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or a directory that one version began could not be resumed by the next."""
+    monkeypatch.setattr(devices, "RENDERING_VERSION", "0.1.5")
+    assert stack_of("cpu", "float32", 4)["versions"]["counterfoil"] == "0.1.5" != __version__
 
 
 def test_on_a_cpu_nothing_is_set_or_said() -> None:

@@ -398,8 +398,8 @@ def test_what_is_not_known_is_no_cause() -> None:
     ("content", "said"),
     [
         ({"train.csv": b'a,b\n"1'}, "cannot be read"),
-        ({"things.py": b"print(1)"}, "cannot be read"),
-        ({}, "cannot be read"),
+        ({"things.py": b"print(1)"}, "holds no image"),
+        ({}, "holds no image"),
     ],
     ids=["damaged", "a script", "nothing"],
 )

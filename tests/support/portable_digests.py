@@ -45,7 +45,8 @@ def planted() -> str:
 def corruptions() -> str:
     rng = np.random.default_rng(5)
     pictures = [rng.integers(0, 256, shape).astype(np.uint8) for shape in ((96, 120, 3), (40, 32, 3))]
-    pictures.append(np.repeat(np.arange(0, 256, 2, dtype=np.uint8)[None, :, None], 90, 0) * np.uint8([1, 1, 1]))
+    ramp = np.arange(0, 256, 2, dtype=np.uint8)
+    pictures.append(np.stack([np.tile(ramp, (90, 1))] * 3, axis=2))
     corrupted = [
         corrupt(picture, name, severity, seed=severity)
         for name in CORRUPTIONS

@@ -80,7 +80,7 @@ def power(base: ArrayLike, exponent: float) -> NDArray[np.float64]:
 
 
 def gaussian_blur(
-    field: NDArray[np.float32], deviations: float | tuple[float, float], mode: Literal["wrap", "symmetric"]
+    field: NDArray[np.floating], deviations: float | tuple[float, float], mode: Literal["wrap", "symmetric"]
 ) -> NDArray[np.float32]:
     """Return a field [height, width] blurred by a Gaussian of these deviations down and across, in pixels.
 
@@ -104,7 +104,7 @@ def gaussian_blur(
     return blurred.astype(np.float32)
 
 
-def uniform(rng: np.random.Generator, low: float, high: float, shape: tuple[int, ...] | None = None) -> Any:
+def uniform(rng: np.random.Generator, low: float, high: float, shape: int | tuple[int, ...] | None = None) -> Any:
     """Return uniform numbers as `rng.uniform` draws them, a float without a shape.
 
     numpy's own function multiplies and adds in one statement of C, which compilers for other processors fuse.
