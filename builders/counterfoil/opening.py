@@ -377,11 +377,9 @@ class DirectoryPages:
         with _given(content, "answers.json") as given:
             read_answers([given], asked_of(self._dataset()))
         document = json.loads(content)
-        for number in count(1):
-            place = self.directory / PRIVATE / f"answers-{document['sheet']}-{document['token']}-{number}.json"
-            if not place.exists():
-                break
-        write_atomically(place, content)
+        folder, name = self.directory / PRIVATE, f"answers-{document['sheet']}-{document['token']}"
+        files = (folder / f"{name}-{number}.json" for number in count(1))
+        write_atomically(next(file for file in files if not file.exists()), content)
         return " Next: ".join(self._answers_saved())
 
     def _saved_answers(self) -> list[Path]:

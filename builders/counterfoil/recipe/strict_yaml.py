@@ -63,7 +63,7 @@ _TAG = "tag:yaml.org,2002:"
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # pyrefly: ignore[invalid-inheritance]
     """PyYAML's safe loader with the scalars of YAML 1.2; libyaml's parser where it is built in."""
 
-    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}
+    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # pyrefly: ignore[bad-override]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -166,7 +166,7 @@ def refuse_unbounded(text: str, place: str) -> None:
         within: list[tuple[int, str | None]] = [(0, None)]
         anchored: dict[str, int] = {}
         while loader.check_event():
-            event = loader.get_event()
+            event: Any = loader.get_event()
             size = 0
             match event:
                 case yaml.CollectionStartEvent():
