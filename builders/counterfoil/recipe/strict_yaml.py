@@ -167,12 +167,12 @@ def refuse_unbounded(text: str, place: str) -> None:
         anchored: dict[str, int] = {}
         while loader.check_event():
             event: Any = loader.get_event()
+            line = event.start_mark.line + 1
             size = 0
             match event:
                 case yaml.CollectionStartEvent():
                     within.append((1, event.anchor))
                     if len(within) > DEEPEST + 1:
-                        line = event.start_mark.line + 1
                         raise UserError(f"{place}:{line}: nested too deeply, expected at most {DEEPEST} levels")
                     continue
                 case yaml.CollectionEndEvent():
@@ -184,13 +184,12 @@ def refuse_unbounded(text: str, place: str) -> None:
                     if event.anchor is not None:
                         anchored[event.anchor] = 1
                 case yaml.AliasEvent():
-                    size = anchored.get(event.anchor, 1)  # one that contains itself is reported when it is read
+                    size = anchored.get(str(event.anchor), 1)  # one that contains itself is reported when it is read
                 case _:
                     continue
             values, anchor = within.pop()
             within.append((values + size, anchor))
             if values + size > MOST_VALUES:
-                line = event.start_mark.line + 1
                 raise UserError(f"{place}:{line}: more than {MOST_VALUES:,} values, those of its aliases counted")
     finally:
         loader.dispose()
