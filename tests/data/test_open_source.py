@@ -562,3 +562,21 @@ def test_a_split_that_there_is_not_names_those_that_there_are() -> None:
     with pytest.raises(UserError, match=r"no split 'tests'; did you mean 'test'\?") as refused:
         open_source(source_of(NOISY)).split("tests")
     assert "train, validation, test, proof" in (refused.value.hint or "")
+
+
+def test_parquet_files_that_number_their_classes_differently_are_refused(tmp_path: Path) -> None:
+    """`datasets` reads the labels of both by the names of the first, without a word."""
+
+    def opened(folder: Path, *orders: list[str]) -> Any:
+        folder.mkdir()
+        for number, names in enumerate(orders):
+            features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names)})
+            rows = {"image": [Image.new("RGB", (8, 8), "red")] * 2, "label": [0, 1]}
+            table = datasets.Dataset.from_dict(rows, features=features)
+            table.to_parquet(folder / f"train-{number:05}-of-{len(orders):05}.parquet")
+        return open_source(source_of(folder)).split("train")
+
+    same = ["mug", "star"]
+    assert opened(tmp_path / "alike", same, same).labels.tolist() == [0, 1, 0, 1]
+    with pytest.raises(UserError, match=r"'label' numbers its classes differently in .*00000.* and .*00001"):
+        opened(tmp_path / "mixed", same, ["star", "mug"])

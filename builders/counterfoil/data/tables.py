@@ -367,7 +367,29 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=own)
     root = path.resolve()
     _refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
+    _refuse_other_names(source, builder)
     return _prepared(builder, split)
+
+
+def _refuse_other_names(source: InputDataset, builder: Any) -> None:
+    """UserError where Parquet files number their classes differently: `datasets` has the first one's names for all."""
+    import pyarrow.parquet as pq
+
+    first: dict[str, tuple[str, Any]] = {}
+    for file in (str(name) for names in (builder.config.data_files or {}).values() for name in names):
+        if not file.endswith(".parquet"):
+            continue
+        described = json.loads((pq.read_schema(file).metadata or {}).get(b"huggingface", b"{}"))
+        features = described.get("info", {}).get("features", {})
+        for column, feature in features.items() if isinstance(features, dict) else ():
+            names = feature.get("names") if isinstance(feature, dict) else None
+            known, others = first.setdefault(column, (file, names))
+            if names != others:
+                raise UserError(
+                    f"source: '{source.dataset}': the column {column!r} numbers its classes differently in"
+                    f" {Path(known).name} and {Path(file).name}, so labels of one would be read as the other's",
+                    "Write all files with the same names in the same order: datasets' cast_column does it.",
+                )
 
 
 def _is_saved(path: Path) -> bool:
