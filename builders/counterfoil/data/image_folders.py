@@ -100,12 +100,12 @@ class ImageFolder:
         return tuple(sorted(name for name in found if name is not None))
 
     def classless(self, split: str) -> UserError | None:
-        """Why images of a split have no class; None where each has one."""
+        """Return why images of a split have no class; None where each has one."""
         if split not in self.splits:
             return None
         place = f"{self.folder}/{self.starts[split]}".rstrip("/")
         loose = [path for path in self.splits[split] if self.class_of(split, path) is None]
-        if self.is_flat(split):
+        if len(loose) == len(self.splits[split]):
             return UserError(
                 f"{place}: all images are in one folder, so there are no classes",
                 "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg.",
@@ -119,7 +119,7 @@ class ImageFolder:
         return None
 
     def is_flat(self, split: str) -> bool:
-        """Whether a split has no class folder at all, as one of images that nobody has labelled."""
+        """Return whether a split has no class folder at all, as unlabelled images have none."""
         return all(self.class_of(split, path) is None for path in self.splits[split])
 
     def refuse_alike(self) -> None:
@@ -136,7 +136,7 @@ class ImageFolder:
             )
 
     def notes(self, splits: Sequence[str] | None = None) -> list[str]:
-        """What must be said of how the folder is read, a sentence each: of some of its splits, or of all."""
+        """Return how the folder is read, a sentence for each fact: for some of its splits, or for all."""
         chosen = [split for split in self.starts if splits is None or split in splits]
         notes = [f"{shown_name(name)} is a link: its images come from {target}" for name, target in self.linked.items()]
         if len(notes) > _MOST_SHOWN:
@@ -157,7 +157,7 @@ class ImageFolder:
         return notes
 
     def _deeper(self, splits: Sequence[str]) -> Iterator[str]:
-        """Of images that lie deeper than in their class's own folder."""
+        """Yield a sentence on images in subfolders of class folders, if there are any."""
         below: dict[tuple[str, str], set[str]] = {}
         deeper: list[str] = []
         for split in splits:
@@ -258,7 +258,7 @@ class ImageFolder:
 
 
 def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
-    """How a folder is read, by the names of its files; None where it has no image, or tables say which it has.
+    """Return how a folder is read, by its file names; None where it has no image, or tables list its images.
 
     UserError where it cannot be told which image is of which split, and for names that are no text.
     """
@@ -297,7 +297,7 @@ def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
 
 
 def _unread_notes(others: Mapping[str, int]) -> list[str]:
-    """Of photographs that are not decoded here, a sentence for each kind."""
+    """Return a sentence for each kind of photograph that cannot be decoded here."""
     kinds = Counter[str]()
     for ending, count in others.items():
         kinds.update({_UNREAD[ending]: count} if ending in _UNREAD else {})
@@ -323,7 +323,7 @@ def _is_junk(folder: str) -> bool:
 
 
 def _junk_part(parent: str) -> str | None:
-    """The first folder on a path that holds nobody's photographs."""
+    """Return the first folder on a path that is hidden or known junk; None without one."""
     return next((part for part in parent.split("/") if _is_junk(part)), None) if parent else None
 
 

@@ -1,4 +1,4 @@
-"""What must be said of the pictures of an input dataset before numbers rest on them: looked at by their headers.
+"""Find what changes the pictures of an input dataset when they are read: 16-bit grey, EXIF turns, damaged files.
 
 Every image becomes 8 bits a channel as Pillow, and so torchvision and `datasets`, converts it. Grey of more bits is cut
 off above 255 and not scaled. A turn that a camera wrote down (EXIF) is applied only where `source.exif` says so.
@@ -22,8 +22,9 @@ MOST_BYTES = 200_000_000
 
 @dataclass(slots=True)
 class SourcePictures:
-    """What some images of a dataset are. sides: (width, height) of each that opens. damaged: names of the others.
+    """The images of a dataset that were opened.
 
+    sides: (width, height) of each that opens. damaged: names of the others.
     deep: how many are grey of more than 8 bits. turned: how many have an EXIF tag that turns them.
     """
 
@@ -33,7 +34,7 @@ class SourcePictures:
     turned: int = 0
 
     def notes(self, total: int, *, applied: bool = False) -> list[str]:
-        """What must be said of them, of a dataset of `total` images; `applied` is whether turns are applied."""
+        """Return warnings on them, for a dataset of `total` images; `applied`: whether EXIF turns are applied."""
         looked = len(self.sides) + len(self.damaged)
         of = "" if looked == total else f" of the {looked:,} that were opened"
         notes = []

@@ -372,7 +372,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
 
 
 def _refuse_other_names(source: InputDataset, builder: Any) -> None:
-    """UserError where Parquet files number their classes differently: `datasets` has the first one's names for all."""
+    """Raise UserError if Parquet files number their classes differently: `datasets` uses the first one's names."""
     import pyarrow.parquet as pq
 
     first: dict[str, tuple[str, Any]] = {}
@@ -380,7 +380,8 @@ def _refuse_other_names(source: InputDataset, builder: Any) -> None:
         if not file.endswith(".parquet"):
             continue
         described = json.loads((pq.read_schema(file).metadata or {}).get(b"huggingface", b"{}"))
-        features = described.get("info", {}).get("features", {})
+        info = described.get("info") if isinstance(described, dict) else None
+        features = info.get("features") if isinstance(info, dict) else None
         for column, feature in features.items() if isinstance(features, dict) else ():
             names = feature.get("names") if isinstance(feature, dict) else None
             known, others = first.setdefault(column, (file, names))

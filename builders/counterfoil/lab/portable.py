@@ -59,10 +59,10 @@ def _sine(angle: ArrayLike, quarters: int) -> NDArray[np.float64]:
 def exponential(x: ArrayLike) -> NDArray[np.float64]:
     """Return e to the power of x, for x of at most 700 in size."""
     x = np.asarray(x, np.float64)
-    halvings = np.rint(x * (1 / 0.6931471805599453))
+    doublings = np.rint(x * (1 / 0.6931471805599453))
     for part in _LOG_2:
-        x = x - halvings * part
-    return np.ldexp(_polynomial(x, _EXPONENTIAL), halvings.astype(np.int32))
+        x = x - doublings * part
+    return np.ldexp(_polynomial(x, _EXPONENTIAL), doublings.astype(np.int32))
 
 
 def power(base: ArrayLike, exponent: float) -> NDArray[np.float64]:

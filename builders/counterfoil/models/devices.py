@@ -216,7 +216,7 @@ def kernels_digest() -> str:
     """Return a digest of what this processor makes of a few operations of every network, in float32, one thread.
 
     Two processors of one capability may take other kernels in MKL or oneDNN, by their maker and model, and then the
-    last bits differ. Where this digest is the same, so is every image that was compared.
+    last bits differ. Other digests prove other arithmetic; one digest does not prove that all operations agree.
     """
     import torch
     from torch.nn import functional
