@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -378,3 +379,27 @@ def test_what_pairs_share_is_a_column_on_the_hub(
     assert (
         paired.pop("base") == {None} and paired and set(map(frozenset, paired.values())) == {frozenset({"attention"})}
     )
+
+
+def test_a_dry_run_shows_what_is_sent_and_asks_nobody(
+    loopback: LoopbackHub, first: Path, start_publisher: Start
+) -> None:
+    before = len(loopback.requests)
+    dry = start_publisher(loopback, token="").ask(call(first, tag="v1", dry_run=True))
+    assert dry["published"] is None
+    assert len(loopback.requests) == before
+    real = start_publisher(loopback).publish(call(first, tag="v1"))
+    assert dry["preview"][0].startswith(f"{REPO} (the Hub was not asked, private)")
+    assert dry["preview"][1:3] == real["preview"][1:3]
+
+
+def test_a_dry_run_refuses_a_damaged_directory(
+    loopback: LoopbackHub, first: Path, start_publisher: Start, tmp_path: Path
+) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(first, damaged)
+    shard = next((damaged / "data").rglob("*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    refused = start_publisher(loopback, token="").ask(call(damaged, dry_run=True))
+    assert refused["exit_code"] == 1
+    assert "damaged" in refused["error"][0]

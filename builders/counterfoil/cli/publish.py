@@ -12,6 +12,7 @@ from counterfoil.cli.options import JsonOption
 from counterfoil.cli.progress import Display
 from counterfoil.cli.terminal import fields_of, next_command, note, print_json, terminal
 from counterfoil.errors import UserError
+from counterfoil.store.layout import CARD
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -57,6 +58,9 @@ def publish(
         str | None,
         typer.Option("--license", help="With --model: its licence. Default: its card's, or its base model's."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Verify and show what would be sent. Needs no token and no network.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -64,12 +68,15 @@ def publish(
 
     Verifies it first, sends it in one commit, then compares every remote file and loads a row of each config.
     """
-    _refuse_unfit(model, repo, create_pr, files_per_commit, license)
+    _refuse_unfit(model, repo, create_pr, files_per_commit, license, dry_run, json)
     note(f"{dataset}: loading libraries and verifying")
     from counterfoil.publishing import publish, publish_model
     from counterfoil.publishing.sending import FILES_PER_COMMIT
 
     def confirm(ahead: Preview) -> bool:
+        if dry_run:
+            bar.paused(lambda: _print_dry_run(dataset, ahead))
+            return False
         return bar.paused(lambda: _confirmed(ahead, yes))
 
     done: Publication | PublishedModel | None
@@ -82,8 +89,10 @@ def publish(
         else:
             done = publish(
                 dataset, repo, public=public, revision=revision, tag=tag, create_pr=create_pr,
-                files_per_commit=files_per_commit or FILES_PER_COMMIT, confirm=confirm, tell=note,
+                files_per_commit=files_per_commit or FILES_PER_COMMIT, dry_run=dry_run, confirm=confirm, tell=note,
             )  # fmt: skip
+    if dry_run:
+        return
     if done is None:
         note("Nothing was sent.")
         raise typer.Exit(1)
@@ -94,7 +103,13 @@ def publish(
 
 
 def _refuse_unfit(
-    model: bool, repo: str | None, create_pr: bool, files_per_commit: int | None, license: str | None
+    model: bool,
+    repo: str | None,
+    create_pr: bool,
+    files_per_commit: int | None,
+    license: str | None,
+    dry_run: bool,
+    json: bool,
 ) -> None:
     """UserError for options of a dataset with a model, and the other way round."""
     problems = []
@@ -102,6 +117,10 @@ def _refuse_unfit(
         problems.append("--model needs the name of a repository: counterfoil publish DIR USER/NAME --model")
     if model and (create_pr or files_per_commit is not None):
         problems.append("--model publishes in one commit, so it takes no --create-pr and no --files-per-commit")
+    if model and dry_run:
+        problems.append("--model takes no --dry-run: the card of a model is completed from what the Hub knows")
+    if dry_run and json:
+        problems.append("--dry-run prints for people, so it takes no --json")
     if license is not None and not model:
         problems.append("--license needs --model: a dataset's licence is in its recipe")
     if problems:
@@ -130,8 +149,9 @@ def preview_lines(ahead: Preview) -> list[str]:
     if ahead.becomes_public:
         visibility = "private, becomes public at the end"
     what = "a model" if ahead.images is None else f"{ahead.images:,} images"
+    state = {None: "the Hub was not asked", True: "exists", False: "new"}[ahead.exists]
     lines = [
-        f"{ahead.repo} ({'exists' if ahead.exists else 'new'}, {visibility}), branch {ahead.branch}",
+        f"{ahead.repo} ({state}, {visibility}), branch {ahead.branch}",
         f"  {what} in {ahead.files:,} files, {decimal(ahead.bytes)} of them to send",
         f"  {len(changes.added):,} files added, {len(changes.replaced):,} replaced, {len(changes.deleted):,} deleted, "
         f"{changes.same:,} unchanged",
@@ -150,6 +170,24 @@ def preview_lines(ahead: Preview) -> list[str]:
         shown = ", ".join(changes.kept[:MOST_KEPT]) + (" …" if len(changes.kept) > MOST_KEPT else "")
         lines.append(f"  files there that are not {whose} are kept: {shown}")
     return lines
+
+
+def _print_dry_run(directory: Path, ahead: Preview) -> None:
+    """Print the preview, the files by folder, and where to read the card."""
+    from rich.filesize import decimal
+
+    console = terminal(120)
+    for line in preview_lines(ahead):
+        console.print(line, highlight=False)
+    folders: dict[str, list[int]] = {}
+    for file in ahead.changes.sent:
+        folder, slash, _ = file.path.partition("/")
+        folders.setdefault(folder + slash, []).append(file.size)
+    width = max(len(folder) for folder in folders)
+    for folder, sizes in sorted(folders.items()):
+        count = f"{len(sizes):,} files" if folder.endswith("/") else "1 file"
+        console.print(f"  {folder:{width}}  {count:>12}  {decimal(sum(sizes)):>9}", highlight=False)
+    console.print(f"The card is {directory / CARD}. Nothing was sent.", highlight=False)
 
 
 class _Bar(Display):

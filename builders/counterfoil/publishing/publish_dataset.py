@@ -14,7 +14,7 @@ from counterfoil.data.hub import PATIENCE, Patience, attentive_client, with_retr
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.publishing.files import CONFIG, local_files, whole_content
+from counterfoil.publishing.files import CONFIG, changes_between, local_files, whole_content
 from counterfoil.publishing.remote import MAIN, Remote
 from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
@@ -52,6 +52,7 @@ def publish(
     tag: str | None = None,
     create_pr: bool = False,
     files_per_commit: int = FILES_PER_COMMIT,
+    dry_run: bool = False,
     confirm: Callable[[Preview], bool] | None = None,
     tell: Callable[[str], None] | None = None,
     patience: Patience = PATIENCE,
@@ -69,12 +70,13 @@ def publish(
         tag: A tag for the commit.
         create_pr: Leave the commits in an open pull request.
         files_per_commit: If more files differ, the commits are collected in a pull request, which is merged last.
+        dry_run: Verify the directory and make the preview without the Hub and without a token. Nothing is published.
         confirm: Receives the preview. If it returns False, nothing is published.
         tell: Receives one line for each wait.
         patience: How often and how long to retry.
 
     Returns:
-        A Publication, or None if `confirm` returns False.
+        A Publication, or None after a dry run or if `confirm` returns False.
 
     Raises:
         UserError: The dataset cannot be published, or the Hub refuses it.
@@ -101,6 +103,26 @@ def publish(
         progress.tell(Sending("verifying", 0, 0, 0, 0))
         local = local_files(directory, _verified(directory))
         card = whole_content(local[CARD]).decode()
+        is_public = True if public is None and not recipe.publish.private else public
+        if dry_run:
+            changes = changes_between(local, {})
+            ahead = Preview(
+                repo=repo,
+                branch=revision or MAIN,
+                exists=None,
+                private=not is_public,
+                becomes_public=False,
+                files=len(local),
+                images=images,
+                bytes=changes.size,
+                changes=changes,
+                through_pull_request=create_pr or changes.operations > files_per_commit,
+                stays_open=create_pr,
+                tag=tag,
+            )
+            if confirm is not None:
+                confirm(ahead)
+            return None
         remote = Remote(repo, tell, patience)
         user = remote.user()
         remote.check_card(card)
@@ -108,7 +130,7 @@ def publish(
             remote,
             local,
             images=images,
-            public=True if public is None and not recipe.publish.private else public,
+            public=is_public,
             branch=revision or MAIN,
             tag=tag,
             create_pr=create_pr,

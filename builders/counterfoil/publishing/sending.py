@@ -35,13 +35,14 @@ _REFERENCE = re.compile(r"\w[\w./-]*")
 class Preview:
     """What is going to happen. `bytes` counts contents that differ; the Hub may have some of them already.
 
-    `images` is None for a model. `through_pull_request` tells that commits are gathered in a pull request first; `told`
-    is what its kind says besides, a line each.
+    `exists` is None after a dry run, which does not ask the Hub and counts every file as added. `images` is None for a
+    model. `through_pull_request` tells that commits are gathered in a pull request first; `told` is what its kind says
+    besides, a line each.
     """
 
     repo: str
     branch: str
-    exists: bool
+    exists: bool | None
     private: bool
     becomes_public: bool
     files: int
