@@ -39,6 +39,7 @@ EDITED = {"wardrobe-edited": "wardrobe-mini", "wardrobe-lance": "wardrobe-edited
 PAIRS = "wardrobe-pairs"
 # Known changes of real images.
 CORRUPTED = "wardrobe-corrupt"
+CORRUPTED_BY_DEGREES = "wardrobe-corrupt-severity"
 # Layers whose shifts come by degrees.
 GRADED = {"wardrobe-severity": "wardrobe-mini", "imagenet-severity": "imagenet-star"}
 
@@ -81,7 +82,7 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 
 def test_these_recipes_are_bundled() -> None:
     layers = [*DRAWN, *MINED, *RETRIEVED, *EDITED, *GRADED]
-    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *layers, PAIRS, CORRUPTED])
+    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *layers, PAIRS, CORRUPTED, CORRUPTED_BY_DEGREES])
 
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
@@ -107,6 +108,17 @@ def test_graded_ones_have_even_levels_of_every_shift_up_to_the_whole(name: str, 
     assert [(shift.of, shift.level) for shift in shifts] == [(own, level) for own in names for level in even]
     assert {shift.by for shift in shifts} == {"prompt"} and not any(shift.realised for shift in shifts)
     assert base == load_recipe(GRADED[name], [f"samples.candidates={recipe.samples.candidates}"]).all_shifts()[0]
+
+
+def test_levels_of_corruptions_are_the_five_severities_and_are_called_by_them() -> None:
+    base, *shifts = load_recipe(CORRUPTED_BY_DEGREES).all_shifts()
+    assert base.name == "base" and {shift.by for shift in shifts} == {"corruption"}
+    names = {
+        corruption: [shift.name for shift in shifts if shift.corruption == corruption]
+        for corruption in ("fog", "darker")
+    }
+    assert names == {name: [f"{name}_{step}" for step in range(1, 5)] + [name] for name in names}
+    assert [shift.severity for shift in shifts if shift.corruption == "fog"] == [1, 2, 3, 4, 5]
 
 
 def test_graded_shifts_of_the_lab_are_its_own_and_those_of_cns_bench_are_said_behind_the_base() -> None:

@@ -50,6 +50,10 @@ PINNED = {
         "35d057c1a8dfb3723c043d3224acf847aa89e136d87494ce48236108de16e4a3",
         "bc3c54ea8f96881c54535a64c5d90a81d0fee7f4b9c17c7f4219c4cd9213226b",
     ),
+    "wardrobe-corrupt-severity": (
+        "f3621d46500430e1c8d78bf4d4e6b99bfe5a8d9c6d8428a729e24258f1a0d0dc",
+        "7ba933e0fa6079a924eaf414f247ebf4b70d9c5adcc0bf857e621c2de4c4df03",
+    ),
     "wardrobe-edited": (
         "2950e8241f48da0afcfae87734afd48bdd5af15b8e5ad336ea4f7a2e513c48a5",
         "0b7e334b61b0206a7aaed7b58e2847ea63599aa849c250aaf962356c15c2c100",

@@ -79,7 +79,7 @@ def test_a_corruption_has_its_five_severities_as_levels() -> None:
     recipe = load_recipe("wardrobe-corrupt", ["prompts.shifts.fog={corruption: fog, severity: {levels: [.2, .6, 1]}}"])
     fog = [shift for shift in recipe.all_shifts() if shift.of == "fog"]
     assert [(shift.name, shift.severity, shift.by) for shift in fog] == [
-        ("fog_20", 1, "corruption"), ("fog_60", 3, "corruption"), ("fog", 5, "corruption")
+        ("fog_1", 1, "corruption"), ("fog_3", 3, "corruption"), ("fog", 5, "corruption")
     ]  # fmt: skip
     fixed = load_recipe("wardrobe-corrupt", ["prompts.shifts.fog={corruption: fog, severity: 3}"])
     assert yaml.safe_load(fixed.portable_yaml)["prompts"]["shifts"]["fog"]["severity"] == 3

@@ -409,7 +409,9 @@ def _ambiguous_keys(parts: _Parts) -> Iterator[RecipeProblem]:
     cells = {"base": ids}
     for name, spec in parts.shifts.items():
         values = _level_values(_mapping(_mapping(spec).get("severity"))) or [1]
-        cells |= {level_name(str(name), value): parts.ids_of(_mapping(spec)) for value in values}
+        cells |= {
+            level_name(str(name), value, corrupts=parts.corrupts): parts.ids_of(_mapping(spec)) for value in values
+        }
     for name, own in cells.items():
         for at in (place for place, letter in enumerate(name) if letter == "_"):
             other = cells.get(name[:at])
@@ -528,7 +530,7 @@ def _numbers_of_levels(
     if kind == "corrupt" and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
         fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
         yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
-    for name in (level_name(shift, value) for value in levels):
+    for name in (level_name(shift, value, corrupts=parts.corrupts) for value in levels):
         if name != shift and name in parts.shifts:
             yield place, f"a level would be named '{name}', as another shift is; expected another name for one"
 

@@ -235,7 +235,7 @@ def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
     return [
         replace(
             whole,
-            name=level_name(whole.name, level),
+            name=level_name(whole.name, level, corrupts=corrupts),
             threshold=None,
             severity=round(level * MOST_SEVERE) if corrupts else 0,
             level=level,

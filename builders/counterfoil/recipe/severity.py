@@ -134,6 +134,14 @@ class SeveritySpec(Section):
         return by | lora | {"levels": self.levels.model_dump(mode="json")}
 
 
-def level_name(shift: str, level: float) -> str:
-    """The name of a shift at a level: its own for the whole of it, else with the percentage."""
-    return shift if level == 1 else f"{shift}_{round(level * 100):02d}"
+def level_name(shift: str, level: float, *, corrupts: bool = False) -> str:
+    """Return the name of a shift at a level: its own for the whole of it, else with the percentage or the severity.
+
+    Args:
+        shift: The shift's own name.
+        level: Above 0, up to 1.
+        corrupts: Whether the level is a severity of a corruption, in fifths: `fog_3` for 0.6.
+    """
+    if level == 1:
+        return shift
+    return f"{shift}_{round(level * MOST_SEVERE)}" if corrupts else f"{shift}_{round(level * 100):02d}"
