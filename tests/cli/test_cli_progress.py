@@ -81,3 +81,12 @@ def test_the_display_remembers_no_more_of_a_thousand_workers_than_of_one(monkeyp
     clock += 3600
     display.update(BuildProgress(0, 10, 60_000, 10_000_000, {}))
     assert len(display.history) == 1
+
+
+def test_the_time_left_does_not_count_the_time_that_loading_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock)
+    display = BuildDisplay()
+    for clock, images in ((0.0, 0), (25.0, 10), (26.0, 20), (27.0, 30)):
+        display.update(BuildProgress(0, 10, images, 1_000, {}))
+    assert display._rate() == pytest.approx(10)

@@ -235,7 +235,7 @@ def part_as_json(result: PartResult) -> dict[str, Any]:
 def print_part(result: PartResult) -> None:
     """What a part has made, how much of the whole is done, and how the dataset is closed."""
     console = terminal(_WIDTH)
-    rate = f", {result.images_per_second:.1f} images per second" if result.images_per_second else ""
+    rate = f", {result.images_per_second:.1f} images per second with loading" if result.images_per_second else ""
     if not result.shards:
         made = f"Part {result.part} is empty: the plan has {counted(result.all_shards, 'shard')}"
     elif not result.shards_made:
@@ -309,7 +309,7 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
 def print_summary(result: BuildResult) -> None:
     console = terminal(_WIDTH)
     print_counts(result.counts)
-    rate = f", {result.images_per_second:.1f} images per second" if result.images_per_second else ""
+    rate = f", {result.images_per_second:.1f} images per second with loading" if result.images_per_second else ""
     made = (
         f"{result.shards_made} of {counted(result.shards, 'shard')} made in this run"
         if result.shards_made

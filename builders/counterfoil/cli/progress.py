@@ -107,7 +107,13 @@ class BuildDisplay(Display):
             note(line)
 
     def _mark(self, now: float, images: int) -> None:
-        """Remember how far it was at which time; the newest mark moves until it is a step ahead of the one before."""
+        """Remember how far it was at which time; the newest mark moves until it is a step ahead of the one before.
+
+        The first mark is the first batch: loading models takes as long for ten images as for a thousand, so it says
+        nothing of the time left.
+        """
+        if self.history and not self.history[-1][1]:
+            self.history.clear()
         if len(self.history) > 1 and self.history[-1][0] - self.history[-2][0] < _RATE_STEP:
             self.history.pop()
         self.history.append((now, images))
