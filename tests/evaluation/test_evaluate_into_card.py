@@ -55,6 +55,15 @@ def section(directory: Path) -> str:
     return (directory / "README.md").read_text().partition("\n## What fails\n")[2].partition("\n## ")[0]
 
 
+def test_the_card_says_that_a_person_gave_the_order_of_a_model_s_outputs(
+    models: dict[str, str], tmp_path: Path
+) -> None:
+    directory = build_colours(tmp_path / "colours")
+    model = models["sharp"]
+    evaluate(directory, [model], device="cpu", into_card=True, class_order={model: "position"})
+    assert f"The outputs of `{model}` were matched by position" in section(directory)
+
+
 def test_the_dataset_is_whole_and_holds_what_was_measured(stored: tuple[Path, Evaluation]) -> None:
     directory, evaluation = stored
     assert verify_files(directory) == []
