@@ -87,6 +87,7 @@ def test_the_time_left_does_not_count_the_time_that_loading_took(monkeypatch: py
     clock = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock)
     display = BuildDisplay()
-    for clock, images in ((0.0, 0), (25.0, 10), (26.0, 20), (27.0, 30)):
+    for now, images in ((0.0, 0), (25.0, 10), (26.0, 20), (27.0, 30)):
+        clock = now
         display.update(BuildProgress(0, 10, images, 1_000, {}))
     assert display._rate() == pytest.approx(10)

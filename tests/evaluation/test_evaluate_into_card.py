@@ -61,7 +61,7 @@ def test_the_card_says_that_a_person_gave_the_order_of_a_model_s_outputs(
     directory = build_colours(tmp_path / "colours")
     model = models["sharp"]
     evaluate(directory, [model], device="cpu", into_card=True, class_order={model: "position"})
-    assert f"The outputs of `{model}` were matched by position" in section(directory)
+    assert "The outputs of `local-dir:./sharp` were matched by position" in section(directory)
 
 
 def test_the_dataset_is_whole_and_holds_what_was_measured(stored: tuple[Path, Evaluation]) -> None:
