@@ -259,16 +259,24 @@ def test_what_is_drawn_lies_where_it_was_published_to_lie() -> None:
     assert steps.size == 128**2 - 1 and -1 < steps.min() < -0.99 and 0.99 < steps.max() < 1
 
 
-def test_drawn_ice_is_as_light_and_as_rough_as_the_photographs_of_the_published_one() -> None:
-    """Over 100 cuts of 224 pixels from those: mean 0.637, deviation 0.117, steps between rows 0.047."""
-    black = np.zeros((224, 224, 3))
+@pytest.mark.parametrize(
+    ("side", "step", "mean", "deviation", "steps"),
+    [(224, 1, 0.637, 0.117, 0.047), (32, 5, 0.649, 0.109, 0.075)],
+)
+def test_drawn_ice_is_as_light_and_as_rough_as_the_photographs_of_the_published_one(
+    side: int, step: int, mean: float, deviation: float, steps: float
+) -> None:
+    """Mean, deviation and steps between rows over 100 cuts of those and more; of small ones each fifth is taken."""
+    black, constants = np.zeros((side, side, 3)), (0, 1, step)
     draw = CORRUPTIONS["frost"].draw
     ice = [
-        corruption_kinds.frosted(black, (0, 1), *draw(np.random.default_rng(seed), black, None)) for seed in range(6)
+        corruption_kinds.frosted(black, constants, *draw(np.random.default_rng(seed), black, constants))
+        for seed in range(6 * step)
     ]
-    assert np.mean(ice) == pytest.approx(0.637, abs=0.06)
-    assert np.mean([one.std() for one in ice]) == pytest.approx(0.117, abs=0.03)
-    assert np.mean([np.abs(np.diff(one.mean(axis=2), axis=0)).mean() for one in ice]) == pytest.approx(0.047, abs=0.012)
+    assert np.mean(ice) == pytest.approx(mean, abs=0.06)
+    assert np.mean([one.std() for one in ice]) == pytest.approx(deviation, abs=0.03)
+    rows = np.mean([np.abs(np.diff(one.mean(axis=2), axis=0)).mean() for one in ice])
+    assert rows == pytest.approx(steps, abs=0.012)
     red, green, blue = np.mean(ice, axis=(0, 1, 2))
     assert red < green < blue
 
@@ -276,7 +284,8 @@ def test_drawn_ice_is_as_light_and_as_rough_as_the_photographs_of_the_published_
 def test_a_large_picture_costs_a_bounded_fractal() -> None:
     wide = np.zeros((8, 3000, 3))
     for name in ("fog", "frost"):
-        assert sum(array.size for array in CORRUPTIONS[name].draw(np.random.default_rng(0), wide, None)) < 2**21
+        constants = CORRUPTIONS[name].small[0]
+        assert sum(array.size for array in CORRUPTIONS[name].draw(np.random.default_rng(0), wide, constants)) < 2**21
     assert corrupt((wide + 90).astype(np.uint8), "fog", 5, 0).shape == wide.shape
 
 

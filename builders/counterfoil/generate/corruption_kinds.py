@@ -502,25 +502,44 @@ def _edges(levels: np.ndarray) -> np.ndarray:
 # where they are drawn.
 _FEATHERS, _BARBS, _DRAWN_SIDE = 150, 40, 256
 _MOST_DRAWN = 1 << 28
+# Ice of which pixels are taken is drawn on a square of at least this side: so much of it a picture of ImageNet shows.
+_SAMPLED_SIDE = 224
 
 
 def draw_ice(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
     """Numbers from 0 to 1: six of each feather, three of each of its barbs; then those of the fractal below them."""
-    height, width = picture.shape[:2]
+    pane = _pane(picture, constant[2])
+    height, width = pane.shape[:2]
     # A strip gets thinner ice than it should, so that its feathers are no millions.
     feathers = math.ceil(_FEATHERS * min(16.0, max(height, width) / min(height, width)))
-    return rng.random((feathers, 6)), rng.random((feathers, _BARBS, 3)), *draw_fractal(rng, picture, constant)
+    return rng.random((feathers, 6)), rng.random((feathers, _BARBS, 3)), *draw_fractal(rng, pane, constant)
 
 
 def frosted(
-    picture: np.ndarray, shares: tuple[float, float], feathers: np.ndarray, barbs: np.ndarray, numbers: np.ndarray
+    picture: np.ndarray,
+    constants: tuple[float, float, int],
+    feathers: np.ndarray,
+    barbs: np.ndarray,
+    numbers: np.ndarray,
 ) -> np.ndarray:
-    """Feathers of ice on frozen haze, in the mean and the spread of the photographs that were published."""
-    left, share = shares
-    height, width = picture.shape[:2]
-    haze = _cloud(picture, 2.0, numbers)
-    ice = 0.4 + 0.36 * haze + 0.75 * _feathers(height, width, feathers, barbs) * (0.3 + 0.7 * haze)
-    return left * picture + share * np.clip(ice[..., None] * np.array([0.9, 1.0, 1.07]), 0, 1)
+    """Feathers of ice on frozen haze, in the mean and the spread of the photographs that were published.
+
+    constants: the shares of picture and ice, and the step at which pixels of the ice are taken. The published code for
+    small pictures takes every fifth pixel of its photographs and averages nothing, which leaves the ice rough.
+    """
+    left, share, step = constants
+    pane = _pane(picture, step)
+    haze = _cloud(pane, 2.0, numbers)
+    ice = 0.4 + 0.36 * haze + 0.75 * _feathers(*pane.shape[:2], feathers, barbs) * (0.3 + 0.7 * haze)
+    taken = ice[step // 2 :: step, step // 2 :: step][: picture.shape[0], : picture.shape[1]]
+    return left * picture + share * np.clip(taken[..., None] * np.array([0.9, 1.0, 1.07]), 0, 1)
+
+
+def _pane(picture: np.ndarray, step: int) -> np.ndarray:
+    """Return a stand-in, without memory, for the pane of ice of which every `step`-th pixel lies on the picture."""
+    least = 1 if step == 1 else _SAMPLED_SIDE
+    height, width = (max(least, step * length) for length in picture.shape[:2])
+    return np.broadcast_to(np.float64(0), (height, width))
 
 
 def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) -> np.ndarray:
