@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,13 +23,13 @@ from PIL import Image
 from webdataset.writer import TarWriter
 
 import warm
-from counterfoil.data.labelled_sources import NamedDataset
+from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.planted import COLUMNS, SPLITS, VERSION, named_world, planted_world
 from counterfoil.lab.vocabulary import CLASSES
-from counterfoil.recipe.schema_inputs import ClassEntry, Source
+from counterfoil.recipe.schema_inputs import ClassEntry, Conditions, Source
 from loopback_hub import LoopbackHub, client, client_environment
 from support.images import encoded
 from support.tables import as_parquet, image_table
@@ -138,10 +140,117 @@ def test_missing_columns_and_splits_are_reported_with_those_there_are(
         open_source(source).split("trian")
 
 
-def test_labels_must_be_integers_or_texts(tmp_path: Path) -> None:
-    datasets.Dataset.from_dict({"image": [None], "label": [0.5]}).save_to_disk(str(tmp_path / "source"))
-    with pytest.raises(UserError, match="expected integer labels"):
-        open_source(source_of(tmp_path / "source")).split("train")
+def pandas_folder(folder: Path, labels: Any) -> Path:
+    """A folder with one Parquet file as pandas writes it: an image for each label, in grey of its number."""
+    folder.mkdir()
+    cells = [{"bytes": encoded(row), "path": None} for row in range(len(labels))]
+    pd.DataFrame({"image": cells, "label": labels}).to_parquet(folder / "train.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([0.5, 1.0], r"split train: 'label' holds '0\.5' \(float\) in row 0"),
+        ([0.0, float("inf")], r"holds 'inf' \(float\) in row 1"),
+        ([True, False], r"holds 'True' \(bool\) in row 0"),
+        (np.asarray([0, 2**63], np.uint64), r"holds '9223372036854775808' \(int\) in row 1"),
+        ([datetime.date(2020, 1, 1)] * 2, r"holds '2020-01-01' \(date\) in row 0"),
+        ([None, None], "holds no value in any row"),
+    ],
+)
+def test_labels_that_are_no_names_and_no_whole_numbers_are_refused(labels: Any, said: str, tmp_path: Path) -> None:
+    folder = pandas_folder(tmp_path / "photos", labels)
+    for read in (lambda: open_source(source_of(folder)).split("train"), lambda: labelled_source(folder)):
+        with pytest.raises(UserError, match=said) as refused:
+            read()
+        assert "label_column" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers", "kept"),
+    [
+        ([4.0, 2.0, 4.0], [4, 2, 4], (1, 0, 1)),
+        ([1.0, float("nan"), 0.0], [1, -1, 0], (1, 0)),
+        (pd.array([1, None, 0], "Int64"), [1, -1, 0], (1, 0)),
+        (["star", None, "mug"], [1, -1, 0], (1, 0)),
+        (["null", "None", "NA"], [2, 1, 0], (2, 1, 0)),
+    ],
+)
+def test_labels_of_pandas_are_read_with_their_gaps(
+    labels: Any, numbers: list[int], kept: tuple[int, ...], tmp_path: Path
+) -> None:
+    folder = pandas_folder(tmp_path / "photos", labels)
+    assert open_source(source_of(folder)).split("train").labels.tolist() == numbers
+    found = labelled_source(folder)
+    assert tuple(found.labels.tolist()) == kept
+    assert found.left_out == ({"no label": 1} if -1 in numbers else {})
+
+
+WRITTEN = [["NA", "None", "null", "nan", "N/A"], ["007", "07", "7", "7.0", "1e5"], ["True", "False"], ["1.0", "2.0"]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("names", WRITTEN)
+def test_classes_in_a_table_of_metadata_are_as_they_are_written(kind: str, names: list[str], tmp_path: Path) -> None:
+    labels = [*names, *reversed(names), ""]
+    table = pd.DataFrame({"file_name": [f"{row}.png" for row in range(len(labels))], "label": labels})
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    if kind == "csv":
+        table.to_csv(folder / "metadata.csv", index=False)
+    elif kind == "jsonl":
+        table.to_json(folder / "metadata.jsonl", orient="records", lines=True)
+    else:
+        table.to_parquet(folder / "metadata.parquet")
+    for row, name in enumerate(table["file_name"]):
+        (folder / name).write_bytes(encoded(row))
+    found = labelled_source(folder)
+    assert found.class_names is not None
+    read = [found.class_names[label] for label in found.labels.tolist()]
+    # An empty text is a name where the file tells texts from nothing; CSV does not.
+    assert read == (labels[:-1] if kind == "csv" else labels)
+    split = open_source(source_of(folder)).split("train")
+    known = sorted({*read})
+    assert split.labels.tolist() == [known.index(name) if name in known else -1 for name in labels]
+    assert [split.image(row).getpixel((0, 0)) for row in range(2)] == [(0, 0, 0), (1, 1, 1)]
+
+
+def test_whole_numbers_and_columns_of_conditions_in_a_csv_stay_numbers(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for row in range(3):
+        (folder / f"{row}.png").write_bytes(encoded(row))
+    (folder / "metadata.csv").write_text("file_name,label,effusion\n0.png,2,1.0\n1.png,,0.0\n2.png,-1,1.0\n")
+    assert open_source(source_of(folder)).split("train").labels.tolist() == [2, -1, -1]
+    conditions = Conditions(columns=("effusion",))
+    by_columns = NamedDataset(str(folder), conditions=conditions)
+    found = open_source(by_columns).split("train").conditions
+    assert found is not None and found.present[:, 0].tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("text", ["NA", "007", "7.0"])
+def test_a_csv_of_the_hub_whose_labels_datasets_changes_is_refused(
+    text: str, loopback: LoopbackHub, tmp_path: Path
+) -> None:
+    client(loopback).create_repo(NAME, repo_type="dataset")
+    lines = {"NA": ["NA", "mug"], "007": ["007", "8"], "7.0": ["7.0", "8.5"]}[text]
+    table = "file_name,label\n" + "".join(f"{row}.png,{label}\n" for row, label in enumerate(lines))
+    images = {f"{row}_png": encoded(row) for row in range(2)}
+    put(loopback, metadata_csv=table.encode(), **images)
+    with Client(loopback, tmp_path / "home") as online:
+        said = online.refused()
+    assert ("holds '8.5' (float)" if text == "7.0" else f"writes the label '{text}'") in said
+
+
+def test_parquet_of_the_hub_that_numbers_its_classes_differently_is_refused(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
+    client(loopback).create_repo(NAME, repo_type="dataset")
+    tables = [as_parquet(image_table([encoded(7)], names=names, label=[0])) for names in ORDERS]
+    put(loopback, **{f"train-{number:05}-of-00002_parquet": table for number, table in enumerate(tables)})
+    with Client(loopback, tmp_path / "home") as online:
+        assert "'label' numbers its classes differently in train-00000" in online.refused()
 
 
 # Pillow reads a PCX; nothing here opens more formats than photographs come in.
@@ -388,6 +497,7 @@ from counterfoil.recipe.schema_inputs import ClassEntry, Source
 from counterfoil.data import labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
+from counterfoil.errors import UserError
 from counterfoil.store.decoding import rgb_image
 ways = {
     "pin": open_source,
@@ -405,11 +515,18 @@ for line in sys.stdin:
     opened = ways[how](source, recorded)
     found = {"pin": opened.pin.document()}
     if load:
-        split = opened.split("train")
+        try:
+            split = opened.split("train")
+        except UserError as error:
+            print(json.dumps({"refused": " ".join(error.problems)}), flush=True)
+            continue
         shades = [split.image(row).getpixel((0, 0))[0] for row in range(len(split.labels))]
         found |= {"labels": split.labels.tolist(), "shades": shades, "content": split.content()}
     print(json.dumps(found), flush=True)
 """
+
+
+ORDERS = (["mug", "star"], ["star", "mug"])
 
 
 class Client:
@@ -424,6 +541,10 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.process.communicate()
+
+    def refused(self) -> str:
+        """Return why the dataset cannot be read."""
+        return str(self.ask()["refused"])
 
     def ask(self, how: str = "pin", recorded: Any = None, *, load: bool = True, **source: Any) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None

@@ -67,21 +67,20 @@ def labels_of(rows: Rows, column: str) -> Labels:
     if any(isinstance(value, str) for value in values):
         texts = [value if isinstance(value, str) else None for value in values]
         return Labels(texts, tuple(sorted({text for text in texts if text is not None})))
-    found = rows.numbers(column).tolist()
-    return Labels(found, tuple(sorted(set(found))))
+    numbers = rows.numbers(column)
+    return Labels(numbers, tuple(sorted({number for number in numbers if number is not None})))
 
 
 def label_numbers(rows: Rows, column: str) -> NDArray[np.int64]:
-    """A column's labels as numbers, int64 [n]: as they are, or of texts the place among those that occur, sorted.
+    """Return labels as numbers, int64 [n]: as they are, of texts the place among those that occur, -1 for none.
 
-    UserError as `Rows.numbers` for a column of anything else.
+    Raise UserError as `Rows.numbers` for a column of anything else.
     """
-    values = rows.column(column)
-    if not any(isinstance(value, str) for value in values):
-        return rows.numbers(column)
-    found = labels_of(rows, column)
-    place = {label: number for number, label in enumerate(found.known)}
-    return np.asarray([-1 if value is None else place[value] for value in found.values], dtype=np.int64)
+    if not any(isinstance(value, str) for value in rows.column(column)):
+        return np.asarray([-1 if number is None else number for number in rows.numbers(column)], dtype=np.int64)
+    labels = labels_of(rows, column)
+    place = {label: number for number, label in enumerate(labels.known)}
+    return np.asarray([-1 if value is None else place[value] for value in labels.values], dtype=np.int64)
 
 
 def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: str) -> dict[str, int]:

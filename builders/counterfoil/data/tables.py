@@ -86,14 +86,29 @@ class Rows:
                 f"source: {place}: unreadable image ({error})", "Remove or replace this row of the input dataset."
             ) from error
 
-    def numbers(self, column: str) -> np.ndarray:
-        """Integer labels, int64 [n]. UserError for a column of anything else."""
-        import numpy as np
+    def numbers(self, column: str) -> list[int | None]:
+        """Return whole numbers, None for a row without one. Raise UserError for a column of anything else.
 
-        values = np.asarray(self.column(column))
-        if values.dtype.kind not in "iu":
-            raise UserError(f"source.label_column: '{column}' holds {values.dtype}, expected integer labels")
-        return values.astype(np.int64)
+        pandas writes whole numbers with gaps as fractions: 1.0, NaN.
+        """
+        numbers: list[int | None] = []
+        for row, value in enumerate(self.column(column)):
+            if value is None or value != value:
+                numbers.append(None)
+            elif type(value) in (int, float) and value == value // 1 and abs(value) < 1 << 63:
+                numbers.append(int(value))
+            else:
+                raise UserError(
+                    f"source.label_column: {self.place}: '{column}' holds {str(value)[:40]!r}"
+                    f" ({type(value).__name__}) in row {row}, expected names or whole numbers as labels",
+                    "Write each label as text or as a whole number, or name another column as label_column.",
+                )
+        if numbers and not any(number is not None for number in numbers):
+            raise UserError(
+                f"source.label_column: {self.place}: '{column}' holds no value in any row",
+                "Fill in the labels, or name another column as label_column.",
+            )
+        return numbers
 
     def texts(self, column: str, key: str) -> tuple[str, ...]:
         """A column's values as text, class names where it has them. UserError for a row that has none."""
@@ -129,6 +144,8 @@ _PATHS_AT_ONCE = 1_000
 # What `datasets` writes beside the files of a saved dataset, and the names that it gives these.
 _SPLITS, _STATE = "dataset_dict.json", "state.json"
 _PLAIN_NAME = re.compile(r"\w[\w.-]*")
+_METADATA = "metadata.csv"
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _MOST_SAVED_SPLITS = 1_000
 _MOST_DESCRIPTION = 16_000_000
 
@@ -188,8 +205,8 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
 class Outline:
     """Splits and columns of a dataset. `rows` by split is None where `read` is false: too large to fetch for a look.
 
-    columns: name → "image", "classes" (numbers with names), "integers", "text" or "other". bytes: what fetching takes,
-    where the dataset tells it.
+    columns: name → "image", "classes" (numbers with names), "integers", "text", another type of values ("bool") or
+    "other". bytes: what fetching takes, where the dataset tells it.
     """
 
     rows: Mapping[str, int | None]
@@ -241,6 +258,8 @@ def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]
             kinds[column] = "text"
         elif isinstance(feature, datasets.Value) and feature.dtype.startswith(("int", "uint")):
             kinds[column] = "integers"
+        elif isinstance(feature, datasets.Value):
+            kinds[column] = feature.dtype
     return kinds, names
 
 
@@ -365,19 +384,50 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     if pin.content is not None:
         own = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
     builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=own)
+    if own is not None and _lists_images_as_csv(source, builder):
+        builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=f"{own}-as-written")
+        builder.__dict__["_read_metadata"] = _read_as_written
     root = path.resolve()
     _refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
-    _refuse_other_names(source, builder)
+    _refuse_other_names(source, (Path(name) for name in _data_files(builder)))
     return _prepared(builder, split)
 
 
-def _refuse_other_names(source: InputDataset, builder: Any) -> None:
+def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
+    """Return whether a `metadata.csv` without declared types lists the images; columns of conditions are numbers."""
+    from datasets.packaged_modules.folder_based_builder.folder_based_builder import FolderBasedBuilder
+
+    if not isinstance(builder, FolderBasedBuilder) or getattr(builder.config, "features", None) is not None:
+        return False
+    by_columns = source.conditions is not None and bool(source.conditions.columns)
+    return not by_columns and any(Path(name).name == _METADATA for name in _data_files(builder))
+
+
+def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any]:
+    """Yield the table of a `metadata.csv`: a column of whole numbers as these, any other as text, nothing as null.
+
+    pandas, which `datasets` asks, takes the classes NA, None and nan for null, and 007 and 7.0 for 7.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    written = pd.read_csv(metadata_file, dtype=str, na_filter=False)
+    columns = {}
+    for name in written.columns:
+        texts = [text or None for text in written[name]]
+        whole = any(texts) and all(text is None or _WHOLE_NUMBER.fullmatch(text) for text in texts)
+        numbers = [None if text is None else int(text) for text in texts] if whole else None
+        columns[name] = pa.array(texts, pa.string()) if numbers is None else pa.array(numbers, pa.int64())
+    yield pa.table(columns)
+
+
+def _refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
     """Raise UserError if Parquet files number their classes differently: `datasets` uses the first one's names."""
     import pyarrow.parquet as pq
 
-    first: dict[str, tuple[str, Any]] = {}
-    for file in (str(name) for names in (builder.config.data_files or {}).values() for name in names):
-        if not file.endswith(".parquet"):
+    first: dict[str, tuple[Path, Any]] = {}
+    for file in files:
+        if file.suffix != ".parquet":
             continue
         described = json.loads((pq.read_schema(file).metadata or {}).get(b"huggingface", b"{}"))
         info = described.get("info") if isinstance(described, dict) else None
@@ -388,8 +438,27 @@ def _refuse_other_names(source: InputDataset, builder: Any) -> None:
             if names != others:
                 raise UserError(
                     f"source: '{source.dataset}': the column {column!r} numbers its classes differently in"
-                    f" {Path(known).name} and {Path(file).name}, so labels of one would be read as the other's",
+                    f" {known.name} and {file.name}, so labels of one would be read as the other's",
                     "Write all files with the same names in the same order: datasets' cast_column does it.",
+                )
+
+
+def _refuse_lost_labels(source: InputDataset, files: Iterable[Path]) -> None:
+    """Raise UserError if `datasets` reads a label of a `metadata.csv` of the Hub as another or as none."""
+    import pandas as pd
+
+    for file in files:
+        written = pd.read_csv(file, dtype=str, na_filter=False) if file.name == _METADATA else {}
+        if source.label_column not in written:
+            continue
+        read = pd.read_csv(file)[source.label_column]
+        for text, value in zip(written[source.label_column], read, strict=True):
+            whole = str(int(value)) if isinstance(value, float) and value.is_integer() else ""
+            if text not in ("", str(value), whole):
+                raise UserError(
+                    f"source: '{source.dataset}': {_METADATA} writes the label {text!r:.80} in the column"
+                    f" '{source.label_column}', and datasets reads {'none' if value != value else repr(value)}",
+                    "Download the dataset into a folder and name the folder: labels are read as written there.",
                 )
 
 
@@ -465,6 +534,7 @@ def _is_plain(feature: Any) -> bool:
 
 def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     import datasets
+    from huggingface_hub import try_to_load_from_cache
 
     builder = datasets.load_dataset_builder(source.dataset, source.config, revision=pin.revision or source.revision)
     if pin.revision is None:
@@ -473,7 +543,14 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
         # Without the Hub `datasets` takes whichever commit it has read last.
         builder = _builder_of_commit(source, pin.revision)
     _refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
-    return _prepared(builder, split)
+    loaded = _prepared(builder, split)
+    # Files that are here: those of a table that `datasets` prepared before may be gone, and are not fetched again.
+    names = [name.partition(f"@{pin.revision}/")[2] for name in _data_files(builder)]
+    cached = [try_to_load_from_cache(source.dataset, n, revision=pin.revision, repo_type="dataset") for n in names]
+    files = [Path(file) for file in cached if isinstance(file, str)]
+    _refuse_other_names(source, files)
+    _refuse_lost_labels(source, files)
+    return loaded
 
 
 def _builder_of_commit(source: InputDataset, commit: str) -> Any:
@@ -508,13 +585,16 @@ def _prepared(builder: Any, split: str | None) -> Any:
 
 def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], bool]) -> None:
     """UserError for files that a dataset's own description names elsewhere: the pin says nothing of them."""
-    for names in (builder.config.data_files or {}).values():
-        for name in map(str, names):
-            if not inside(name):
-                raise UserError(
-                    f"source: '{source.dataset}' takes rows from {name[:200]}, which is not in it",
-                    "An input dataset must contain all its files: move the files into it.",
-                )
+    for name in _data_files(builder):
+        if not inside(name):
+            raise UserError(
+                f"source: '{source.dataset}' takes rows from {name[:200]}, which is not in it",
+                "An input dataset must contain all its files: move the files into it.",
+            )
+
+
+def _data_files(builder: Any) -> list[str]:
+    return [str(name) for names in (builder.config.data_files or {}).values() for name in names]
 
 
 @contextlib.contextmanager
