@@ -30,8 +30,8 @@ _MOST_SHARDS = 1_000
 _PICKLED = (".pth", ".pth.tar", ".bin")
 # Where a training checkpoint keeps the weights, in timm's order: averaged ones first.
 _INSIDE = ("state_dict_ema", "model_ema", "state_dict", "model")
-# What distributed and compiled training put before every name.
-_WRAPPERS = ("_orig_mod.", "module.", "_orig_mod.")
+# What distributed and compiled training, and transformers' wrapper of timm's models, put before every name.
+_WRAPPERS = ("_orig_mod.", "module.", "_orig_mod.", "timm_model.")
 
 
 def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
@@ -97,7 +97,7 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
         raise UserError(f"model {model!r}: {file.name} holds no weights by name, which a model's file does")
     if sum(one.numel() * one.element_size() for one in weights.values()) > 2 * file.stat().st_size:
         raise UserError(f"model {model!r}: {file.name} declares more numbers than it holds")
-    return {_unwrapped(key): one for key, one in weights.items()}
+    return {unwrapped(key): one for key, one in weights.items()}
 
 
 # Where torch's own allocator puts tensors. The matrix products of a CPU take another path, with other last bits, for a
@@ -186,7 +186,8 @@ def _is_plain(one: Any, file: Path) -> bool:
     return one.numel() * one.element_size() <= one.untyped_storage().nbytes()
 
 
-def _unwrapped(key: str) -> str:
+def unwrapped(key: str) -> str:
+    """Return the name of a weight as the model itself calls it."""
     for prefix in _WRAPPERS:
         key = key.removeprefix(prefix)
     return key

@@ -21,6 +21,12 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from timm.models import save_for_hf
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    TimmWrapperConfig,
+    TimmWrapperForImageClassification,
+)
 
 import warm
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -69,6 +75,23 @@ def test_a_classifier_is_in_eval_mode_without_gradients_at_its_test_size(folder:
     assert classifier.data_config["input_size"] == [3, 48, 48]
     assert classifier.data_config["crop_pct"] == 1.0
     assert classifier.data_config["std"] == [0.25, 0.25, 0.25]
+
+
+def test_a_model_that_transformers_wrapped_answers_as_there(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    said: dict[str, Any] = {"id2label": {0: "a", 1: "b", 2: "c"}, "pretrained_cfg": CONFIG}
+    config = TimmWrapperConfig(architecture="test_resnet", **said)
+    TimmWrapperForImageClassification(config).save_pretrained(tmp_path)
+    module: Any = AutoModelForImageClassification.from_pretrained(tmp_path).eval()
+    processor = AutoImageProcessor.from_pretrained(tmp_path)
+    classifier = load_classifier(f"local-dir:{tmp_path}")
+    assert classifier.label_names == ("a", "b", "c")
+    assert classifier.input_size == (3, 32, 32)  # the processor's, which does not look at test_input_size
+    for sides in ((40, 60), (32, 32), (97, 31)):
+        image = Image.fromarray(np.random.default_rng(5).integers(0, 256, (*sides, 3), dtype=np.uint8))
+        pixels = processor(image, return_tensors="pt")["pixel_values"]
+        torch.testing.assert_close(classifier.transform()(image)[None], pixels, rtol=0, atol=0)
+        torch.testing.assert_close(classifier.logits(pixels, "cpu"), module(pixel_values=pixels).logits)
 
 
 def test_half_precision_weights_load_into_float32(folder: Path, tmp_path: Path) -> None:

@@ -50,8 +50,10 @@ from counterfoil.models.weights_files import (
     SAFE,
     choose_weights,
     read_pickled,
+    read_safetensors,
     refuse_damaged,
     refuse_infinite,
+    unwrapped,
 )
 from counterfoil.recipe.names import did_you_mean
 
@@ -208,6 +210,8 @@ def _trained(name: str, found: _Found) -> nn.Module:
     weights: dict[str, Any] = {"file": str(file)}
     if file.suffix == SAFE:
         refuse_damaged(file, name)
+        if config.wrapped:
+            weights = {"state_dict": {unwrapped(key): one for key, one in read_safetensors(file).items()}}
     else:
         weights = {"state_dict": read_pickled(file, name)}
     if not name.startswith(LAB):  # what the package itself brings fits its file
@@ -341,13 +345,17 @@ class TimmDocument(Foreign):
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """A checked configuration. `pretrained_cfg` and `model_args` hold plain values and go to timm as they are."""
+    """A checked configuration. `pretrained_cfg` and `model_args` hold plain values and go to timm as they are.
+
+    wrapped: whether transformers saved it, which names weights in its own way.
+    """
 
     architecture: str
     num_classes: int
     label_names: tuple[str, ...] | None
     pretrained_cfg: dict[str, Any]
     model_args: dict[str, Any]
+    wrapped: bool
 
 
 def checked_config(model: str, document: Mapping[str, Any]) -> ClassifierConfig:
@@ -373,9 +381,12 @@ def checked_config(model: str, document: Mapping[str, Any]) -> ClassifierConfig:
         form["fixed_input_size"] = False
     if arguments.get("img_size") is not None and form.get("fixed_input_size") and "input_size" in form:
         form["input_size"] = [3, *_two(arguments["img_size"])]
-    return ClassifierConfig(
-        said.architecture, said.num_classes, said.label_names, {**form, "num_classes": num_classes}, dict(arguments)
-    )
+    wrapped = document.get("model_type") == "timm_wrapper"
+    if wrapped:
+        # Its image processor knows one size.
+        form = {key: value for key, value in form.items() if not key.startswith("test_")}
+    described = {**form, "num_classes": num_classes}
+    return ClassifierConfig(said.architecture, said.num_classes, said.label_names, described, dict(arguments), wrapped)
 
 
 def _joint_problems(form: Mapping[str, Any], place: str) -> list[str]:
