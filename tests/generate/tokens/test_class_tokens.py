@@ -147,6 +147,41 @@ def test_files_that_are_no_token_are_refused(damage: str, tmp_path: Path, make_r
         read_class_tokens(make_recipe(TWO, f"tokens.path={folder}"))
 
 
+TWO_VECTORS = torch.randn((2, miniature.WIDTH), generator=torch.Generator().manual_seed(4))
+# As they lie on the Hub and elsewhere, and what each program calls the word.
+AS_DIFFUSERS: dict[str, Any] = {"<my-cat>": TWO_VECTORS}
+AS_A1111: dict[str, Any] = {
+    "string_to_token": {"*": 265}, "string_to_param": {"*": TWO_VECTORS}, "name": "my-cat", "step": 500,
+    "sd_checkpoint": None, "sd_checkpoint_name": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tensors", "placeholder"), [(AS_DIFFUSERS, "<my-cat>"), ({"emb_params": TWO_VECTORS}, "<cat>")]
+)
+def test_embeddings_of_other_programs_are_what_diffusers_reads(
+    tensors: dict[str, torch.Tensor], placeholder: str, tmp_path: Path
+) -> None:
+    save_file(tensors, tmp_path / "cat.safetensors")
+    token = read_token_file(tmp_path / "cat.safetensors")
+    assert token.placeholder == placeholder
+    assert torch.equal(token.vectors[0], diffusers_reads(tmp_path / "cat.safetensors"))
+
+
+def test_embeddings_of_two_encoders_are_told_apart_by_name(tmp_path: Path) -> None:
+    save_file({"clip_g": torch.ones(2, 12), "clip_l": torch.zeros(2, 8)}, tmp_path / "cat.safetensors")
+    token = read_token_file(tmp_path / "cat.safetensors")
+    assert (token.placeholder, [own.shape[1] for own in token.vectors]) == ("<cat>", [8, 12])
+
+
+def diffusers_reads(file: Path) -> torch.Tensor:
+    """The vectors that `load_textual_inversion` puts into a text encoder."""
+    pipeline: Any = miniature.stable_diffusion_1()
+    pipeline.load_textual_inversion(str(file.parent), weight_name=file.name, token="<word>")
+    ids = pipeline.tokenizer.convert_tokens_to_ids(["<word>", "<word>_1"])
+    return pipeline.text_encoder.get_input_embeddings().weight[ids].detach()
+
+
 # Released tokens imported: bare tensors of a zip or a folder, of the right width, read safely.
 
 
@@ -196,6 +231,17 @@ def test_each_class_gets_the_tensor_of_its_source_label(
     assert read_token_folder(recipe, tmp_path / "out").placeholders["05"] == "<sandal-05>"
 
 
+@pytest.mark.parametrize("saved", [AS_DIFFUSERS, AS_A1111, {**AS_A1111, "string_to_param": {"*": TWO_VECTORS.half()}}])
+def test_files_of_torch_from_other_programs_are_what_diffusers_reads(saved: dict[str, Any], tmp_path: Path) -> None:
+    miniature.stable_diffusion_1().save_pretrained(tmp_path / "model")
+    source = _folder(tmp_path / "released", {f"{label}.bin": _saved(saved) for label in LABELS.values()})
+    settings = [CLASSES, "tokens=null", f"generator.model=local-dir:{tmp_path / 'model'}"]
+    import_tokens(load_recipe("wardrobe-mini", settings), source, tmp_path / "out")
+    token = read_token_file(tmp_path / "out" / "05.safetensors")
+    assert (token.placeholder, token.vectors[0].dtype) == ("<sandal-05>", torch.float32)
+    assert torch.equal(token.vectors[0], diffusers_reads(source / "5.bin"))
+
+
 def test_everything_wrong_is_said_at_once(tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path) -> None:
     files = {"0.bin": _saved(torch.zeros(1024)), "5.bin": _saved(torch.full((128,), float("nan")))}
     with pytest.raises(UserError) as refused:
@@ -212,7 +258,13 @@ class _Evil:
         return (print, ("this ran",))
 
 
-@pytest.mark.parametrize("content", [pickle.dumps(_Evil()), _saved(_Evil()), b"no tensor", _saved([1, 2]), b""])
+ODD_FILES = [
+    pickle.dumps(_Evil()), _saved(_Evil()), _saved({"<cat>": _Evil()}), _saved({"string_to_param": _Evil()}), b"no tensor",
+    _saved([1, 2]), _saved({"clip_l": TWO_VECTORS, "clip_g": TWO_VECTORS}), _saved({}), b"",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", ODD_FILES)
 def test_what_is_no_tensor_is_refused_and_never_run(
     content: bytes, tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

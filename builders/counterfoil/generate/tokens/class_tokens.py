@@ -31,6 +31,8 @@ MOST_VECTORS = 32
 WIDEST = 65_536
 LONGEST_PLACEHOLDER = 200
 _TWO_ENCODERS = ("clip_l", "clip_g")
+# What A1111's and kohya's programs call the vectors of one encoder; the word is the file's name there.
+_NO_WORDS = frozenset(("emb_params", "clip_l", "clip_g", "*"))
 # One key only: safetensors writes its metadata in no fixed order, and equal tokens must be equal bytes.
 _METADATA = "counterfoil"
 
@@ -94,8 +96,8 @@ def read_token_file(path: Path) -> TokenFile:
         return TokenFile(placeholder, tuple(vectors[name] for name in _TWO_ENCODERS), notes)
     if len(vectors) != 1 or len(tensors) != 1:
         raise UserError(f"tokens: {path.name}: {len(tensors)} tensors, expected one class token")
-    placeholder, own = next(iter(vectors.items()))
-    return TokenFile(placeholder, (own,), notes)
+    name, own = next(iter(vectors.items()))
+    return TokenFile(f"<{path.stem}>" if name in _NO_WORDS else name, (own,), notes)
 
 
 def _tensor_problem(name: str, tensor: torch.Tensor) -> str | None:
@@ -186,8 +188,8 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
     if missing:
         raise UserError(
             missing[:20],
-            "Each class needs a file CLASS_ID.safetensors of one {placeholder: vectors}; `tokens: null`"
-            " prompts by class name.",
+            "Each class needs a file CLASS_ID.safetensors of one {placeholder: vectors}. `counterfoil tokens --import`"
+            " reads .bin files; `tokens: null` prompts by class name.",
         )
     read = read_token_files(files)
     placeholders = {class_id: token.placeholder for class_id, token in read.items()}

@@ -1,7 +1,8 @@
-"""Import class tokens released as bare tensors: a zip or a folder of `{label}.bin`, as ImageNet* is (Vendrow 2023).
+"""Import class tokens released as files of torch: a zip or a folder of `{label}.bin`, as ImageNet* is (Vendrow 2023).
 
-Each file is one tensor saved with torch; it is read with `weights_only=True`, so nothing in it can run. Members of an
-archive are looked up by the names that the recipe's labels give, never used as paths.
+Each file is one tensor, alone or as diffusers (`{placeholder: tensor}`) and A1111 (`string_to_param`) save it. It is
+read with `weights_only=True`, so nothing in it can run. Members of an archive are looked up by the names that the
+recipe's labels give, never used as paths.
 """
 
 from __future__ import annotations
@@ -153,10 +154,13 @@ def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
         tensor = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a file of any content makes the reader raise
         raise UserError(f"--import: {name} is not a tensor that can be read safely") from error
+    if isinstance(tensor, dict):
+        named = tensor.get("string_to_param", tensor)
+        tensor = next(iter(named.values())) if isinstance(named, dict) and len(named) == 1 else None
     # A tensor of a few bytes may stand for one of any size, or hold its numbers in another way or nowhere.
     plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
     if not plain or not tensor.is_floating_point() or tensor.ndim not in (1, 2):
-        raise UserError(f"--import: {name} holds no vector or list of vectors")
+        raise UserError(f"--import: {name} holds no vector or list of vectors of one token")
     if tensor.shape[-1] != width:
         raise UserError(f"--import: {name}: width {tensor.shape[-1]}, expected {width} by {model}'s text encoder")
     if not 1 <= tensor.numel() // width <= MOST_VECTORS:
