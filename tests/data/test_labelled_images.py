@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from hypothesis import strategies as st
 
 from counterfoil.data import LabelledImages, first_of_classes
-from counterfoil.data.labelled_images import Chunks, Halves, deal_halves
+from counterfoil.data.labelled_images import Chunks, Halves, deal_halves, stretch_rows
 from counterfoil.engines.executor import named
 from counterfoil.errors import RunFailure
 
@@ -66,6 +66,16 @@ def test_every_row_comes_once_and_in_order(count: int, size: int, first: int) ->
         assert [one for one in chunk.encoded if one] == [
             str(row).encode() for row in range(chunk.start, chunk.stop) if row % 5 != 3
         ]
+
+
+@given(st.integers(1, 20_000), st.integers(1, 100), st.integers(1, 64))
+def test_stretches_are_dealt_to_all_workers(rows: int, batch_size: int, workers: int) -> None:
+    size = stretch_rows(rows, batch_size, workers)
+    batches, stretches = -(-rows // batch_size), -(-rows // size)
+    assert size % batch_size == 0 and size <= 8 * batch_size
+    assert stretches >= min(workers, batches)
+    # Even if one takes the last stretch while the others wait, it is a small share of what each worker did.
+    assert size == batch_size or size * workers * 4 <= batches * batch_size
 
 
 def test_a_stretch_is_read_when_it_is_asked_for_and_is_there_until_it_is_released() -> None:

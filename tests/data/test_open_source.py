@@ -390,6 +390,18 @@ def test_a_card_whose_aliases_unfold_is_refused(tmp_path: Path, wardrobe: tuple[
     assert len(open_source(source).split("validation").labels) == ROWS
 
 
+def test_a_card_without_yaml_is_no_matter_for_a_warning(
+    tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = _parquet(tmp_path / "data", wardrobe)
+    (tmp_path / "data" / "README.md").write_text("# My photographs\n")
+    opened = open_source(source)
+    assert len(opened.split("validation").labels) == ROWS and opened.configs and opened.splits
+    assert not caplog.records
+    datasets.get_dataset_config_names(str(tmp_path / "data"))
+    assert "metadata block was not found" in caplog.text, "who reads it by other means is warned"
+
+
 NAME = "someone/photos"
 CARD = b"---\nlicense: mit\n---\n"
 

@@ -24,7 +24,6 @@ from counterfoil.engines.processes import begin_server, worker_context
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.prediction import embedding, passes
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
@@ -49,9 +48,7 @@ def forget(dataset: Path) -> None:
         path.unlink()
 
 
-def test_two_workers_give_the_answers_of_this_process(
-    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_workers_give_the_answers_of_this_process(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     # One that has another output too, and so answers over both.
     larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48, outputs=4, labels=True)}"
     names = [models["sharp"], models["no_red"], larger]
@@ -59,7 +56,6 @@ def test_two_workers_give_the_answers_of_this_process(
     forget(dataset)
     one = evaluate(dataset, names, **here)
     forget(dataset)
-    monkeypatch.setattr(passes, "_BATCHES", 2)  # stretches of six, so that both workers have several
     here["out"] = tmp_path / "two"
     two = evaluate(dataset, names, **here, workers=2)
     assert two.scores == one.scores
@@ -148,11 +144,8 @@ def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
     return [stage.lost for stage in heard if stage.lost]
 
 
-def test_workers_that_are_lost_are_reported(
-    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_are_lost_are_reported(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     forget(dataset)
-    monkeypatch.setattr(passes, "_BATCHES", 1)
     lost = lost_when_one_is_killed(
         lambda: evaluate(dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2)
     )
@@ -160,8 +153,7 @@ def test_workers_that_are_lost_are_reported(
     assert "was ended by SIGKILL; " in lost[0] and "another worker restarts rows " in lost[0]
 
 
-def test_workers_that_are_lost_while_they_embed_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding, "_BATCHES", 1)
+def test_workers_that_are_lost_while_they_embed_are_reported(tmp_path: Path) -> None:
     recipe = load_recipe("wardrobe-mini")
     images = labelled_split(recipe.source, "validation", recipe.classes[:1], None, units=False)
     embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))

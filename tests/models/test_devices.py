@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import platform
+import sys
 from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
@@ -15,6 +18,7 @@ import torch
 import torch._inductor.config as inductor
 from accelerate.hooks import AlignDevicesHook, CpuOffload
 
+import warm
 from counterfoil import __version__
 from counterfoil.engines import LocalEngine
 from counterfoil.engines.local import stack_where_done
@@ -206,6 +210,46 @@ def test_the_stack_has_the_version_that_last_changed_bytes_and_not_the_one_that_
     """Or a directory that one version began could not be resumed by the next."""
     monkeypatch.setattr(devices, "RENDERING_VERSION", "0.1.5")
     assert stack_of("cpu", "float32", 4)["versions"]["counterfoil"] == "0.1.5" != __version__
+
+
+# The answers of a network five times, and how many pages the kernel mapped during the last two.
+FAULTS = """
+import hashlib, resource, sys
+import torch
+from counterfoil.models.classifiers import load_classifier
+from counterfoil.models.devices import resolve_devices
+torch.set_num_threads(1)
+device = resolve_devices("cpu")[0] if sys.argv[1] == "kept" else "cpu"
+classifier = load_classifier("lab:resnet10t")
+batch = torch.arange(64 * 3 * 64 * 64, dtype=torch.float32).mul(0.618).frac().reshape(64, 3, 64, 64)
+first = [classifier.logits(batch, device) for _ in range(3)]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+last = [classifier.logits(batch, device) for _ in range(2)]
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults, hashlib.sha256(b"".join(one.numpy().tobytes() for one in first + last)).hexdigest())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_memory_that_was_freed_is_used_again_and_changes_no_answer() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    told = {
+        way: warm.run([sys.executable, "-c", FAULTS, way], environment, check=True).stdout.split()
+        for way in ("kept", "mapped")
+    }
+    assert told["kept"][1] == told["mapped"][1]
+    assert 5 * int(told["kept"][0]) < int(told["mapped"][0])
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices._glibc.cache_clear()
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: object())
+    try:
+        assert not devices.keep_freed_memory()
+        devices.give_back_memory()
+        assert resolve_devices("cpu") == ("cpu",)
+    finally:
+        devices._glibc.cache_clear()
 
 
 def test_on_a_cpu_nothing_is_set_or_said() -> None:

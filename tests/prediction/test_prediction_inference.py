@@ -162,3 +162,12 @@ def test_one_process_answers_where_others_would_begin_too_late() -> None:
     assert placement(2, "cpu").worth_for(1_999) is None and placement(2, "cpu").worth_for(2_000) is not None
     assert placement(1, "cpu").worth_for(10**6) is None and placement(1, "cuda:0").worth_for(10**6) is None
     assert placement(1, "cuda:0", "cuda:1").worth_for(1) is not None  # several devices are there to be used
+
+
+@pytest.mark.parametrize(("workers", "stretches", "threads"), [(2, 1, 6), (2, 5, 3), (4, 3, 2), (8, 9, 1), (2, 0, 6)])
+def test_processes_share_the_threads_of_this_one(
+    workers: int, stretches: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    assert Placement(LocalEngine(workers), "cpu", ()).threads(stretches) == threads
+    assert Placement(LocalEngine(workers, ("cuda:0",)), "cuda:0", ()).threads(stretches) == 1

@@ -145,6 +145,18 @@ class Chunk:
         return self.start + len(self.encoded)
 
 
+# Batches of a stretch at most: enough that sending costs little beside answering.
+_MOST_BATCHES = 8
+# Stretches that each worker takes at least, while there are batches for them: so all end together.
+_TURNS = 4
+
+
+def stretch_rows(rows: int, batch_size: int, workers: int) -> int:
+    """Return how many rows each stretch has if so many workers share them: whole batches."""
+    batches = -(-rows // batch_size)
+    return batch_size * max(1, min(_MOST_BATCHES, batches // (workers * _TURNS)))
+
+
 class Chunks(Sequence[Chunk]):
     """The stretches of `size` rows from row `first` on, each read when it is asked for.
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -604,6 +605,10 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
     from datasets.exceptions import DatasetsError
 
     datasets.disable_progress_bars()
+    # It warns each time it reads a README.md without YAML, which is nobody's mistake.
+    cards = logging.getLogger("huggingface_hub.repocard")
+    before = cards.level
+    cards.setLevel(logging.ERROR)
     place = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
     try:
         yield
@@ -620,6 +625,8 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
             f"source: {place} cannot be read: {one_line(inner or error)}",
             "Check the dataset's name, its config and its split.",
         ) from error
+    finally:
+        cards.setLevel(before)
 
 
 def _places(dataset: str) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ from typing import Any
 from counterfoil.engines.engine import Doing, Work
 from counterfoil.engines.executor import DeviceFailed, Ended, Failed, Heard, NoMemory, ending_of, events_of
 from counterfoil.errors import RunFailure
-from counterfoil.models.devices import holds_context, make_current
+from counterfoil.models.devices import holds_context, keep_freed_memory, make_current
 from counterfoil.models.loading_errors import device_error, memory_error, one_line
 from counterfoil.progress import disable_progress_bars
 
@@ -338,6 +338,7 @@ def _settled(work: Work[Any, Any]) -> Work[Any, Any]:
         import torch
 
         torch.set_num_threads(1)
+        keep_freed_memory()
     make_current(work.device)
     return work
 

@@ -33,7 +33,7 @@ from counterfoil.engines.executor import (
 from counterfoil.engines.local import default_workers
 from counterfoil.engines.ray_cluster import RayCluster, connected, refuse_absent_ray, refuse_no_cluster
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import make_current
+from counterfoil.models.devices import keep_freed_memory, make_current
 from counterfoil.models.loading_errors import device_error, memory_error, one_line
 from counterfoil.progress import disable_progress_bars
 
@@ -284,7 +284,9 @@ class RayWorker:
         if Path(folder).is_dir():
             os.chdir(folder)
         work = _fetched(work_at[0], version).on(device)
-        if device != "cpu":
+        if device == "cpu":
+            keep_freed_memory()
+        else:
             make_current(device)
         with _one_thread_on(device):
             self.context = work.ready()  # kept: it would end with its last reference

@@ -39,7 +39,7 @@ from counterfoil.evaluation.subject import open_subject, usual_side
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, Order, Outputs, folder_orders, map_classes
-from counterfoil.prediction.passes import Placement
+from counterfoil.prediction.passes import WORKERS_IMPORT, Placement
 from counterfoil.prediction.predictions import joined
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
@@ -185,6 +185,12 @@ def evaluate(
     models = with_gate(asked, subject.models, models_of(lines))
     given = given_models(asked, transform, subject.parts[0].images, subject.classes)
     way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
+    made_by, used_device = engine_and_device(device, workers, engine)
+    # The engine whose workers answer; None where this process does. Who asks for several workers has them.
+    workers_of = Placement(made_by, used_device, tuple(subject.classes), frozenset(given))
+    spread = workers_of if workers is not None and workers > 1 else workers_of.worth_for(len(subject.keys))
+    if spread is not None:
+        made_by.expect(WORKERS_IMPORT)
     names, maps = _named(subject, models, given, way, class_order)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
@@ -197,10 +203,6 @@ def evaluate(
     mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
     refuse_trained_on(subject, mended)
     prepared = prepared_distances(subject, distances, against)
-    made_by, used_device = engine_and_device(device, workers, engine)
-    # The engine whose workers answer; None where this process does. Who asks for several workers has them.
-    workers_of = Placement(made_by, used_device, tuple(subject.classes), frozenset(given))
-    spread = workers_of if workers is not None and workers > 1 else workers_of.worth_for(len(subject.keys))
     prepared_there = prepared_reference(subject, stands_for, tuple(mended), reference)
     folder = _report_folder(subject, out)
 

@@ -23,7 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 from PIL import Image
 
 from counterfoil.data import LabelledImages
-from counterfoil.data.labelled_images import Chunk, Chunks
+from counterfoil.data.labelled_images import Chunk, Chunks, stretch_rows
 from counterfoil.engines import Doing, Engine, Finished, Lost
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import report, track
@@ -42,8 +42,6 @@ Precision = Literal["float16", "float32"]
 # Rows between two notes of how far the array is: at most these are computed again after a kill.
 _PART_ROWS = 1024
 _HEAD_BYTES = 4096  # more than numpy says of a file before its rows
-# Batches of a stretch that a worker takes, as for predictions.
-_BATCHES = 8
 _BYTES = 32  # of a sha256
 _REPORTED_EVERY = 1000
 
@@ -294,7 +292,7 @@ def embedded_on_engine(
     """Features of the rows from `done` on, a whole batch after another, in order; and what is lost on the way."""
     assert embedder.on is not None
     work = _Embedding(embedder.on, embedder.key, device, batch_size, images.photographs)
-    chunks = Chunks(images, _BATCHES * batch_size, done)
+    chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, engine.at_once), done)
     waiting: dict[int, NDArray[np.float32]] = {}
     through = done
     with contextlib.closing(engine.run(work, chunks)) as events:

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from counterfoil.data import LabelledImages
-from counterfoil.data.labelled_images import Chunk, Chunks
+from counterfoil.data.labelled_images import Chunk, Chunks, stretch_rows
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
-from counterfoil.models.devices import free_bytes
+from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, predict, take_over
 from counterfoil.prediction.predictions import (
@@ -96,6 +96,7 @@ def score_models(
             # The list of the pass lives on while the next one is made; its weights must not.
             for model in models:
                 model.classifier = model.classifier.released()
+            give_back_memory()
         for model in models:
             name = model.classifier.name
             if model.failure is None:
@@ -266,8 +267,10 @@ def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
 
 # Fewer images are answered by one process before others have begun.
 _WORTH_WORKERS = 2000
-# Batches of a stretch: enough that sending costs little beside answering, few enough that all workers end together.
-_BATCHES = 8
+
+
+# The heavy modules of workers that answer.
+WORKERS_IMPORT = (__name__, "timm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +290,14 @@ class Placement:
         """The same for so many images; None where this process alone, on the one device that there is, is as quick."""
         alone = isinstance(self.engine, LocalEngine) and len(self.engine.devices) == 1
         return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
+
+    def threads(self, stretches: int) -> int:
+        """Return how many threads each process has: on a CPU here, those that this process may have are shared."""
+        import torch
+
+        if not isinstance(self.engine, LocalEngine) or self.device != "cpu":
+            return 1
+        return max(1, torch.get_num_threads() // max(1, min(self.engine.at_once, stretches)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,17 +321,22 @@ class _Answering:
     device: str
     batch_size: int
     photographs: bool
+    threads: int
 
     def on(self, device: str) -> _Answering:
         return replace(self, device=device)
 
     @property
     def imports(self) -> Sequence[str]:
-        return (__name__, "timm")
+        return WORKERS_IMPORT
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Chunk], Doing[int, list[Predictions | CounterfoilError]]]]:
         """Load the models. RunFailure for one that is another here than where the run was begun."""
+        import torch
+
+        if self.device == "cpu":
+            torch.set_num_threads(self.threads)
         models = []
         for one in self.asked:
             classifier = load_classifier(one.name, classes=self.classes)
@@ -369,6 +385,7 @@ def predict_on_engine(
     their `done`. A model that cannot compute keeps its `failure`, and its answers up to there.
     """
     first = min(model.done for model in models) // batch_size * batch_size
+    chunks = Chunks(images, stretch_rows(len(images) - first, batch_size, placement.engine.at_once), first)
     asked = tuple(
         _Asked(
             model.classifier.name,
@@ -381,9 +398,13 @@ def predict_on_engine(
         for model in models
     )
     work: Work[Chunk, list[Predictions | CounterfoilError]] = _Answering(
-        asked, placement.classes, placement.device, batch_size, images.photographs
+        asked,
+        placement.classes,
+        placement.device,
+        batch_size,
+        images.photographs,
+        placement.threads(len(chunks)),
     )
-    chunks = Chunks(images, _BATCHES * batch_size, first)
     ends: dict[int, int] = {}  # of stretches that are done: where they begin, and end
     through = done = first
     with contextlib.closing(placement.engine.run(work, chunks)) as events:
