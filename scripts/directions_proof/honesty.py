@@ -61,7 +61,7 @@ def mined_rows(
         features=discover.features,
         labels=discover.labels,
         failed=discover.failed,
-        answers=discover.answers,
+        taken_for=discover.answers[:, 0].astype(np.int64),
         units=discover.units,
         centre=centre,
         deviation=deviation,
@@ -71,7 +71,8 @@ def mined_rows(
     )
     settings = SETTINGS.model_copy(update={"permutations": permutations})
     found = find_directions(half, MINE, settings, 1).hypotheses
-    held_out = LabelledRows(other.features, other.labels, other.failed, other.units)
+    answered = other.answers[:, 0].astype(np.int64)
+    held_out = LabelledRows(other.features, other.labels, other.failed, other.units, answered)
     after, before = (
         confirm([count_hypothesis(one, held_out) for one in several], MINE.margin, MINE.fdr)
         for several in (found, [replace(one, outside=()) for one in found])

@@ -214,25 +214,39 @@ def test_photographs_of_any_grain_fit_into_the_page() -> None:
     assert len(small) <= 16_384
 
 
-def test_without_a_clip_classes_pairs_and_labels_are_told_and_no_words(
+def test_without_a_clip_groups_are_tested_that_need_no_words(
     findings: Findings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CLIP of the recipe is one of the Hub, which is not here."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     found = mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai")
     result, there = found.findings, findings.answered
-    assert result.tested == 0 and result.answered is not None and there is not None
+    assert result.method.name == "slices" and result.answered is not None and there is not None
+    # Sneakers come with the road in training: elsewhere they fail, and on it sandals do.
+    assert {("sneaker",), ("sandal",)} <= {one.class_names for one in result.confirmed}
+    assert all(one.prompt is None and one.caption_check is None for one in result.findings)
+    assert any("look-alikes" in one.words for one in result.findings)
+    assert {other.model for one in result.findings for other in one.others} == {"lab:resnet10t"}
     assert replace(result.answered, without_words=None) == there  # CLIP has no part in it
     assert result.halves == findings.halves
     assert [(one.rows, one.errors) for one in result.classes] == [(one.rows, one.errors) for one in findings.classes]
     assert set(found.files) == {"findings", "table", "report", "rows"}
     with found.files["rows"].open() as file:
-        assert sum(1 for _ in file) == 1 + there.failures
+        listed = [line["findings"].split() for line in csv.DictReader(file)]
+    assert len(listed) == there.failures
+    assert {name for names in listed for name in names} <= {one.name for one in result.confirmed}
     page = found.files["report"].read_text()
-    assert "images wrong</h1>" in page and "Without words" in page and "<h2>Classes, pairs of classes, labels" in page
+    assert "groups confirmed</h1>" in page and "Without words" in page
+    assert "<h2>Classes, pairs of classes, labels" in page
     print_mined(found)
     shown = capsys.readouterr().out
-    assert "sneaker (more)" in shown and "without words: no CLIP is available" in shown
+    assert "sneaker, the whole class" in shown and "Without words, because no CLIP is available" in shown
+    asked = mine_sneakers(tmp_path / "asked", "mine.settings.permutations=null", method="slices")
+    assert replace(asked.findings, doubts=result.doubts, recipe=result.recipe) == result
+    with pytest.raises(UserError, match="renders images of words"):
+        mine_sneakers(tmp_path / "drawn", "mine.settings.permutations=null", method="slices", confirm="rendered")
+    with pytest.raises(UserError, match="gives rows no score"):
+        mine_sneakers(tmp_path / "weights", "mine.settings.permutations=null", method="slices", weights=True)
     # What needs CLIP is refused as before.
     with pytest.raises(RunFailure, match="ViT-B-32"):
         mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai", weights=True)
@@ -258,7 +272,12 @@ def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(
     assert {name for names in listed for name in names} == confirmed and [] in listed
 
 
-def test_a_function_and_a_recipe_value_are_mined_too(layer: Recipe, tmp_path: Path) -> None:
+def test_a_function_and_a_recipe_value_are_mined_too(
+    layer: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "import numpy as np\n\ndef answers(batch):\n    return np.tile(np.eye(8)[5], (len(batch), 1))\n"
+    Path("sandals.py").write_text(code)
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     shapes: set[tuple[int, ...]] = set()
 
@@ -276,6 +295,12 @@ def test_a_function_and_a_recipe_value_are_mined_too(layer: Recipe, tmp_path: Pa
     assert result.answered is not None and [one.rate for one in result.answered.classes] == [1.0, 0.0]
     assert [(one.name, one.other_name, one.share) for one in result.answered.taken_for] == [("sneaker", "sandal", 1.0)]
     assert repr(found).endswith("0 of 0 hypotheses confirmed>>") and "sneaker" in found._repr_html_()
+    # Groups without words do without features, which a function has not, and say so.
+    named = mine(recipe, tmp_path / "named", target="python:sandals:answers", method="slices", **given).findings
+    assert named.target.name == "python:sandals:answers" and [one.words for one in named.confirmed] == [
+        "sneaker, the whole class"
+    ]
+    assert any("not grouped by the classifier's own features" in one for one in named.notes)
     # What a recipe's value gives is what its name and overrides give.
     found = mine(recipe, tmp_path / "value", target=WORLD, **given)
     assert load_recipe(found.files["recipe"]).recipe_hash == layer.recipe_hash

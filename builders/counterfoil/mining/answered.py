@@ -7,29 +7,18 @@ itself, and labels are candidates to look at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.documents import csv_text
-from counterfoil.mining.audited import Audited, WithoutClip, class_of_output, unreadable_note
-from counterfoil.mining.collected import collect_findings
-from counterfoil.mining.findings import (
-    AnswersTold,
-    ClassAnswered,
-    Findings,
-    Interval,
-    LabelToLookAt,
-    TakenFor,
-)
-from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, MiningRun
-from counterfoil.mining.mined_files import what_is_odd
+from counterfoil.mining.audited import Audited
+from counterfoil.mining.findings import AnswersTold, ClassAnswered, Interval, LabelToLookAt, TakenFor
 from counterfoil.recipe import Recipe
 from counterfoil.stats import clustered_interval
 
-_NO_CLIP = "Failures are not described in words, because that needs a CLIP"
 MOST_PAIRS = 50
 MOST_LABELS = 200
 # Of fewer rows that are taken for one another a pair of classes says nothing of either.
@@ -55,10 +44,9 @@ class AnsweredRows:
     @classmethod
     def of(cls, audited: Audited) -> AnsweredRows:
         """The rows of an audit."""
-        target, rows = audited.target, audited.rows
-        taken_for = class_of_output(target.class_map)[target.predictions.prediction[rows]]
-        confidence = target.predictions.confidence[rows].astype(np.float64)
-        return cls(audited.keys, audited.labels, audited.failed, audited.units, taken_for, confidence, audited.paths)
+        confidence = audited.target.predictions.confidence[audited.rows].astype(np.float64)
+        rows = (audited.keys, audited.labels, audited.failed, audited.units, audited.taken_for)
+        return cls(*rows, confidence, audited.paths)
 
     def to_look_at(self) -> NDArray[np.int64]:
         """Rows whose label is to be looked at, the surest first.
@@ -140,20 +128,3 @@ def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Int
     """The share of some rows, and its interval; Wilson's where each row is its own unit."""
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     return float(hit.mean()), clustered_interval(np.bincount(of_unit, hit), np.bincount(of_unit))
-
-
-def find_without_words(error: WithoutClip, run: MiningRun) -> tuple[Findings, AnsweredRows]:
-    """Findings without a hypothesis, from the target's answers alone, and the rows behind them."""
-    recipe, audited = run.recipe, error.audited
-    rows = AnsweredRows.of(audited)
-    found = Found((), (ClassNote(reason="no CLIP is available to find words"),) * len(recipe.classes))
-    nothing = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
-    findings = replace(
-        collect_findings(run, [audited], nothing, found, {}),
-        smallest_difference=None,
-        whitened_by=None,
-        notes=(*unreadable_note(audited.unreadable, audited.paths), *what_is_odd(recipe, run.mine.on)),
-        doubts=(f"{_NO_CLIP}: {'; '.join(error.problems)}", *([error.hint] if error.hint else [])),
-        answered=answered(rows, recipe, _NO_CLIP),
-    )
-    return findings, rows

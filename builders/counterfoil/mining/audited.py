@@ -331,6 +331,11 @@ class Audited:
     rows: NDArray[np.int64]
 
     @cached_property
+    def taken_for(self) -> NDArray[np.int64]:
+        """(n,) the class that the target answers, -1 for none of these."""
+        return class_of_output(self.target.class_map)[self.target.predictions.prediction[self.rows]]
+
+    @cached_property
     def paths(self) -> Mapping[str, str]:
         """Key → where an image lies below its folder; of images that lie in none there is no entry."""
         return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
@@ -342,11 +347,11 @@ class Audited:
 
 
 class WithoutClip(RunFailure):
-    """CLIP cannot be had on this machine; the target has answered all the same, to images of one class each."""
+    """CLIP cannot be had on this machine; the target has answered all the same."""
 
-    def __init__(self, error: CounterfoilError, audited: Audited) -> None:
+    def __init__(self, error: CounterfoilError, audits: tuple[Audited, ...]) -> None:
         super().__init__(error.problems, error.hint)
-        self.audited = audited  # its features have no width
+        self.audits = audits  # their features have no width
 
 
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
@@ -366,8 +371,26 @@ def audit_target(
 
     One audit; where images have conditions one of each, with the same rows, features and halves. With CLIP, and what
     embeds by it. UserError for a target whose classes do not fit, a split that is not there, labels of no class, a
-    predictions file with missing, double or unknown rows; RunFailure where a network or a disk refuses.
+    predictions file with missing, double or unknown rows; RunFailure where a network or a disk refuses; WithoutClip
+    where CLIP alone is missing.
     """
+    audits, loaded, embedder = _audit(recipe, mine, device, elsewhere, with_clip=True)
+    if embedder is None or not isinstance(loaded, ClipModel):
+        assert isinstance(loaded, CounterfoilError)
+        raise WithoutClip(loaded, audits) from loaded
+    return audits, loaded, embedder
+
+
+def audit_without_clip(
+    recipe: Recipe, mine: Mine, device: str, elsewhere: Placement | None = None
+) -> tuple[Audited, ...]:
+    """The same without CLIP: the features have no width."""
+    return _audit(recipe, mine, device, elsewhere, with_clip=False)[0]
+
+
+def _audit(
+    recipe: Recipe, mine: Mine, device: str, elsewhere: Placement | None, *, with_clip: bool
+) -> tuple[tuple[Audited, ...], ClipModel | CounterfoilError | None, Embedder | None]:
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     target, conditions = mine.target, recipe.source.conditions
@@ -386,15 +409,16 @@ def audit_target(
         scored = conditions_scored([one.images for one in seen], target, class_map, recipe.classes, device)
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
-    loaded: ClipModel | CounterfoilError
+    loaded: ClipModel | CounterfoilError | None = None
     embedder = None
     try:
-        pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
-        loaded = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
-        embedder = clip_embedder(loaded, pin, recipe.screen.weights)
+        if with_clip:
+            pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
+            loaded = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
+            embedder = clip_embedder(loaded, pin, recipe.screen.weights)
     except CounterfoilError as error:
         # A wrong name is a mistake; that there is none, or none here, is not.
-        if answers is None or (isinstance(error, UserError) and recipe.screen.model is not None):
+        if isinstance(error, UserError) and recipe.screen.model is not None:
             raise
         loaded = error
     features: list[NDArray[np.floating]] = []
@@ -466,9 +490,6 @@ def audit_target(
         )
         for one in judged
     )
-    if isinstance(loaded, CounterfoilError) or embedder is None:
-        assert isinstance(loaded, CounterfoilError)
-        raise WithoutClip(loaded, audits[0]) from loaded
     return audits, loaded, embedder
 
 

@@ -65,12 +65,13 @@ _TYPICAL_SHARE = 0.2  # of a class, where no hypothesis came as far as a test
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
-    """n rows of one half: features (n, width), labels, failed, units (n,)."""
+    """n rows of one half: features (n, width), labels, failed, units (n,); taken_for (n,), the class answered or -1."""
 
     features: NDArray[np.floating]
     labels: NDArray[np.int64]
     failed: NDArray[np.bool_]
     units: NDArray[np.int64]
+    taken_for: NDArray[np.int64]
 
     def of_classes(self, labels: Sequence[int]) -> NDArray[np.int64]:
         return np.flatnonzero(np.isin(self.labels, labels))
@@ -120,7 +121,8 @@ def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[Failur
     """Failures of the set and of the rest of its classes among those of some rows that it is tested on."""
     own = np.flatnonzero(hypothesis.tested_on(rows.features, rows.labels))
     members = hypothesis.members(rows.features[own], rows.labels[own])
-    return count_failures(rows.failed[own], rows.units[own], members)
+    counted = hypothesis.counted(rows.failed[own], rows.taken_for[own])
+    return count_failures(counted, rows.units[own], members)
 
 
 def confirm(
@@ -286,7 +288,7 @@ def collect_findings(
         ),
         findings=tuple(findings),
         unreadable=len(audited.unreadable),
-        whitened_by=audited.whitened_by,
+        whitened_by=audited.whitened_by or None,
         not_tested=tuple(
             NotTested(one.name, tuple(recipe.classes[label].id for label in one.labels), one.words, NO_PROMPT)
             for one in found.hypotheses
@@ -302,7 +304,9 @@ def place_of(audits: Sequence[Audited], label: int) -> int:
 
 def rows_of(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
     """Some rows of what is audited, as tests take them."""
-    return LabelledRows(audited.features[rows], audited.labels[rows], audited.failed[rows], audited.units[rows])
+    return LabelledRows(
+        audited.features[rows], audited.labels[rows], audited.failed[rows], audited.units[rows], audited.taken_for[rows]
+    )
 
 
 def _finding(
@@ -323,6 +327,10 @@ def _finding(
     members = hypothesis.members(there.features[own], there.labels[own])
     towards = hypothesis.cosines(there.features[own]) * (1 if hypothesis.role == "hard" else -1)
     order = np.argsort(-towards, kind="stable")
+    every = hypothesis.counted(audited.failed, audited.taken_for)
+    # Of a column that only says whether a row is in the set there is no order.
+    ordered = len(np.unique(towards)) > 2
+    confirmed_rows = rows[own[order[members[order]]]]
     return Finding(
         name=hypothesis.name,
         classes=tuple(cls.id for cls in classes),
@@ -330,7 +338,7 @@ def _finding(
         role=hypothesis.role,
         words=hypothesis.words,
         caption=hypothesis.caption,
-        prompt=drawing_prompt(hypothesis, found, recipe),
+        prompt=drawing_prompt(hypothesis, found, recipe) if captions.texts else None,
         confirmed=confirmation.confirmed,
         set=after.set,
         rest=after.rest,
@@ -339,21 +347,26 @@ def _finding(
         q=confirmation.q,
         discover=before,
         evidence=(
-            *_evidence(audited, recipe, rows[own[order[members[order]]]], towards[order[members[order]]], "confirm"),
-            *_evidence(audited, recipe, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"),
+            *_evidence(audited, recipe, every, confirmed_rows, towards[order[members[order]]], "confirm"),
+            *_evidence(
+                audited, recipe, every, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"
+            ),
         ),
         caption_check=_caption_check(audited, captions, hypothesis, rows[there.of_classes(hypothesis.labels)]),
         nearest_curve=tuple(
-            CurvePoint(k, float(1 - there.failed[own][order[:k]].mean())) for k in _CURVE if k <= len(own)
+            CurvePoint(k, float(1 - there.failed[own][order[:k]].mean())) for k in _CURVE if ordered and k <= len(own)
         ),
         others=tuple(
             OtherClassifier(name, *map(rate_of, count_hypothesis(hypothesis, replace(there, failed=failed[rows]))))
             for name, failed in others.items()
+            if hypothesis.answered is None
         ),
+        against_others=bool(hypothesis.against),
+        answered=None if hypothesis.answered is None else recipe.classes[hypothesis.answered].name,
         about=hypothesis.about,
         outside=tuple(one.name for one in hypothesis.outside),
         easiest=tuple(
-            _shown_row(audited, recipe, int(row), float(score), "discover")
+            _shown_row(audited, recipe, audited.failed, int(row), float(score), "discover")
             for row, score in zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
         ),
     )
@@ -403,21 +416,28 @@ def _rendered_evidence(
 
 
 def _evidence(
-    audited: Audited, recipe: Recipe, rows: NDArray[np.int64], scores: NDArray[np.floating], half: Any
+    audited: Audited,
+    recipe: Recipe,
+    failed: NDArray[np.bool_],
+    rows: NDArray[np.int64],
+    scores: NDArray[np.floating],
+    half: Any,
 ) -> list[Evidence]:
-    """The first right and the first wrong ones of some rows, in their order."""
+    """The first right and the first wrong ones of some rows, in their order; `failed` is of all audited rows."""
     return [
-        _shown_row(audited, recipe, int(rows[place]), float(scores[place]), half)
-        for place in _first_of_both(audited.failed[rows])
+        _shown_row(audited, recipe, failed, int(rows[place]), float(scores[place]), half)
+        for place in _first_of_both(failed[rows])
     ]
 
 
-def _shown_row(audited: Audited, recipe: Recipe, row: int, score: float, half: Any) -> Evidence:
+def _shown_row(
+    audited: Audited, recipe: Recipe, failed: NDArray[np.bool_], row: int, score: float, half: Any
+) -> Evidence:
     answer = int(audited.target.predictions.prediction[audited.rows[row]])
     return Evidence(
         key=audited.keys[row],
         score=score,
-        failed=bool(audited.failed[row]),
+        failed=bool(failed[row]),
         half=half,
         label=recipe.classes[int(audited.labels[row])].name,
         answered=_answered(answer, recipe, audited.target.class_map),
@@ -442,6 +462,8 @@ def _caption_check(
     audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis, rows: NDArray[np.int64]
 ) -> CaptionCheck | None:
     """Whether the images nearest to a caption are nearest, of all candidates, to one that says the same, or more."""
+    if not captions.texts:
+        return None
     label = hypothesis.labels[0]
     candidates = captions.candidates[label]
     said = set(captions.texts[captions.references[label]].split())

@@ -377,6 +377,16 @@ class Finding(Strict):
         Field(description="Images of the classes that the method calls easiest, easiest (highest score) first."),
     ] = ()
     labels: Annotated[LabelCheck | None, Field(description="Check of the labels of its failures.")] = None
+    against_others: Annotated[
+        bool, Field(description="Whether the rest is the images of all other classes, not the rest of the class.")
+    ] = False
+    answered: Annotated[
+        str | None,
+        Field(
+            description="Name of a class: rates are of this answer, in place of failures, and leave out its own images."
+            " Null: rates are of failures."
+        ),
+    ] = None
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -687,8 +697,6 @@ class Findings(Strict):
     @property
     def doubt(self) -> str:
         """Why descriptions may be wrong, in a few words: there is no CLIP, or it may not know classes; else empty."""
-        if self.answered is not None and self.answered.without_words is not None:
-            return "without words: no CLIP is available"
         return self.doubts[0].partition(":")[0] if self.doubts else ""
 
     def doubted(self, doubts: ScreenDoubts | None) -> Findings:
@@ -733,6 +741,7 @@ def _of_rate(prefix: str, place: str) -> dict[str, str]:
 CSV_COLUMNS = {
     **{name: name for name in ("name", "confirmed", "classes", "class_names", "role", "words", "caption", "prompt")},
     "tested_on": "tested_on",
+    "answered": "answered",
     **_of_rate("set", "set"),
     **_of_rate("rest", "rest"),
     "difference": "difference.value",

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.findings import ClassContext, ClassDirection, ScoredCaption
+from counterfoil.mining.image_measures import ImageMeasure
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import FailureCount, count_failures, score_test
@@ -113,21 +114,40 @@ class CandidateCaptions:
     candidates: tuple[NDArray[np.int64], ...]
 
 
+NO_CAPTIONS = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class SliceColumns:
+    """What the columns of some rows' features are, where these are no CLIP's: measures, then shifts, then own features.
+
+    measures: those that vary, a column each. shifts: names, a column each, 1 where a row is of it. The last `width`
+    columns are unit vectors of the classifier's own features.
+    """
+
+    measures: tuple[ImageMeasure, ...] = ()
+    shifts: tuple[str, ...] = ()
+    width: int = 0
+
+
+NO_COLUMNS = SliceColumns()
+
+
 @dataclass(frozen=True, slots=True)
 class DiscoverHalf:
     """The n rows that hypotheses are found on; what is found is tested on the other half.
 
-    features: (n, width), CLIP's unit vectors. labels: (n,), positions in the recipe's classes. failed: (n,) bool,
-    whether the failure rule calls the target's answer wrong. answers: (n, k), the target's outputs, most probable
-    first. pooled: (n,) by name, failures of further classifiers, where a method asks for them. units: (n,), equal where
-    rows share a unit. centre, deviation: (width,), mean and standard deviation (ddof 1) of
-    the train split's features. categories: by label, None where the recipe tells none.
+    features: (n, width), CLIP's unit vectors, or what `columns` says. labels: (n,), positions in the recipe's classes.
+    failed: (n,) bool, whether the failure rule calls the target's answer wrong. taken_for: (n,), the class that the
+    target answers, -1 for none of these. pooled: (n,) by name, failures of further classifiers, where a method asks for
+    them. units: (n,), equal where rows share a unit. centre, deviation: (width,), mean and standard deviation (ddof 1)
+    of the train split's features. categories: by label, None where the recipe tells none.
     """
 
     features: NDArray[np.floating]
     labels: NDArray[np.int64]
     failed: NDArray[np.bool_]
-    answers: NDArray[np.int32]
+    taken_for: NDArray[np.int64]
     units: NDArray[np.int64]
     centre: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -135,6 +155,7 @@ class DiscoverHalf:
     class_names: tuple[str, ...]
     categories: tuple[str | None, ...]
     pooled: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    columns: SliceColumns = NO_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +167,8 @@ class Hypothesis:
     where the role is `hard`, at most where it is `far_from`. cutoffs: by place in `labels`. evidence: rows of the
     discover half, best first; scores: what they are ordered by. easiest: rows there that the method expects the target
     to get right above all others of the classes, easiest first, and its own scores of them. about: the method's own
-    numbers, as JSON takes them.
+    numbers, as JSON takes them. against: further labels whose rows are in the rest. answered: a class whose answers are
+    counted in place of failures.
     """
 
     name: str
@@ -163,10 +185,16 @@ class Hypothesis:
     easiest_scores: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     alternatives: NDArray[np.float32] | None = None
     outside: tuple[Hypothesis, ...] = ()
+    against: tuple[int, ...] = ()
+    answered: int | None = None
+
+    def counted(self, failed: NDArray[np.bool_], taken_for: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n,) which rows its rates count: failures, or answers of one class."""
+        return failed if self.answered is None else taken_for == self.answered
 
     def tested_on(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(n,) which rows are of its classes, and in no set that it is tested outside of."""
-        rows = np.isin(labels, self.labels)
+        """(n,) which rows are of its classes or of those in its rest, and in no set that it is tested outside of."""
+        rows = np.isin(labels, (*self.labels, *self.against))
         for other in self.outside:
             rows &= ~other.members(features, labels)
         return rows

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import engine_for
 from counterfoil.errors import UserError
-from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv, find_without_words
+from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv
 from counterfoil.mining.audited import (
     Audited,
     WithoutClip,
     audit_target,
+    audit_without_clip,
     clip_doubts,
     labelled_images,
     other_failures,
@@ -28,7 +29,16 @@ from counterfoil.mining.audited import (
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import HARD, laid_over, layer_of, origin_of
-from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Found, Hypothesis, MiningRun
+from counterfoil.mining.hypotheses import (
+    NO_CAPTIONS,
+    NO_COLUMNS,
+    CandidateCaptions,
+    DiscoverHalf,
+    Found,
+    Hypothesis,
+    MiningRun,
+    SliceColumns,
+)
 from counterfoil.mining.label_check import with_checked_labels
 from counterfoil.mining.method import Method
 from counterfoil.mining.methods import METHODS
@@ -47,19 +57,21 @@ from counterfoil.mining.mined_files import (
 )
 from counterfoil.mining.pools import OpenedPool, asked_pool, filter_pool, need_train_split, pool_files, weigh_train_rows
 from counterfoil.mining.rounds import ROUND, refuse_unrendered, render_round
-from counterfoil.models.classifiers.of_python import Transform, handed_over
+from counterfoil.mining.slice_columns import slice_columns
+from counterfoil.models.classifiers.of_python import PREFIX, Transform, handed_over, imported, is_code
 from counterfoil.models.devices import resolve_devices
 from counterfoil.prediction.passes import Placement
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_mine import CONFIRM, Mine, unknown_method, validated
+from counterfoil.recipe.schema_mine import CONFIRM, SLICES, Mine, unknown_method, validated
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
 
 _POOLED = "Their failures also choose contexts; name other models, or none: --set 'mine.settings.pooled=[]'"
 _MOST_TEXT_STEPS = 500
+_WITHOUT_WORDS = "Without words"
 # As `evaluate` takes models, one of them.
 TargetModel: TypeAlias = "str | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 
@@ -84,8 +96,8 @@ def mine(
     """Find what a classifier gets wrong. Write findings, vectors, a report and a recipe of the failures to `out`.
 
     The same inputs give byte-identical output. If a run is killed, call the function again: it resumes. Images that it
-    renders are a dataset of their own inside `out`. If CLIP is not available, it finds only what the classifier's
-    answers show. With more than one worker, a script that calls this needs `if __name__ == "__main__":`.
+    renders are a dataset of their own inside `out`. If CLIP is not available, it tests groups that need no words
+    (method `slices`). With more than one worker, a script that calls this needs `if __name__ == "__main__":`.
 
     Args:
         recipe: A bundled name, a path or a Recipe. Its section `mine` says what is audited, on which images, and how
@@ -93,8 +105,9 @@ def mine(
         out: The folder to write.
         overrides: Changes to the recipe, as `a.b=c` strings. The written recipe keeps them.
         method: Replaces `mine.method`.
-        target: Replaces `mine.target`. It may be a callable, or a mapping from one name to a callable, as `evaluate`
-            takes it. A callable runs in this process and only sees existing images.
+        target: Replaces `mine.target`. It may be a callable, a mapping from one name to a callable, or
+            `python:package.module:function`, as `evaluate` takes it. A callable runs in this process and only sees
+            existing images.
         transform: Prepares each PIL image for a callable.
         on: Replaces `mine.on`: the splits, or the built dataset, that is audited.
         confirm: Replaces `mine.confirm`: what findings are tested on.
@@ -112,6 +125,9 @@ def mine(
         UserError: An input cannot be used.
         RunFailure: The run cannot continue.
     """
+    if isinstance(target, str) and is_code(target):
+        model, own = imported(target)
+        target, transform = {target.removeprefix(PREFIX): model}, own or transform
     with handed_over([] if target is None else target, transform) as (names, held):
         if len(names) > 1:
             raise UserError(f"target: found {len(names)} models, expected one")
@@ -148,6 +164,9 @@ def mine(
                 refuse_unused(mined, on=on, confirm=confirm, pool_rows=pool_rows, pool_labels=pool_labels)
                 refuse_pools(pool, weights, mined)
                 return chosen.search(run)
+            if chosen.captions is None:
+                refuse_pools(pool, weights, mined)
+                refuse_rendering(mined)
             refuse_unrendered(loaded, mined)
             wanted_pool = partial(asked_pool, pool, pool_rows, pool_labels, loaded, mined)
             return _audited_and_found(run, chosen, devices, wanted_pool, weights, held_here=bool(held))
@@ -164,7 +183,10 @@ def _audited_and_found(
 ) -> MineResult:
     """Audit the images, let the method find hypotheses on one half, test them, and leave the files."""
     recipe, mine, folder = run.recipe, run.mine, run.folder
-    assert method.find is not None and method.captions is not None
+    elsewhere = None if held_here else _elsewhere(recipe, devices, run.workers)
+    if method.captions is None:
+        return _sliced(run, audit_without_clip(recipe, mine, run.device, elsewhere))
+    assert method.find is not None
     (texts, references, candidates), notes = method.captions(run)
     wanted_pool = pool()
     if weights:
@@ -172,17 +194,16 @@ def _audited_and_found(
     others = other_models(recipe, mine)
     beside = mine.model_copy(update={"others": method.pooled(run.settings)})
     pooled_maps = other_models(recipe, beside, _POOLED)
-    elsewhere = None if held_here else _elsewhere(recipe, devices, run.workers)
     try:
         audits, clip, embedder = audit_target(recipe, mine, run.device, elsewhere)
     except WithoutClip as error:
         if wanted_pool is not None or weights or mine.confirm != "rows":
             raise
-        refuse_others(folder, recipe, mine, [part.content for part in error.audited.parts])
-        wordless, answered_rows = find_without_words(error, run)
-        rows = {ROWS: failing_rows_csv(answered_rows, recipe, {}).encode()}
-        pictures = pictures_of(wordless, error.audited.by_start, error.audited.parts[0].decoded)
-        return leave(folder, wordless, pictures, rows)
+        settings = METHODS[SLICES].settings()
+        sliced = mine.model_copy(update={"method": SLICES, "settings": settings.model_dump(mode="json")})
+        doubts = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(error.problems)}"
+        run = replace(run, mine=sliced, settings=settings)
+        return _sliced(run, error.audits, (doubts, *([error.hint] if error.hint else [])))
     refuse_others(folder, recipe, mine, [part.content for part in audits[0].parts])
     captions = CandidateCaptions(texts, _encoded(texts, clip.embed_texts), references, candidates)
     pooled = other_failures(recipe, mine, audits, pooled_maps, run.device)
@@ -225,11 +246,43 @@ def _audited_and_found(
     return leave(folder, findings, pictures, files, pool=filtered)
 
 
+def _sliced(run: MiningRun, audits: Sequence[Audited], doubts: tuple[str, ...] = ()) -> MineResult:
+    """Find and test groups of the audited images that need no words, and leave the files.
+
+    doubts: why words were not looked for, where they were wanted.
+    """
+    recipe, mine = run.recipe, run.mine
+    refuse_others(run.folder, recipe, mine, [part.content for part in audits[0].parts])
+    others = other_models(recipe, mine)
+    columns, values, notes = slice_columns(audits[0], recipe, run.device)
+    audits = [replace(one, features=values) for one in audits]
+    find = METHODS[SLICES].find
+    assert find is not None
+    halves = [discover_half(one, recipe, NO_CAPTIONS, {}, columns) for one in audits]
+    found = found_together(audits, [find(half, mine, run.settings, run.workers) for half in halves])
+    findings = collect_findings(run, audits, NO_CAPTIONS, found, others)
+    notes = (
+        *notes,
+        *unreadable_note(audits[0].unreadable, audits[0].paths),
+        *what_is_odd(recipe, mine.on, in_words=False),
+    )
+    files = {}
+    if recipe.source.conditions is None:
+        rows = AnsweredRows.of(audits[0])
+        findings = replace(findings, answered=answered(rows, recipe, _WITHOUT_WORDS))
+        files[ROWS] = failing_rows_csv(rows, recipe, sets_of(findings, found.hypotheses, audits[0])).encode()
+    findings = replace(findings, notes=notes, doubts=doubts)
+    pictures = pictures_of(findings, audits[0].by_start, audits[0].parts[0].decoded)
+    return leave(run.folder, findings, pictures, files)
+
+
 def sets_of(findings: Findings, hypotheses: Sequence[Hypothesis], audited: Audited) -> dict[str, NDArray[np.bool_]]:
-    """By confirmed finding, (n,) which audited rows are in its set."""
+    """By confirmed finding, (n,) which audited rows are in its set, and have the answer that it is of."""
     confirmed = {one.name for one in findings.confirmed}
     return {
-        one.name: one.members(audited.features, audited.labels) & one.tested_on(audited.features, audited.labels)
+        one.name: one.members(audited.features, audited.labels)
+        & one.tested_on(audited.features, audited.labels)
+        & (one.answered is None or audited.taken_for == one.answered)
         for one in hypotheses
         if one.name in confirmed
     }
@@ -260,21 +313,35 @@ def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
     asked = [option for option, given in (("--pool", pool is not None), ("--weights", weights)) if given]
     if asked:
         raise UserError(
-            f"{' and '.join(asked)}: the method '{mine.method}' describes failures and gives rows no score",
+            f"{' and '.join(asked)}: the method '{mine.method}' gives rows no score",
             "Leave it out, or mine with another method: --method directions",
         )
 
 
+def refuse_rendering(mine: Mine) -> None:
+    """UserError where groups without words would be tested on images that words render."""
+    if mine.confirm != "rows":
+        raise UserError(
+            f"mine.confirm: '{mine.confirm}' renders images of words, and the method '{mine.method}' has none",
+            "Set mine.confirm=rows, or mine with another method: --method directions",
+        )
+
+
 def discover_half(
-    audited: Audited, recipe: Recipe, captions: CandidateCaptions, pooled: Mapping[str, NDArray[np.bool_]]
+    audited: Audited,
+    recipe: Recipe,
+    captions: CandidateCaptions,
+    pooled: Mapping[str, NDArray[np.bool_]],
+    columns: SliceColumns = NO_COLUMNS,
 ) -> DiscoverHalf:
-    """What a method is given of the audited images. pooled: by name, all rows' failures of further classifiers."""
+    """What a method is given of the audited images. pooled: by name, all rows' failures of further classifiers.
+    columns: what the features are, where they are no CLIP's."""
     rows = audited.halves.discover
     return DiscoverHalf(
         features=audited.features[rows],
         labels=audited.labels[rows],
         failed=audited.failed[rows],
-        answers=audited.target.predictions.answers[audited.rows[rows]],
+        taken_for=audited.taken_for[rows],
         units=audited.units[rows],
         centre=audited.centre,
         deviation=audited.deviation,
@@ -285,6 +352,7 @@ def discover_half(
             cls.category if len(audited.classes) == len(recipe.classes) else None for cls in recipe.classes
         ),
         pooled={name: failed[rows] for name, failed in pooled.items()},
+        columns=columns,
     )
 
 

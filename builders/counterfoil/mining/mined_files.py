@@ -62,15 +62,24 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
     return path
 
 
-def what_is_odd(recipe: Recipe, on: Sequence[str]) -> tuple[str, ...]:
-    """What a reader must know about the images, and why the findings have no recipe if they cannot have one."""
+def what_is_odd(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> tuple[str, ...]:
+    """What a reader must know about the images, and why the findings have no recipe if they cannot have one.
+
+    in_words: whether findings have words that could be drawn.
+    """
     notes, generator, train = [], recipe.generator, recipe.source.train_split
     if train in on:
         notes.append(
             f"the source has one split, '{train}', and a classifier fails less on images that it learned from: on new"
             " images it may fail in other ways"
         )
-    if generator.takes_rows:
+    if not in_words:
+        notes.append(
+            "the findings have no recipe: no words draw them, and what was measured of a group may not be what makes it"
+            " fail. Known changes of your own photographs (generator.kind: corrupt) show what darkness, blur or"
+            f" compression does alone. {ROWS} lists the rows that fail, and their findings"
+        )
+    elif generator.takes_rows:
         does = "edits rows of real images and cannot draw from words alone"
         if not generator.draws:
             does = "uses rows of real images and draws none"

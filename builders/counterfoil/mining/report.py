@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from counterfoil import __version__
 from counterfoil.recipe.keep.misclassified import ANSWERED
 from counterfoil.recipe.prompts import BASE
+from counterfoil.recipe.schema_mine import SLICES
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import (
@@ -75,17 +76,19 @@ def headline(findings: Findings) -> tuple[str, str]:
     answered = findings.answered
     if findings.confirmed:
         one, count = by_weight(findings.standing)[0], len(findings.confirmed)
-        head = f"{count:,} of {counted(findings.tested, 'named failure')} confirmed"
+        what = "group" if is_sliced(findings) else "named failure"
+        head = f"{count:,} of {counted(findings.tested, what)} confirmed"
         if one.difference.value is None:
             return head, f"The strongest: {one.words}. Its rate was not measured on fresh pairs."
         low, high = one.difference.reported_interval or one.difference.interval or (None, None)
         interval = between(Estimate(one.difference.value, low, high), decimals=0)
         beside = "the rest of its class" if one.tested_on in ("rows", "both") else "the same images without it"
+        beside = "other classes" if one.against_others else beside
         gap = f"{points(one.difference.value, decimals=0)} points more often than {beside}"
         ends = f" (confidence interval {interval})" if interval else ""
-        return head, f"The strongest: {one.words}, wrong {gap}{ends}."
-    if answered is not None and answered.without_words is not None:
-        sentence = "This page describes the answers; it tests no hypothesis."
+        return head, f"The strongest: {one.words}{', wrong' if one.answered is None else ','} {gap}{ends}."
+    if answered is not None and is_sliced(findings):
+        sentence = unseen(findings) if findings.tested else "No group of images failed enough more to be tested."
         if answered.classes:
             worst = answered.classes[0]
             beside = "" if worst.others_rate is None else f", all others {share(worst.others_rate)}"
@@ -201,6 +204,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
         findings=findings,
         headline=headline(findings),
         drawn=is_drawn(findings),
+        sliced=is_sliced(findings),
         standing=standing,
         shown=in_full,
         rest=standing[len(in_full) :],
@@ -229,6 +233,11 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
         },
         version=__version__,
     )  # fmt: skip
+
+
+def is_sliced(findings: Findings) -> bool:
+    """Whether hypotheses are groups without words."""
+    return findings.method.name == SLICES
 
 
 def is_drawn(findings: Findings) -> bool:

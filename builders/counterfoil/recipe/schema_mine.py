@@ -114,7 +114,9 @@ class Mine(Section):
     """How `counterfoil mine` searches for failures of a classifier. It changes no image of a dataset."""
 
     method: str = Field(
-        default="directions", min_length=1, description="How hypotheses are found: `directions`, `bugs` or `contexts`."
+        default="directions",
+        min_length=1,
+        description="How hypotheses are found: `directions`, `bugs`, `contexts` or `slices`.",
     )
     target: str | None = Field(
         default=None, min_length=1, description="The classifier to audit, named as in evaluate.models."
@@ -590,10 +592,25 @@ class DirectionsSettings(MethodSettings):
         return drawn_for([*[1] * len(classes), *pooled], classes, mine)
 
 
+class SlicesSettings(MethodSection):
+    """Settings of `slices`: groups of images by answers, measures, shifts and the classifier's own features."""
+
+    fewest_errors: int = Field(default=10, ge=2, description="Minimum number of failures for a class to be searched.")
+    most: int = Field(
+        default=3, ge=1, le=100, description="Maximum number of groups of each kind that are tested per class."
+    )
+    clusters: int = Field(
+        default=5, ge=1, le=100, description="Groups of look-alikes per class, in the classifier's features; 1: none."
+    )
+
+
+# The method that needs no CLIP.
+SLICES = "slices"
 METHOD_SETTINGS: Mapping[str, type[MethodSection]] = {
     "directions": DirectionsSettings,
     "bugs": BugsSettings,
     "contexts": ContextsSettings,
+    SLICES: SlicesSettings,
 }
 
 

@@ -49,7 +49,7 @@ def made(fails_with: str | None, fails_without: str | None, categories: tuple[st
         features=unit(features),
         labels=labels,
         failed=failed,
-        answers=np.zeros((2 * ROWS, 1), np.int32),
+        taken_for=np.zeros(2 * ROWS, np.int64),
         units=np.arange(2 * ROWS),
         centre=unit(features).mean(axis=0),
         deviation=unit(features).std(axis=0, ddof=1),
@@ -80,7 +80,7 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
         features=features[:ROWS],
         labels=labels[:ROWS],
         failed=failed[:ROWS],
-        answers=np.zeros((ROWS, 1), np.int32),
+        taken_for=np.zeros(ROWS, np.int64),
         units=units[:ROWS],
         centre=features.mean(axis=0),
         deviation=features.std(axis=0, ddof=1),
@@ -89,7 +89,7 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
         categories=(None,),
     )
     found = find_directions(half, Mine(), DirectionsSettings(permutations=0), 1).hypotheses
-    rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:])
+    rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:], labels[ROWS:])
     tested = confirm([count_hypothesis(one, rows) for one in found], 0.05, 0.1)
     return [(one.role, one.caption) for one, result in zip(found, tested, strict=True) if result.confirmed]
 
@@ -120,7 +120,7 @@ def test_what_is_far_from_a_caption_is_tested_outside_of_every_hard_set_of_its_c
         for other in one.outside:
             assert not (rows & other.members(features, labels)).any()
         failed, units = np.zeros(400, bool), np.arange(400)
-        in_set, rest = count_hypothesis(one, LabelledRows(features, labels, failed, units))
+        in_set, rest = count_hypothesis(one, LabelledRows(features, labels, failed, units, labels))
         assert in_set.rows + rest.rows == rows.sum() < np.isin(labels, one.labels).sum()
     assert not any(one.outside for one in hard.values())
 

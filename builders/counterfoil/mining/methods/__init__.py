@@ -8,5 +8,6 @@ from counterfoil.mining.method import Method
 from counterfoil.mining.methods.bugs.mine_bugs import BUGS
 from counterfoil.mining.methods.contexts import CONTEXTS
 from counterfoil.mining.methods.directions import DIRECTIONS
+from counterfoil.mining.methods.slices import SLICES
 
-METHODS: Mapping[str, Method] = {"directions": DIRECTIONS, "bugs": BUGS, "contexts": CONTEXTS}
+METHODS: Mapping[str, Method] = {"directions": DIRECTIONS, "bugs": BUGS, "contexts": CONTEXTS, "slices": SLICES}

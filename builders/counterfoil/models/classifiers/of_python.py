@@ -312,6 +312,11 @@ PREFIX = "python:"
 _CODE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
 
 
+def is_code(name: str) -> bool:
+    """Whether a name has the form of one that `imported` takes."""
+    return name.startswith(PREFIX) and _CODE.fullmatch(name.removeprefix(PREFIX)) is not None
+
+
 def imported(name: str) -> tuple[Any, Any]:
     """The model that a person's own code makes, and its transform or None, of `python:package.module:function`.
 

@@ -1,0 +1,90 @@
+"""What slices are cut by, measured of the audited images: pixels and files, shifts, the classifier's own features.
+
+The features that a classifier's last layer reads decide its answer, so groups of them would tell little more than the
+answer does. Groups are of what is left of the features once everything that this layer reads is taken out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data.labelled_sources import EVERYTHING
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.mining.audited import Audited
+from counterfoil.mining.hypotheses import SliceColumns
+from counterfoil.mining.image_measures import MEASURES, measure_image
+from counterfoil.models.classifiers import load_classifier
+from counterfoil.models.classifiers.head import head_of
+from counterfoil.prediction.embedding import classifier_embedder, embed
+from counterfoil.progress import renamed, track
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.prompts import BASE
+from counterfoil.store.layout import user_cache
+
+_LEAST = 1e-6  # of the largest singular value: what is below is rounding
+
+
+def slice_columns(
+    audited: Audited, recipe: Recipe, device: str
+) -> tuple[SliceColumns, NDArray[np.float32], tuple[str, ...]]:
+    """What the columns are, their values (n, columns) of the n audited images, and what people must know of them."""
+    measured, notes = _measured(audited), list[str]()
+    if blind := int(np.isnan(measured[:, 0]).sum()):
+        notes.append(f"{blind:,} of {len(measured):,} images cannot be decoded, so nothing was measured of them")
+    # What was not measured lies in the middle, far from either end.
+    middle = [np.median(column[~np.isnan(column)]) if blind < len(measured) else 0.0 for column in measured.T]
+    measured = np.where(np.isnan(measured), middle, measured)
+    varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)
+    shifts, of_shift = _shifts(audited)
+    try:
+        own = _own_features(audited, recipe, device)
+    except CounterfoilError as error:
+        notes.append(f"images were not grouped by the classifier's own features: {'; '.join(error.problems)}")
+        own = np.zeros((len(measured), 0))
+    columns = SliceColumns(tuple(MEASURES[place] for place in varied.tolist()), shifts, own.shape[1])
+    return columns, np.concatenate([measured[:, varied], of_shift, own], axis=1).astype(np.float32), tuple(notes)
+
+
+def _measured(audited: Audited) -> NDArray[np.float64]:
+    """(n, measures) of the audited images, NaN for what is no image."""
+    found, first = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan), 0
+    for part in audited.parts:
+        images = track(part.images(), f"{part.name}: measuring images", len(part), 1000)
+        for row, (_, encoded) in enumerate(images, first):
+            image = part.decoded(encoded)
+            if image is not None and encoded is not None:
+                found[row] = measure_image(image, encoded)
+        first += len(part)
+    return found[audited.rows]
+
+
+def _shifts(audited: Audited) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """The shifts of built datasets beside the base, and (n, shifts) 1 where an image is of one."""
+    names = np.concatenate([np.asarray(part.group_names, dtype=object)[part.groups] for part in audited.parts])
+    shifts = tuple(sorted({*names.tolist()} - {BASE, EVERYTHING}))
+    return shifts, (names[audited.rows][:, None] == np.asarray(shifts, dtype=object)[None]).astype(np.float64)
+
+
+def _own_features(audited: Audited, recipe: Recipe, device: str) -> NDArray[np.float64]:
+    """(n, width) unit vectors of what the classifier's last layer is given and does not read.
+
+    UserError or RunFailure where the classifier gives no features, or its head is no single Linear that leaves any.
+    """
+    classifier = load_classifier(audited.target.classifier.name, classes=recipe.classes).placed(device)
+    read, embedder = head_of(classifier, device).weight, classifier_embedder(classifier, device)
+    parts = []
+    for part in audited.parts:
+        with renamed(f"{embedder.name}: {part.name}"):
+            parts.append(embed(part, embedder, user_cache() / "embeddings", precision="float32", device=device))
+    features = np.concatenate(parts)[audited.rows].astype(np.float64)
+    if not np.isfinite(features).all():
+        raise UserError(f"model {classifier.name!r} gives features that are not finite")
+    # Answers depend on differences of outputs alone.
+    _, sizes, axes = np.linalg.svd((read - read.mean(axis=0)).astype(np.float64), full_matrices=False)
+    axes = axes[sizes > _LEAST * sizes[0]]
+    if len(axes) >= features.shape[1] - 1:
+        raise UserError(f"model {classifier.name!r}: its last layer reads all {features.shape[1]:,} of its features")
+    left = features - features[audited.halves.discover].mean(axis=0)
+    left -= left @ axes.T @ axes
+    return left / np.maximum(np.linalg.norm(left, axis=1, keepdims=True), np.finfo(np.float32).tiny)
