@@ -33,7 +33,12 @@ def mine(
         typer.Option("--out", "-o", help="Folder for the findings, the report and the recipe. Required."),
     ] = None,
     method: Annotated[
-        str | None, typer.Option("--method", help="Method that finds hypotheses. Default: the recipe's.")
+        str | None,
+        typer.Option(
+            "--method",
+            help="Method that finds hypotheses: directions, bugs, contexts, or slices, which needs no CLIP and runs "
+            "where none is available. Default: the recipe's.",
+        ),
     ] = None,
     target: Annotated[
         str | None,
