@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from counterfoil.building import BuildProgress
-from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
@@ -76,10 +75,14 @@ def test_a_build_that_was_stopped_ends_with_the_same_bytes(beside_base: Path, tm
     "changes",
     [
         ["source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt, source_label: 0}]"],
-        ["prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}", "output.rows_per_shard=2"],
-        ["prompts.shifts.red=null", "samples={candidates: null, accepted: 2, at_most: 5}"],
+        [
+            "prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}",
+            "output.rows_per_shard=2",
+            "prompts.shifts.red=null",
+            "samples={candidates: null, accepted: 2, at_most: 5}",
+        ],
     ],
-    ids=["fewer classes", "one more shift", "quotas"],
+    ids=["fewer classes", "another shift, quotas"],
 )
 def test_an_image_depends_on_its_sample_and_its_pair_alone(
     changes: list[str], beside_base: Path, tmp_path: Path
@@ -97,14 +100,11 @@ def test_a_directory_of_other_pairs_is_not_gone_on_with(undisturbed: Path, tmp_p
         tiny(tmp_path / "dataset", BESIDE)
 
 
-def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_path: Path) -> None:
+def test_it_is_verified_and_rendered_again(beside_base: Path) -> None:
     found = verify(beside_base, rerender=9, device="cpu")
     assert found.problems == ()
     assert {row.outcome for row in found.rerendered} == {"identical bytes"}
     assert any(not row.key.startswith("base_") for row in found.rerendered)
-    again = regenerate(beside_base, tmp_path / "again", device="cpu", workers=1)
-    assert again.comparison is not None and again.comparison.differing == again.comparison.others == ()
-    assert published(tmp_path / "again") == published(beside_base)
 
 
 def test_a_base_of_a_class_token_is_known_again_in_tar_files(tmp_path: Path) -> None:
@@ -126,8 +126,9 @@ def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None
 
 
 def test_it_is_evaluated_in_pairs(tmp_path: Path) -> None:
-    tiny(tmp_path / "dataset", BESIDE, "generator.size=null")  # at a size at which the model is no guesser
+    one = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
+    tiny(tmp_path / "dataset", BESIDE, *one, "generator.size=null")  # at a size at which the model is no guesser
     options = {"device": "cpu", "min_images_per_class": 1}
     found = evaluate(tmp_path / "dataset", ["lab:resnet10t"], out=tmp_path / "results", **options)
-    assert found.results.paired and len(found.scores) == 3
+    assert found.results.paired and len(found.scores) == 1
     assert all(score.pairs == score.images > 0 for score in found.scores)

@@ -27,6 +27,7 @@ from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
 from loopback_hub import LoopbackHub, client, client_environment
 from miniature_pipelines import stable_diffusion_1
+from shared_datasets import Once
 from support.files import flip
 from tiny_builds import SHARDS, command, published, run_command, tiny
 
@@ -57,9 +58,17 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return place / "dataset"
 
 
+@pytest.fixture(scope="module")
+def few(once_a_run: Once) -> Path:
+    """Two classes under one shift, a shard each. Read only."""
+    two = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
+    changes = (two, "prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null")
+    return once_a_run("two_classes", lambda out: tiny(out, *changes))
+
+
 @pytest.fixture
-def copy(undisturbed: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(undisturbed, tmp_path / "copy"))
+def copy(few: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(few, tmp_path / "copy"))
 
 
 def again(
@@ -102,7 +111,7 @@ def test_another_stack_is_reported_and_its_rows_are_compared(copy: Path, tmp_pat
     found = again(copy, tmp_path / "again").comparison
     assert found is not None
     assert found.differing == (
-        "candidates/red/test-00000-of-00002.parquet", "data/red/test-00000-of-00002.parquet",
+        "candidates/red/test-00000-of-00001.parquet", "data/red/test-00000-of-00001.parquet",
     )  # fmt: skip
     assert found.unexplained == ()
     assert [line.partition(" ")[0] for line in found.stack] == ["versions.torch:"]
@@ -121,14 +130,14 @@ def test_other_files_on_the_same_stack_end_with_1(copy: Path, tmp_path: Path) ->
         assert candidate.image is not None
         return replace(candidate, image=brighter(candidate.image, 1))
 
-    with_candidates(copy, "base", 1, change)
+    with_candidates(copy, "base", 0, change)
     run = run_command(["build", "--from", str(copy), "--out", str(tmp_path / "again"), "--workers", "1", "--json"])
     assert run.returncode == 1, run.stderr
     compared = json.loads(run.stdout)["comparison"]
     assert compared["identical"] is False
-    assert compared["differing"] == ["data/base/test-00001-of-00002.parquet"]
+    assert compared["differing"] == ["data/base/test-00000-of-00001.parquet"]
     assert set(compared["unexplained"]) >= set(compared["differing"])
-    assert (compared["rows"]["rows"], compared["rows"]["same_bytes"], compared["rows"]["decisions"]) == (2, 0, 0)
+    assert (compared["rows"]["rows"], compared["rows"]["same_bytes"], compared["rows"]["decisions"]) == (4, 0, 0)
 
 
 def test_a_card_in_the_words_of_another_version_differs_and_is_no_failure(copy: Path, tmp_path: Path) -> None:
@@ -141,7 +150,7 @@ def test_a_card_in_the_words_of_another_version_differs_and_is_no_failure(copy: 
     assert made.comparison.unexplained == made.comparison.stack == ()
 
 
-def test_what_a_build_does_not_write_is_left_out(copy: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_what_a_build_does_not_write_is_left_out(copy: Path, few: Path, tmp_path: Path) -> None:
     (copy / "evaluation").mkdir()
     (copy / "evaluation" / "results.json").write_text("{}")
     (copy / "NOTES.txt").write_text("mine")
@@ -153,7 +162,7 @@ def test_what_a_build_does_not_write_is_left_out(copy: Path, undisturbed: Path, 
     assert "Identical to the original" in run.stdout
     for path in ("NOTES.txt", "README.md", "eval.yaml", "evaluation/results.json"):
         assert f"  {path}\n" in run.stdout
-    assert published(tmp_path / "again") == published(undisturbed)
+    assert published(tmp_path / "again") == published(few)
 
 
 def test_words_of_the_card_may_change_and_nothing_else(copy: Path, tmp_path: Path) -> None:
@@ -203,10 +212,10 @@ def test_words_of_the_recipe_are_proved_by_the_manifest(copy: Path, tmp_path: Pa
         again(copy, tmp_path / "again")
 
 
-def test_nothing_to_compare_with_is_said(copy: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_nothing_to_compare_with_is_said(copy: Path, few: Path, tmp_path: Path) -> None:
     (copy / "manifest.json").unlink()
     assert again(copy, tmp_path / "again").comparison is None
-    assert published(tmp_path / "again") == published(undisturbed)
+    assert published(tmp_path / "again") == published(few)
 
 
 def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same(tmp_path: Path) -> None:
@@ -238,27 +247,25 @@ def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same
     assert not (tmp_path / "third").exists()
 
 
-def test_a_half_done_recut_is_settled_first(copy: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_a_half_done_recut_is_settled_first(copy: Path, few: Path, tmp_path: Path) -> None:
     # Decided, and killed when the proofs were out: what lies in `new` is the dataset.
     new = replacement_folder(copy)
-    shutil.copytree(undisturbed, new, ignore=shutil.ignore_patterns(".counterfoil"))
+    shutil.copytree(few, new, ignore=shutil.ignore_patterns(".counterfoil"))
     names = sorted(path.name for path in new.iterdir())
     (new.parent / "swap.json").write_text(json.dumps({"new": names, "gone": []}))
     shutil.rmtree(copy / "receipts")
     (copy / "manifest.json").unlink()
-    (copy / "data" / "red" / "test-00000-of-00002.parquet").unlink()
+    (copy / "data" / "red" / "test-00000-of-00001.parquet").unlink()
     found = again(copy, tmp_path / "again").comparison
     assert found is not None
     assert found.identical
-    assert published(copy) == published(undisturbed)
+    assert published(copy) == published(few)
 
 
-def test_a_published_dataset_is_made_again_without_its_images(
-    undisturbed: Path, loopback: LoopbackHub, tmp_path: Path
-) -> None:
+def test_a_published_dataset_is_made_again_without_its_images(few: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
     api, name = client(loopback), "someone/garments"
     api.create_repo(name, repo_type="dataset", private=True)
-    additions = [CommitOperationAdd(path, content) for path, content in published(undisturbed).items()]
+    additions = [CommitOperationAdd(path, content) for path, content in published(few).items()]
     api.create_commit(name, additions, commit_message="A version", repo_type="dataset")
     api.create_tag(name, tag="v1", repo_type="dataset")
     later = [CommitOperationAdd("recipe.yaml", b"recipe: 1"), CommitOperationDelete("lock.json")]
@@ -270,9 +277,9 @@ def test_a_published_dataset_is_made_again_without_its_images(
     run = warm.run(words, here)
     assert run.returncode == 0, run.stderr
     assert "Identical to the original" in run.stdout
-    assert published(tmp_path / "again") == published(undisturbed)
+    assert published(tmp_path / "again") == published(few)
     fetched = {request.path.rpartition("/resolve/")[2].partition("/")[2] for request in loopback.requests}
-    assert {"recipe.yaml", "lock.json", "receipts/red-00001.json"} <= fetched
+    assert {"recipe.yaml", "lock.json", "receipts/red-00000.json"} <= fetched
     assert not [path for path in fetched if path.startswith(("data/", "candidates/", "figures/"))]
     run = warm.run([*words[:-5], name, *words[-4:]], here)
     assert run.returncode == 2

@@ -253,14 +253,17 @@ def test_a_built_dataset_is_whole(kind: str, datasets: dict[str, Path]) -> None:
 
 
 MADE_OTHERWISE = {
-    "quota": ("samples=null", "samples={accepted: 1, at_most: 6, seed: 0}", "generator.batch_size=2"),
-    "quota that is not met": ("samples=null", "samples={accepted: 3, at_most: 4}", "screen.object_threshold=0.27"),
-    "open": ("screen.shift_threshold={percentile: 30}",),
+    "quota that is not met everywhere": (
+        "samples=null", "samples={accepted: 3, at_most: 4}", "screen.object_threshold=0.27", "generator.batch_size=2",
+    ),
     "nothing accepted": ("screen.object_threshold=1",),
-    "webp, saved smaller": ("output.image={format: webp}", "generator.saved_size=24", "screen.keep_rejected=true"),
+    "webp, saved smaller, open, groups of shifts": (
+        "output.image={format: webp}", "generator.saved_size=24", "screen.keep_rejected=true",
+        "screen.shift_threshold={percentile: 30}", "prompts.shifts.red.group=looks",
+        "prompts.shifts.in_the_snow.group=looks",
+    ),
     "independent noise, tars": ("samples.noise=independent", "output.format=webdataset"),
-    "groups of shifts": ("prompts.shifts.red.group=looks", "prompts.shifts.in_the_snow.group=looks"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", MADE_OTHERWISE.values(), ids=MADE_OTHERWISE)
