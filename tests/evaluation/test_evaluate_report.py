@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -24,39 +23,7 @@ from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, S
 from counterfoil.report.results import ClassFacts, ResultRows, Results, classes_of, row
 from counterfoil.report.templates import templates_folder
 from counterfoil.stats import Estimate
-
-VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
-
-
-class Page(HTMLParser):
-    """Collects what a page refers to, its text, and whether its tags close in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.references: list[str] = []
-        self.text: list[str] = []
-        self.ids: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.references += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
+from support.pages import Page
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +33,14 @@ def html(evaluation: Evaluation) -> str:
 
 def test_the_page_is_well_formed_and_needs_no_other_resource(html: str) -> None:
     page = Page(html)
-    assert page.open == []
-    assert all(one.startswith(("data:image/", "#", "failures.html")) for one in page.references)
-    assert any(one.startswith("data:image/") for one in page.references)
+    assert all(one.startswith(("data:image/", "#", "failures.html")) for one in page.of("src", "href", "xlink:href"))
+    assert any(one.startswith("data:image/") for one in page.of("src", "href", "xlink:href"))
     assert "url(http" not in html and "@import" not in html
-    assert len(page.ids) == len(set(page.ids))
+    assert len(page.of("id")) == len(set(page.of("id")))
 
 
 def test_the_page_shows_each_models_drops(html: str, evaluation: Evaluation) -> None:
-    text = " ".join(Page(html).text)
+    text = Page(html).spaced
     for model in evaluation.models:
         assert model.short_name.replace("_", "") in text.replace("_", "").replace(" ", "")
     assert "33.3" in text and "Wilson" in text and "bootstrap" in text
@@ -146,8 +112,7 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
     many = replace(results, models=tuple(models), groups=groups, classes=classes, rows=ResultRows(rows))
     html = report_html(many, [])
     page = Page(html)
-    assert page.open == []
-    text = " ".join(" ".join(page.text).split())
+    text = page.spaced
     assert "The table shows the 40 of 42 classes with the largest average drop" in text
     assert "class 0 (c0)" in text and "class 20 (c41)" not in text
     assert 'id="heat-model"' not in html
@@ -177,7 +142,7 @@ def test_a_kind_of_one_shift_has_no_range(html: str) -> None:
 
 
 def test_people_read_points_and_one_base_number(html: str, evaluation: Evaluation) -> None:
-    text = " ".join(" ".join(Page(html).text).split())
+    text = Page(html).spaced
     assert "percentage points" not in text and "pp" not in text.split()
     models = html[html.index(">Models</h2>") : html.index(">How each number is computed</h2>")]
     for model in evaluation.models:
@@ -255,7 +220,7 @@ def test_an_estimate_of_label_error_stands_with_what_it_takes_for_granted(evalua
     judge = JudgedLabels(100, 12, share, share)
     shifts = (ShiftChecks("base", judge), ShiftChecks("swap", JudgedLabels(100, 99, share, None), picked=True))
     checks = LabelChecks("lab:clip", 150, shifts)
-    shown = " ".join(" ".join(Page(report_html(with_checks(evaluation, checks), [])).text).split())
+    shown = Page(report_html(with_checks(evaluation, checks), [])).spaced
     assert "The correction assumes the same error rate here" in shown and "an upper" not in shown
     assert "a shift whose keep rule chose images that this judge gets wrong" in shown and "99 of 100, picked" in shown
     assert "its own drop" not in shown

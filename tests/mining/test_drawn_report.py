@@ -15,7 +15,7 @@ from findings_examples import drawn_example, drawn_nothing_confirmed, drawn_pict
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from test_report import HOSTILE, HOSTILE_TAGS, Page, section_of
+from test_report import HOSTILE, HOSTILE_TAGS, section_of
 
 from counterfoil.cli import mine
 from counterfoil.mining.findings import (
@@ -48,6 +48,7 @@ from counterfoil.mining.report import (
 )
 from counterfoil.recipe.schema_mine import mined_facts
 from counterfoil.report.findings import MinedShiftResult
+from support.pages import Page
 
 # What only a run that dealt images into halves may say.
 OF_HALVES = ("confirm half", "halves", "discover", "rest of its class", "the rest", "The set", "In the set", "unit")

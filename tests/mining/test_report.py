@@ -7,7 +7,6 @@ import html as markup
 import io
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -29,50 +28,10 @@ from counterfoil.mining.report import (
     report_html,
     thumbnail,
 )
+from support.pages import Page
 
-VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}&lt;https://example.org/\x07"
 HOSTILE_TAGS = {"script", "iframe", "object", "embed", "link", "base", "form"}
-
-
-class Page(HTMLParser):
-    """Collects a page's tags, references and text, and asserts that its tags close in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.pieces: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        self.pieces.append(data)
-
-    def of(self, attribute: str) -> list[str]:
-        return [value for name, value in self.attributes if name == attribute]
-
-    @property
-    def text(self) -> str:
-        """What is read, with plain spaces and each run of them as one."""
-        return re.sub(r"\s+", " ", "".join(self.pieces))
 
 
 def section_of(page: str, words: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import errno
-import html.parser
 import io
 import json
 import re
@@ -35,22 +34,7 @@ from counterfoil.reviewing.grids import (
 )
 from counterfoil.reviewing.review_dataset import asked_of_class, asked_of_shift, thumbnail
 from counterfoil.store import verify_files
-
-
-class Visible(html.parser.HTMLParser):
-    """What a page shows or reads aloud, without its script and styles."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        if self.tags and self.tags[-1][0] not in ("script", "style"):
-            self.text.append(data)
+from support.pages import Page
 
 
 def test_every_grid_has_one_label_and_its_own_images_with_controls_among_them(made: ReviewPage, colours: Path) -> None:
@@ -96,12 +80,11 @@ def test_the_page_is_one_file_that_names_no_image(made: ReviewPage, colours: Pat
     keys = {one.key for one in known.values() if isinstance(one, AcceptedImage)}
     assert len(keys) == 108
     assert not [key for key in keys if key in page], "neither in its text nor in its script"
-    reader = Visible()
-    reader.feed(page)
-    text = " ".join(reader.text)
+    shown = Page(page)
+    text = shown.spaced
     assert not [id for id in known if id in text]
     assert not re.search(r"control|real|generated|base\b", text)
-    assert not [values for _, values in reader.tags if "src" in values or "href" in values]
+    assert not shown.of("src", "href")
     assert "http" not in re.sub(r"http-equiv", "", page)
     sizes = [len(uri) for uri in data_of(made.page)["pictures"].values()]
     assert max(sizes) < 8_000 * 4 / 3 + 100

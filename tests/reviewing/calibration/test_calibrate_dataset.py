@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import html.parser
 import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -25,6 +24,7 @@ from counterfoil.recipe import load_own_recipe
 from counterfoil.reviewing.calibrate_dataset import calibrate, chosen_places
 from counterfoil.reviewing.screen_scores import MOST_STEPS, shortest, steps_of
 from counterfoil.store import read_rows, verify_files
+from support.pages import Page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -397,18 +397,11 @@ def test_the_page_is_one_safe_file_and_its_counts_are_true(finished: Path, tmp_p
     page = made.page.read_text()
     assert verify_files(finished) == []
     assert calibrate(finished, tmp_path / "again.html").page.read_text() == page
-
-    class Reader(html.parser.HTMLParser):
-        tags: ClassVar[list[tuple[str, dict]]] = []
-
-        def handle_starttag(self, tag, attrs):
-            self.tags.append((tag, dict(attrs)))
-
-    Reader().feed(page)
-    tags = [tag for tag, _ in Reader.tags]
+    shown = Page(page)
+    tags = shown.tags
     assert "b" not in tags and "i" in tags, "the recipe's text is text; the template's own dots are marks"
     assert tags.count("i") == 3
-    sources = [values[key] for _, values in Reader.tags for key in ("src", "href") if key in values]
+    sources = shown.of("src", "href")
     assert sources
     assert all(source.startswith(("data:image/webp;base64,", "#")) for source in sources), "its own places or pictures"
     assert len(page) < 1_000_000
