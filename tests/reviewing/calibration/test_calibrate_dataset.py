@@ -24,7 +24,7 @@ from counterfoil.recipe import load_own_recipe
 from counterfoil.reviewing.calibrate_dataset import calibrate, chosen_places
 from counterfoil.reviewing.screen_scores import MOST_STEPS, shortest, steps_of
 from counterfoil.store import read_rows, verify_files
-from support.pages import Page
+from support import pages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -397,7 +397,7 @@ def test_the_page_is_one_safe_file_and_its_counts_are_true(finished: Path, tmp_p
     page = made.page.read_text()
     assert verify_files(finished) == []
     assert calibrate(finished, tmp_path / "again.html").page.read_text() == page
-    shown = Page(page)
+    shown = pages.Page(page)
     tags = shown.tags
     assert "b" not in tags and "i" in tags, "the recipe's text is text; the template's own dots are marks"
     assert tags.count("i") == 3
