@@ -138,3 +138,25 @@ def test_numbers_that_are_not_finite_begin_no_directory(file: Path, tmp_path: Pa
         with pytest.raises(UserError, match="found numbers that are not finite"):
             tiny(tmp_path / "out", *changes(tmp_path / "wrong.safetensors"))
         assert not (tmp_path / "out" / "lock.json").exists()
+
+
+def test_what_the_generator_has_no_use_for_begins_no_directory(file: Path, tmp_path: Path) -> None:
+    """Each was refused by a worker before, when the directory was begun."""
+    weights = load_file(file)
+    ups = sorted(key for key in weights if key.endswith("lora_B.weight"))
+    pair = {f"unet.elsewhere.lora_{side}.weight": torch.zeros(2, 2) for side in "AB"}
+    wide = {ups[0]: torch.zeros(7, 2)}
+    cases = (
+        (weights | pair, "no layer for: unet.elsewhere.lora_A.weight, unet.elsewhere.lora_B.weight"),
+        (weights | wide, "do not fit a layer of"),
+        ({key: one for key, one in weights.items() if key not in ups[:7]}, "no other half of: "),
+    )
+    for tensors, said in cases:
+        save_file({key: one.contiguous() for key, one in tensors.items()}, tmp_path / "wrong.safetensors")
+        with pytest.raises(UserError) as refused:
+            tiny(tmp_path / "out", *changes(tmp_path / "wrong.safetensors"))
+        (text,) = refused.value.problems
+        assert "LoRA 'slider'" in text and said in text
+        assert not (tmp_path / "out").exists()
+        if said == "no other half of: ":
+            assert text.count(".lora_A.weight") == 5 and "2 more" in text

@@ -45,7 +45,7 @@ from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.config_files import read_config
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import INDEX, configurations, pipeline_family
-from counterfoil.models.loras import pin_lora
+from counterfoil.models.loras import check_loras, pin_lora
 from counterfoil.models.names import Pin
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan import RowTable
@@ -188,7 +188,11 @@ def pins_of(
         "tokens": None if tokens is None else tokens.hashes(),
     }
     if recipe.generator.lora:
-        pins["loras"] = {name: pin_lora(name, lora).document() for name, lora in recipe.generator.lora.items()}
+        loras = {name: pin_lora(name, lora).document() for name, lora in recipe.generator.lora.items()}
+        if lock is None:
+            generator = pins["models"]["generator"]
+            check_loras(recipe.generator.model, generator["revision"], recipe.generator.lora, loras)
+        pins["loras"] = loras
     if embeddings is not None:
         pins["embeddings"] = embeddings.hashes()
     if recipe.judges:

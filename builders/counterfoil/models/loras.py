@@ -16,17 +16,19 @@ import math
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from counterfoil.errors import UserError, some_of
 from counterfoil.models.adapters import named_file, pin_adapter
-from counterfoil.models.config_files import Foreign, declared, expected
-from counterfoil.models.diffusion import quiet_diffusers
+from counterfoil.models.config_files import Foreign, declared, expected, read_config
+from counterfoil.models.diffusion import INDEX, configurations, family_in, quiet_diffusers
 from counterfoil.models.generators import family_of
 from counterfoil.models.loading_errors import loading
 from counterfoil.models.names import LOCAL, Pin
@@ -82,6 +84,40 @@ def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
             yield f"{key}: found {found}, expected sha256 {pinned}; --set {key}=/PATH says where the file is"
 
 
+def check_loras(
+    generator: str, revision: str | None, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Raise UserError, with all problems, for files that `load_loras` would refuse for a generator.
+
+    Its layers are built from its configuration, without weights, so that nothing is begun with such a file.
+    """
+    import diffusers
+    import torch
+
+    folder = configurations(generator, revision)
+    family = family_in(folder, generator)
+    if not loras or family.lora is None:
+        return
+    with loading(generator), quiet_diffusers():
+        index = read_config(folder / INDEX, generator)
+        own_class = getattr(diffusers, index[family.lora][1])
+        with torch.device("meta"):
+            module = own_class.from_config(read_config(folder / family.lora / "config.json", generator))
+    read = getattr(diffusers, index["_class_name"]).lora_state_dict
+    pipeline = SimpleNamespace(**{family.lora: module, "lora_state_dict": read})
+    problems: list[str] = []
+    hints: dict[str, None] = {}
+    for name, lora in loras.items():
+        file = lora_file(lora.path, pins[name]["revision"] or lora.revision)
+        try:
+            _weights_of(pipeline, family.lora, name, file, _layers(module))
+        except UserError as error:
+            problems += error.problems
+            hints |= dict.fromkeys([error.hint] if error.hint else [])
+    if problems:
+        raise UserError(problems, " ".join(hints) or None)
+
+
 def lora_file(path: str, revision: str | None) -> Path:
     """The file that a recipe's path means. Raises as `pin_lora`."""
     if is_local(path) and named_path(path.removeprefix(LOCAL)).is_file():
@@ -127,24 +163,33 @@ def load_loras(pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapp
     `pins` are those of `pin_lora`, by name. UserError for a file that is not the pinned one, or not for this pipeline;
     RunFailure where it cannot be read.
     """
-    from torch import nn
-
     family = family_of(type(pipeline).__name__)
     if not loras or family is None or family.lora is None:  # of a family without, the recipe is refused
         return None
     part = family.lora
     model = getattr(pipeline, part)
-    layers = {name: one for name, one in model.named_modules() if isinstance(one, nn.Linear | nn.Conv2d)}
+    layers = _layers(model)
     inside = {name: f"own{place}" for place, name in enumerate(sorted(loras))}
     for name, own in inside.items():
         file = lora_file(loras[name].path, pins[name]["revision"] or loras[name].revision)
         if (found := _sha256(file)) != pins[name]["sha256"]:
             raise UserError(f"LoRA '{name}': {file.name} has the sha256 {found}, expected {pins[name]['sha256']}")
-        _add(pipeline, part, name, own, file, layers)
+        state, alpha_of = _weights_of(pipeline, part, name, file, layers)
+        with loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
+            model.load_lora_adapter(state, prefix=None, adapter_name=own, low_cpu_mem_usage=True)
+        for layer, alpha in alpha_of.items():
+            model.get_submodule(layer).lora_alpha[own] = alpha  # diffusers guesses it by the rank that most layers have
     model.eval().requires_grad_(False)
     found = Loras(model, {name: loras[name].scale for name in inside}, inside)
     with found.used():
         return found
+
+
+def _layers(model: Any) -> dict[str, Any]:
+    """Return the layers that LoRA weights may change, by name."""
+    from torch import nn
+
+    return {name: one for name, one in model.named_modules() if isinstance(one, nn.Linear | nn.Conv2d)}
 
 
 def _sha256(file: Path) -> str:
@@ -175,6 +220,9 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
         f"expected matrices down and up of rank 1 to {_MOST_RANK:,}, and alphas, in {', '.join(_TYPES)}; found",
         "DoRA, LoKr, LoHa, biases and whole layers are not used.",
     )
+    halves = Counter(half["layer"] for key in keys if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key)))
+    alone = [key for key in keys if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key)) and halves[half["layer"]] < 2]
+    _refuse(name, alone, "there is no other half of")
     return settings
 
 
@@ -200,7 +248,7 @@ def _is_known(key: str, shape: tuple[int, ...], number_type: str) -> bool:
 def _refuse(name: str, keys: Sequence[str], why: str, hint: str | None = None) -> None:
     """UserError where there are keys of which this is to be said."""
     if keys:
-        raise UserError(f"LoRA '{name}': {why}: {some_of([key[:120] for key in keys], 3)}", hint)
+        raise UserError(f"LoRA '{name}': {why}: {some_of([key[:120] for key in keys], 5)}", hint)
 
 
 class TrainingDocument(Foreign):
@@ -242,11 +290,16 @@ def _by_layer(
     return found
 
 
-def _add(pipeline: Any, part: str, name: str, inside: str, file: Path, layers: Mapping[str, Any]) -> None:
-    """Add the weights of a file to the model, which calls them `inside`, in its number type."""
+def _weights_of(
+    pipeline: Any, part: str, name: str, file: Path, layers: Mapping[str, Any]
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """Return a file's matrices as peft calls them, in the model's number type, and the alpha of each layer.
+
+    Raise UserError for a file that does not fit the layers.
+    """
     import torch
 
-    model = getattr(pipeline, part)
+    number_type = getattr(pipeline, part).dtype
     said = {key.removeprefix(f"{part}."): value for key, value in _settings_of(name, file).items()}
     training, problems = declared(TrainingDocument, said, f"LoRA '{name}': {_SETTINGS}.")
     if training is None:
@@ -269,11 +322,8 @@ def _add(pipeline: Any, part: str, name: str, inside: str, file: Path, layers: M
         if not 0 < alpha_of[layer] < math.inf:
             _refuse(name, [sides["A"]], f"found the alpha {alpha_of[layer]:g}, expected a finite number above 0")
         for side, key in sides.items():
-            state[f"{layer}.lora_{side}.weight"] = tensors[key].to(model.dtype)
+            state[f"{layer}.lora_{side}.weight"] = tensors[key].to(number_type)
     _refuse(name, list(alphas), "there are no matrices for the alphas of")
     infinite = [key for key, tensor in state.items() if not bool(torch.isfinite(tensor).all())]
-    _refuse(name, infinite, f"found numbers that are not finite in {model.dtype}")
-    with loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
-        model.load_lora_adapter(state, prefix=None, adapter_name=inside, low_cpu_mem_usage=True)
-    for layer, alpha in alpha_of.items():
-        model.get_submodule(layer).lora_alpha[inside] = alpha  # diffusers guesses it by the rank that most layers have
+    _refuse(name, infinite, f"found numbers that are not finite in {number_type}")
+    return state, alpha_of

@@ -259,8 +259,8 @@ class _Evil:
 
 
 ODD_FILES = [
-    pickle.dumps(_Evil()), _saved(_Evil()), _saved({"<cat>": _Evil()}), _saved({"string_to_param": _Evil()}), b"no tensor",
-    _saved([1, 2]), _saved({"clip_l": TWO_VECTORS, "clip_g": TWO_VECTORS}), _saved({}), b"",
+    pickle.dumps(_Evil()), _saved(_Evil()), _saved({"<cat>": _Evil()}), _saved({"string_to_param": _Evil()}),
+    b"no tensor", _saved([1, 2]), _saved({"clip_l": TWO_VECTORS, "clip_g": TWO_VECTORS}), _saved({}), b"",
 ]  # fmt: skip
 
 
