@@ -89,13 +89,13 @@ class ImageFolder:
     linked: Mapping[str, Path]
 
     def class_of(self, split: str, path: str) -> str | None:
-        """The class of an image; None for one that lies in no class folder."""
+        """Return the class of an image; None for one that lies in no class folder."""
         first, within, _ = path[len(self.starts[split]) :].partition("/")
         return first if within else None
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """The classes of all splits that have them, sorted as Python sorts text: capitals first."""
+        """Return the classes of all splits that have them, sorted as Python sorts text: capitals first."""
         found = {self.class_of(split, path) for split, paths in self.splits.items() for path in paths}
         return tuple(sorted(name for name in found if name is not None))
 
@@ -123,7 +123,7 @@ class ImageFolder:
         return all(self.class_of(split, path) is None for path in self.splits[split])
 
     def refuse_alike(self) -> None:
-        """UserError for class folders whose names no recipe and no model can tell apart, with the names."""
+        """Raise UserError, with the names, for class folders whose names no recipe and no model can tell apart."""
         groups: dict[str, list[str]] = {}
         for name in self.classes:
             groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(f"'{shown_name(name)}'")
@@ -193,9 +193,9 @@ class ImageFolder:
         return empty
 
     def table(self, split: str) -> Any:
-        """A split's rows as a table of `datasets`, by path: `image` and, where every image has a class, `label`.
+        """Return a split's rows as a table of `datasets`: `image` by path and, where every image has a class, `label`.
 
-        UserError for a split that there is not. As in `datasets`, `train+test` and `train[:80%]` name rows of splits.
+        Raise UserError for a split that there is not. As in `datasets`, `train+test` and `train[:80%]` name rows of splits.
         """
         import datasets
 
@@ -238,7 +238,7 @@ class ImageFolder:
 
     @cached_property
     def read_alike(self) -> bool:
-        """Whether `datasets` reads the same rows of these files; False as well where that is not plain."""
+        """Return whether `datasets` reads the same rows of these files; False as well where that is not plain."""
         from datasets.packaged_modules import imagefolder
 
         taken = frozenset(imagefolder.ImageFolder.EXTENSIONS)
@@ -260,7 +260,7 @@ class ImageFolder:
 def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
     """Return how a folder is read, by its file names; None where it has no image, or tables list its images.
 
-    UserError where it cannot be told which image is of which split, and for names that are no text.
+    Raise UserError where it cannot be told which image is of which split, and for names that are no text.
     """
     junk = {parent: _junk_part(parent) for parent in {name.rpartition("/")[0] for name in listing.files}}
     images, skipped, others = list[str](), Counter[str](), Counter[str]()
@@ -308,12 +308,12 @@ def _unread_notes(others: Mapping[str, int]) -> list[str]:
 
 
 def rows_mark(description: str | None) -> str | None:
-    """The digest of a table's rows, where `datasets` would perhaps read others of the same files."""
+    """Return the digest of a table's rows, where `datasets` would perhaps read others of the same files."""
     return description if description is not None and description.startswith(_MARK) else None
 
 
 def shown_name(name: str) -> str:
-    """A file's name for people: what is no text, or no printable character, is escaped."""
+    """Return a file's name for people: what is no text, or no printable character, is escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
@@ -328,7 +328,7 @@ def _junk_part(parent: str) -> str | None:
 
 
 def _has_settings(card: Path) -> bool:
-    """Whether a card says which files there are."""
+    """Return whether a card says which files there are."""
     if not card.is_file():
         return False
     try:
@@ -348,7 +348,7 @@ def _is_text(name: str) -> bool:
 
 
 def _root(images: Sequence[str]) -> str:
-    """The folder that splits or classes lie in: the top, or the only folder there, and so on ("data/")."""
+    """Return the folder that splits or classes lie in: the top, or the only folder there, and so on ("data/")."""
     root = ""
     while True:
         first = images[0][len(root) :].partition("/")[0]
@@ -359,7 +359,7 @@ def _root(images: Sequence[str]) -> str:
 
 
 def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """The images of each split, and the folder that its classes begin in."""
+    """Return the images of each split, and the folder that its classes begin in."""
     by_top: dict[str, list[str]] = {}
     for path in images:
         first, within, _ = path[len(root) :].partition("/")
@@ -404,7 +404,7 @@ def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, t
 def _told_by_word(
     by_top: Mapping[str, Sequence[str]], root: str, tops: Sequence[str], flat: set[str]
 ) -> dict[str, str]:
-    """Splits by a word in the names at the top (`imgs_train`, `imgs_test`): where all have one and share a class."""
+    """Return splits by a word in names at the top (`imgs_train`, `imgs_test`), where all have one and share a class."""
     words = {top: match[1] for top in tops if (match := _WORD.search(top))}
     split_of = {top: _SPLIT_OF[word.lower()] for top, word in words.items()}
     if len(tops) < 2 or "" in by_top or flat or len(set(split_of.values())) < len(by_top):
@@ -414,7 +414,7 @@ def _told_by_word(
 
 
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
-    """UserError for CLASS/SPLIT/FILE: images of all splits would be taken together."""
+    """Raise UserError for CLASS/SPLIT/FILE: images of all splits would be taken together."""
     paths = (path[len(root) :].split("/") for path in images)
     found = dict.fromkeys(
         f"{root}{parts[0]}/{parts[1]}/" for parts in paths if len(parts) > 2 and parts[1].lower() in _SPLIT_OF

@@ -27,9 +27,9 @@ _NAMED = (of_predictions.PREFIX, of_open_clip.PREFIX)
 def class_orders(
     asked: ClassOrder | Mapping[str, ClassOrder] | None, stands_for: Mapping[str, Any]
 ) -> dict[str, Order]:
-    """The order of each model that has one. stands_for: what each model's name stands for.
+    """Return the order of each model that has one. stands_for: what each model's name stands for.
 
-    UserError, with all that is wrong, for models that are not there, for those whose answers are names, and for files
+    Raise UserError, with all that is wrong, for models that are not there, for those whose answers are names, and for files
     that list no names.
     """
     if asked is None:

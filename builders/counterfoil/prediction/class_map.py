@@ -61,22 +61,24 @@ class ClassMap:
 
     @property
     def answering(self) -> int:
-        """How many outputs an answer is chosen among."""
+        """Return how many outputs an answer is chosen among."""
         return len(self.own) if self.own is not None and self.leads == "classes" else self.num_classes
 
     @property
     def chances(self) -> NDArray[np.float64]:
-        """(labels,) how often a guess among these outputs is right: more than one in all where several are right."""
+        """Return how often a guess among these outputs is right (labels,): over 1 in all where several are right."""
         return np.array([len(set(outputs)) / self.answering for outputs in self.targets])
 
     @property
     def top_k(self) -> int:
-        """The k of "top-5": one less than the outputs where five would leave nothing to get wrong."""
+        """Return the k of "top-5": one less than the outputs where five would leave nothing to get wrong."""
         return max(1, min(5, self.answering - 1, self.most_ranked or 5))
 
     def answered_both_ways(self, leads: Outputs) -> ClassMap:
-        """The same, answered over all outputs and over the classes' own, where the model has at least two of these and
-        others. A file of labels ranks no second answer, so there is one way."""
+        """Return the same, answered over all outputs and over the classes' own, if it has at least two of these and others.
+
+        A file of labels ranks no second answer, so there is one way.
+        """
         own = tuple(sorted({output for outputs in self.targets for output in outputs}))
         both = self.most_ranked is None and 2 <= len(own) < self.num_classes
         return replace(self, own=own, leads=leads) if both else self
@@ -85,7 +87,7 @@ class ClassMap:
 def map_classes(
     classes: Sequence[RecipeClass], facts: ClassifierFacts, order: Order | None = None, *, folders: bool = True
 ) -> ClassMap:
-    """The class map between a recipe's classes and a model's outputs; UserError when there is none.
+    """Return the class map between a recipe's classes and a model's outputs. Raise UserError if there is none.
 
     order: what a person says of the outputs, whatever the model says. folders: whether classes may be folders, which
     training programs sort in different ways.
@@ -138,7 +140,7 @@ def _class_map(
 
 
 def _refuse_unknown_order(classes: Sequence[RecipeClass], facts: ClassifierFacts, folders: bool) -> str:
-    """How outputs without names are matched. UserError where training programs sort these class folders differently."""
+    """Return how outputs without names are matched. Raise UserError if training programs sort the folders differently."""
     names = _folder_names(classes) if folders else None
     if names is None:
         return "by position, in the dataset's order of labels"
@@ -160,7 +162,7 @@ def _refuse_unknown_order(classes: Sequence[RecipeClass], facts: ClassifierFacts
 
 
 def _timm_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
-    """One target a class, its place among all folders as timm sorts them. UserError where these are not known."""
+    """Return a target for each class, its place as timm sorts all folders. Raise UserError if these are not known."""
     names = _folder_names(classes)
     timms = None if names is None else _timm_order(names)
     if names is None or timms is None or {one.source_label for one in classes} != set(range(facts.num_classes)):
@@ -174,7 +176,7 @@ def _timm_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tup
 
 
 def _folder_names(classes: Sequence[RecipeClass]) -> list[str] | None:
-    """The names in the order of source labels, spelt so that they are sorted as torchvision sorts folders.
+    """Return the names in the order of source labels, spelt so that they are sorted as torchvision sorts folders.
 
     `_` in a folder's name is a space in a recipe. None where they are not sorted: a dataset's own order is no folders'.
     """
@@ -186,7 +188,7 @@ def _folder_names(classes: Sequence[RecipeClass]) -> list[str] | None:
 
 
 def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
-    """How training programs sort class folders of these names: whose order → the classes' labels in it."""
+    """Return how training programs sort class folders of these names: whose order → the classes' labels in it."""
     names = [one.name for one in classes]
     label = {name: one.label for one, name in zip(classes, names, strict=True)}
     orders = {"torchvision's": sorted(names), "timm's": _timm_order(names)}
@@ -196,7 +198,7 @@ def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
 
 
 def _timm_order(names: Sequence[str]) -> list[str] | None:
-    """The names as timm sorts class folders (`timm.utils.misc.natural_key`): by their numbers, and without case.
+    """Return names as timm sorts class folders (`timm.utils.misc.natural_key`): by their numbers, and without case.
 
     None where two names differ in nothing of this: timm takes them from a set, in any order.
     """
@@ -210,7 +212,7 @@ def _timm_order(names: Sequence[str]) -> list[str] | None:
 
 
 def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
-    """Whether most of the names that were found stand at other outputs than the `imagenet` indices.
+    """Return whether most of the names that were found stand at other outputs than the `imagenet` indices.
 
     Most, since two vocabularies use single words for different things.
     """
@@ -232,7 +234,7 @@ def _imagenet_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) ->
 
 
 def _source_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
-    """One target a class, its source label, where the number of outputs is that of the source labels."""
+    """Return a target for each class, its source label. Raise UserError if the outputs are not as many."""
     labels = [one.source_label for one in classes]
     if facts.num_classes != max(labels) + 1:
         known = (
@@ -262,9 +264,9 @@ class NameMatch:
 
 
 def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given: bool = False) -> NameMatch | None:
-    """The outputs that have the classes' names; None where the classifier tells no names, or numbers its outputs.
+    """Return the outputs with the classes' names; None where the classifier tells no names, or numbers its outputs.
 
-    given: whether a person gave the names. UserError where there are more or fewer names than outputs.
+    given: whether a person gave the names. Raise UserError where there are more or fewer names than outputs.
     """
     names = facts.label_names
     if names is None or (not given and _are_numbered(names, classes)):
@@ -303,7 +305,7 @@ def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given
 
 
 def _are_numbered(names: Sequence[str], classes: Sequence[RecipeClass]) -> bool:
-    """Whether each name is its output's own number, and none is a class's name: nobody named these outputs.
+    """Return whether each name is its output's own number, and none is a class's name: nobody named these outputs.
 
     A class's id is often a number too, by chance.
     """
@@ -315,7 +317,7 @@ def _are_numbered(names: Sequence[str], classes: Sequence[RecipeClass]) -> bool:
 
 
 def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, named: NameMatch) -> None:
-    """UserError where a class has no output of its name, or more than one; both lists stand side by side in it."""
+    """Raise UserError, with both lists side by side, if a class has no output of its name, or more than one."""
     if named.problems:
         shown = [f"model {facts.name!r}: {problem}" for problem in named.problems[:MOST_LINES]]
         raise UserError(shown, "Names decide which output is right; each may stand for one class and one output only.")
@@ -335,7 +337,7 @@ def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, nam
 def _outputs_of(
     one: RecipeClass, whole: Mapping[str, Sequence[int]], parts: Mapping[str, Sequence[int]]
 ) -> tuple[int, ...]:
-    """The outputs that may be a class, by its id alone where that suffices; whole names come before parts of them."""
+    """Return the outputs that may be a class, by its id alone where that suffices; whole names come before parts of them."""
     for table in (whole, parts):
         by_id, by_name = table.get(plain_name(one.id), ()), table.get(plain_name(one.name), ())
         if len(by_id) == 1 and (not by_name or by_id[0] in by_name):
