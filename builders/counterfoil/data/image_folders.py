@@ -195,7 +195,8 @@ class ImageFolder:
     def table(self, split: str) -> Any:
         """Return a split's rows as a table of `datasets`: `image` by path and, where every image has a class, `label`.
 
-        Raise UserError for a split that there is not. As in `datasets`, `train+test` and `train[:80%]` name rows of splits.
+        Raise UserError for a split that there is not. As in `datasets`, `train+test` and `train[:80%]`
+        name rows of splits.
         """
         import datasets
 

@@ -29,8 +29,8 @@ def class_orders(
 ) -> dict[str, Order]:
     """Return the order of each model that has one. stands_for: what each model's name stands for.
 
-    Raise UserError, with all that is wrong, for models that are not there, for those whose answers are names, and for files
-    that list no names.
+    Raise UserError, with all that is wrong, for models that are not there, for those whose answers are names, and for
+    files that list no names.
     """
     if asked is None:
         return {}

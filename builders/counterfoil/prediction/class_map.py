@@ -75,7 +75,7 @@ class ClassMap:
         return max(1, min(5, self.answering - 1, self.most_ranked or 5))
 
     def answered_both_ways(self, leads: Outputs) -> ClassMap:
-        """Return the same, answered over all outputs and over the classes' own, if it has at least two of these and others.
+        """Return the same, answered over all outputs and over the classes' own, if it has two of these and others.
 
         A file of labels ranks no second answer, so there is one way.
         """
@@ -140,7 +140,7 @@ def _class_map(
 
 
 def _refuse_unknown_order(classes: Sequence[RecipeClass], facts: ClassifierFacts, folders: bool) -> str:
-    """Return how outputs without names are matched. Raise UserError if training programs sort the folders differently."""
+    """Return how outputs without names are matched. Raise UserError if training programs sort folders differently."""
     names = _folder_names(classes) if folders else None
     if names is None:
         return "by position, in the dataset's order of labels"
@@ -337,7 +337,7 @@ def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, nam
 def _outputs_of(
     one: RecipeClass, whole: Mapping[str, Sequence[int]], parts: Mapping[str, Sequence[int]]
 ) -> tuple[int, ...]:
-    """Return the outputs that may be a class, by its id alone where that suffices; whole names come before parts of them."""
+    """Return the outputs that may be a class, by its id alone where that suffices; whole names before parts of them."""
     for table in (whole, parts):
         by_id, by_name = table.get(plain_name(one.id), ()), table.get(plain_name(one.name), ())
         if len(by_id) == 1 and (not by_name or by_id[0] in by_name):
