@@ -6,6 +6,7 @@ import io
 import json
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.trained_on import edits_of
 from counterfoil.generate.corruptions import CORRUPTIONS, corrupt
+from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan.layout import sample_seed
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
@@ -78,6 +80,27 @@ def test_the_base_is_the_row_itself_and_a_shift_is_its_corruption(dataset: Path)
             seed = sample_seed(0, row["class_id"], row["index"], None)
             np.testing.assert_array_equal(pixels(row), corrupt(real, row["shift"], row["severity"], seed))
             assert np.abs(pixels(row).astype(int) - real).mean() > 1
+
+
+@pytest.mark.parametrize(("room", "reads"), [(1 << 27, 3), (2 * 64 * 64 * 3, 2 + 4), (0, 12)])
+def test_a_photograph_is_decoded_once_for_all_groups_while_there_is_room(
+    room: int, reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("counterfoil.generate.rows._MOST_KEPT", room)
+    source, read = lab_dataset("lab:wardrobe"), list[int]()
+
+    def image(row: int) -> Image.Image:
+        read.append(row)
+        return Image.fromarray(source.pixels("validation", row))
+
+    renderer = CorruptedRows(load_recipe("wardrobe-corrupt", SETTINGS), image, None)
+    for shift, severity in SEVERITIES.items():
+        samples: list[Any] = [SimpleNamespace(row=row, shift=shift, seed=row) for row in range(3)]
+        for row, drawn in enumerate(renderer.render(samples)):
+            real = source.pixels("validation", row)
+            expected = real if shift == "base" else corrupt(real, shift, severity, row)
+            np.testing.assert_array_equal(drawn, expected)
+    assert len(read) == reads
 
 
 def test_levels_are_the_severities_of_one_row(dataset: Path, tmp_path: Path) -> None:

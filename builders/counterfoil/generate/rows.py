@@ -66,6 +66,11 @@ def _columns(samples: Sequence[Sample], license: Callable[[int], str | None] | N
     return columns
 
 
+# Decoded pictures that a worker keeps, in bytes: 500 of 256 x 341 pixels. Every group asks for all rows again, so the
+# first ones are kept, and not the last.
+_MOST_KEPT = 1 << 27
+
+
 class CorruptedRows(PoolRows):
     """Rows untouched, as the base, and under the corruption of each shift.
 
@@ -85,6 +90,8 @@ class CorruptedRows(PoolRows):
         self._partner_of = partner_of
         self._side = recipe.generator.size
         self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
+        self._kept: dict[int, np.ndarray] = {}
+        self._room = _MOST_KEPT
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
         """As for rows, and the severity."""
@@ -96,16 +103,23 @@ class CorruptedRows(PoolRows):
         assert sample.row is not None
         shift, partner = self._shifts[sample.shift], self._partner_of.get(sample.shift)
         try:
-            pixels, *matched = (
-                np.asarray(reduced(image(sample.row), self._side))
-                for image in (self._image, partner)
-                if image is not None
-            )
+            pixels = self._decoded(sample.row)
+            matched = None if partner is None else np.asarray(reduced(partner(sample.row), self._side))
         except UserError as error:
             raise RunFailure(error.problems, "Each row decoded when it was chosen. Check the disk.") from error
-        if matched:
-            return apply_gain(pixels, *contrast_match(pixels, matched[0]))
+        if matched is not None:
+            return apply_gain(pixels, *contrast_match(pixels, matched))
         return pixels if shift.corruption is None else corrupt(pixels, shift.corruption, shift.severity, sample.seed)
+
+    def _decoded(self, row: int) -> np.ndarray:
+        """Return a row's picture, uint8 [height, width, 3], and keep it for the next groups while there is room."""
+        pixels = self._kept.get(row)
+        if pixels is None:
+            pixels = np.asarray(reduced(self._image(row), self._side))
+            if pixels.nbytes <= self._room:
+                self._room -= pixels.nbytes
+                self._kept[row] = pixels
+        return pixels
 
 
 def reduced(picture: Image.Image, side: int | None) -> Image.Image:
