@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from colour_kinds import colour_function
 from colour_world import NAMES, build_colours, save_folders
 from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.gate import FAILED, UNDECIDED, GateFailure, GateLine, GateResult, Judged
+from counterfoil.progress import Stage, listening
 from results_examples import top1
 
 CODE = """
@@ -174,3 +177,60 @@ class TestGates:
         with pytest.raises(GateFailure, match="undecided, nobody checked its labels") as raised:
             GateResult("colours", ("mine",), judged).raise_if_failed()
         assert raised.value.exit_code == UNDECIDED
+
+
+class TestVersion:
+    @pytest.fixture
+    def asked(self) -> list[int]:
+        return []
+
+    def score(self, asked: list[int], turn: int = 0, name: str = "mine", **options: Any) -> Any:
+        def model(batch: np.ndarray) -> np.ndarray:
+            asked.append(len(batch))
+            return np.roll(colour_function(batch), turn, axis=1)
+
+        models = {name: model, "other": lambda batch: colour_function(1 - batch)}
+        return evaluate("images", models, device="cpu", out=Path("out"), batch_size=2, class_order=NAMES, **options)
+
+    def test_answers_are_kept_under_it_alone(self, folder: Path, asked: list[int]) -> None:
+        first = self.score(asked, version="1")
+        assert sum(asked) > 1, "of more than the image that it is tried on"
+        for options in ({"version": "1"}, {"version": {"mine": "1"}}):
+            del asked[:]
+            again = self.score(asked, turn=1, **options)  # what the code is by now, nobody asks
+            assert asked == [1]
+            assert [again.score(model, "all") for model in ("mine", "other")] == [
+                first.score(model, "all") for model in ("mine", "other")
+            ]
+        for turn, options in enumerate(({"version": "2"}, {}, {"version": {"other": "1"}})):
+            del asked[:]
+            self.score(asked, turn=turn, **options)
+            assert sum(asked) > 1
+
+    def test_a_run_that_ends_early_resumes(
+        self, folder: Path, asked: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("counterfoil.prediction.predictions.PART_ROWS", 2)
+        with pytest.raises(KeyboardInterrupt), listening(stop_at(2)):
+            self.score(asked, version="ended")
+        del asked[:]
+        self.score(asked, version="ended")
+        resumed = sum(asked)
+        self.score(asked, version="whole")
+        assert resumed < sum(asked) - resumed
+
+    def test_what_is_none_is_refused(self, folder: Path, asked: list[int]) -> None:
+        with pytest.raises(UserError, match="version: there is no callable 'mime'"):
+            self.score(asked, version={"mime": "1"})
+        with pytest.raises(UserError, match="version of model 'mine': found ' ', expected a text"):
+            self.score(asked, version=" ")
+
+
+def stop_at(images: int) -> Callable[[Stage], None]:
+    """A listener that interrupts a model's answers after so many images."""
+
+    def heard(stage: Stage) -> None:
+        if "mine" in stage.name and stage.done >= images:
+            raise KeyboardInterrupt
+
+    return heard

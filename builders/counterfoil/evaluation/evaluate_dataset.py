@@ -63,6 +63,7 @@ def evaluate(
     models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None = None,
     *,
     transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = None,
+    version: str | Mapping[str, str] | None = None,
     recipe: Recipe | str | Path | None = None,
     base: str | None = None,
     groups: str | None = None,
@@ -88,8 +89,8 @@ def evaluate(
     """Score models on a dataset and write tables and a report.
 
     Predictions are cached by content and reused. If a run is killed, call the function again: every model resumes where
-    it stopped. A callable's predictions are not cached, because its code cannot be hashed. A model or class whose base
-    accuracy is near chance (`near_chance`) is in the tables, but averages leave it out.
+    it stopped. A callable's predictions are cached only under a `version`, because its code cannot be hashed. A model
+    or class whose base accuracy is near chance (`near_chance`) is in the tables, but averages leave it out.
 
     `out` receives results.json, measures.csv (every number in one table), results.csv, robustness.csv, shifts.csv,
     classes.csv, report.html and predictions.parquet. The last has a row per image: key, label, shift, the path for
@@ -118,6 +119,9 @@ def evaluate(
             name per line also works: a Path, `@FILE` or a `.txt` file. None: the recipe's models.
         transform: Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch module
             needs one, unless timm made it. None: other callables take float32 [3, height, width] from 0 to 1.
+        version: A text that names what a callable and its transform compute, one for all or a mapping by name. Their
+            predictions are then cached too, and used again for the same name, version, weights and images. Change the
+            version whenever you change the code. None: they are computed each time.
         recipe: The recipe whose classes the labels of other images are. None: the images' own classes.
         base: The group that the others are compared with, for images that no build made. None: accuracies only.
         groups: The column that holds groups, or "configs", for images that no build made.
@@ -183,7 +187,7 @@ def evaluate(
     lines = () if gate is None else read_gate(gate)
     asked = with_compared(models, compare)
     models = with_gate(asked, subject.models, models_of(lines))
-    given = given_models(asked, transform, subject.parts[0].images, subject.classes)
+    given = given_models(asked, transform, version, subject.parts[0].images, subject.classes)
     way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
     made_by, used_device = engine_and_device(device, workers, engine)
     # The engine whose workers answer; None where this process does. Who asks for several workers has them.

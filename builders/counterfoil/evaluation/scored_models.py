@@ -125,14 +125,15 @@ class GivenModel:
 def given_models(
     models: Any,
     transform: Transform | Mapping[str, Transform] | None,
+    version: str | Mapping[str, str] | None,
     images: LabelledImages,
     classes: Sequence[RecipeClass],
 ) -> dict[str, GivenModel]:
     """Name → model of a mapping from names to callables, or to names of models; else of the names of a person's code.
 
     `models` are those that the person named: what a recipe or a gate names is never imported. `transform` prepares an
-    image for every callable, or is a mapping by their names. Raises UserError, or RunFailure
-    where a callable fails on a first image, with all that is wrong.
+    image for every callable, or is a mapping by their names; `version` names what they compute. Raises UserError, or
+    RunFailure where a callable fails on a first image, with all that is wrong.
     """
     if not isinstance(models, Mapping):
         if transform is not None:
@@ -145,11 +146,16 @@ def given_models(
     for name in transform if isinstance(transform, Mapping) else ():
         if name not in called:
             errors.append(UserError(f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}"))
+    code = [*called, *(name for name, model in models.items() if isinstance(model, str) and model.startswith(PREFIX))]
+    for name in version if isinstance(version, Mapping) else ():
+        if name not in code:
+            errors.append(UserError(f"version: there is no callable {name!r}{did_you_mean(str(name), code)}"))
     found: dict[str, GivenModel] = {}
     for name, model in models.items():
         own = transform.get(name) if isinstance(transform, Mapping) else transform
+        named = version.get(name) if isinstance(version, Mapping) else version
         try:
-            found[name] = _given(name, model, own, images, classes)
+            found[name] = _given(name, model, own, named, images, classes)
         except CounterfoilError as error:
             errors.append(error)
     raise_together(errors)
@@ -157,10 +163,17 @@ def given_models(
 
 
 def _given(
-    name: Any, model: Any, transform: Transform | None, images: LabelledImages, classes: Sequence[RecipeClass]
+    name: Any,
+    model: Any,
+    transform: Transform | None,
+    version: str | None,
+    images: LabelledImages,
+    classes: Sequence[RecipeClass],
 ) -> GivenModel:
     if not isinstance(name, str) or not name.isprintable() or not name.strip():
         raise UserError(f"model {str(name)[:80]!r}: expected a printable text as its name")
+    if version is not None and (not isinstance(version, str) or not version.strip()):
+        raise UserError(f"version of model {name!r}: found {str(version)[:80]!r}, expected a text such as '1'")
     if isinstance(model, str) and model.startswith(PREFIX):
         model, own = imported(model)
         transform = own or transform
@@ -170,7 +183,7 @@ def _given(
     first = next((image for _, one in images.images() if (image := images.decoded(one)) is not None), None)
     if first is None:
         raise RunFailure(f"{images.name}: no image can be decoded")
-    facts, classifier = classifier_of(name, model, transform, first)
+    facts, classifier = classifier_of(name, model, transform, first, version)
     return GivenModel(facts, lambda: classifier)
 
 

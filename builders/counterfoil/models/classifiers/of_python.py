@@ -6,10 +6,11 @@ arrays whatever made them, and arrays need no device. Scores may be a torch tens
 attribute `label_names` where the callable has one, else from what transformers and timm leave in their modules.
 
 What a callable computes is not known from outside: not the code of a function, nor that of a module's `forward` or of a
-transform, which may be written anew between two runs of one session. So its answers are never taken from an earlier
-run. The hash of a torch module is that of its tensors; another callable has none. Its name begins with `python:`, is
-of this process alone, and lasts as long as the run: no recipe or worker can load it. `python:package.module:function`
-is code of the person who types it (`imported`); no name that a recipe, a gate or a dataset brings is imported.
+transform, which may be written anew between two runs of one session. So its answers are taken from an earlier run only
+if its person gave both the same version. The hash of a torch module is that of its tensors; another callable has none.
+Its name begins with `python:`, is of this process alone, and lasts as long as the run: no recipe or worker can load it.
+`python:package.module:function` is code of the person who types it (`imported`); no name that a recipe, a gate or a
+dataset brings is imported.
 """
 
 from __future__ import annotations
@@ -113,13 +114,13 @@ class CallableClassifier(Classifier):
 
 
 def classifier_of(
-    name: str, model: Callable[[Any], Any], transform: Transform | None, image: Any
+    name: str, model: Callable[[Any], Any], transform: Transform | None, image: Any, version: str | None = None
 ) -> tuple[ClassifierFacts, CallableClassifier]:
     """A callable as the classifier called `name`; a first PIL image of the dataset tells how many scores it gives.
 
-    Without a transform a module of timm has its own, and a function takes images as they are: float32
-    [3, height, width] from 0 to 1. UserError for any other module without one, for what cannot be called or gives no
-    scores, RunFailure for what fails.
+    Without a transform a module of timm has its own, and a function takes images as they are: float32 [3, height,
+    width] from 0 to 1. `version`: what the person calls what model and transform compute. UserError for any other
+    module without one, for what cannot be called or gives no scores, RunFailure for what fails.
     """
     if not callable(model) or (transform is not None and not callable(transform)):
         wrong, what = ("", model) if not callable(model) else ("its transform ", transform)
@@ -134,12 +135,12 @@ def classifier_of(
         label_names=None,
         param_count=sum(one.numel() for one in module.parameters()) if module is not None else None,
         sha256=weights_sha256(type(model).__qualname__, module.state_dict()) if module is not None else None,
-        # Equal for one object; a transform's content is not known.
-        input_key=f"callable {id(prepare)}",
+        # Without a version equal for one object; a transform's content is not known.
+        input_key=f"callable {id(prepare)}" if version is None else f"{PREFIX}{name}, version {version}",
         input_size=None if form is None else tuple(form["input_size"]),
         crop_pct=None if form is None else float(form["crop_pct"]),
         interpolation=None if form is None else str(form["interpolation"]),
-        kept=False,
+        kept=version is not None,
         model=model,
         prepare=prepare,
         home=_home(module) if module is not None else None,
