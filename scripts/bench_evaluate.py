@@ -1,28 +1,36 @@
-"""How long it takes to score many classifiers on one set of images, beside as many plain loops; ratios of one run.
+"""How long it takes to score classifiers on one set of images, beside as many plain loops; ratios of one run.
 
     python scripts/bench_evaluate.py [--images 1500] [--models 8 40] [--workers 1 2] [--write]
+    python scripts/bench_evaluate.py --photographs [--data cifar10-test-even.zip] [--share 1] [--write]
 
-Three ways to the same answers, with the same models, transforms, batch size and machine:
+Three ways to the same answers, with the same models, transforms and machine, each in a process of its own:
 
 - loops:    a timm validation loop a model, one after another: an image folder, a data loader whose processes decode and
-            transform, the model in batches. Models are loaded before, on the better of two splits of the cores
+            transform, the model in batches. Models are loaded before, on the best of two splits of the cores
             (decoding in the loop's own process with a thread a core, or in as many processes as cores);
 - pass:     what `counterfoil evaluate` does for answers: each image decoded once for all models that fit in memory
             together, loading of their weights included;
 - evaluate: the whole of it, with intervals, tables and the report.
 
-Two sets of pictures: of 64 x 64 pixels in PNG, and of 512 x 512 in JPEG, where decoding is the larger part. More models
-than the lab's eight are these with weights of their own. Libraries are imported before either side begins.
+Pictures of the first command are the lab's: of 64 x 64 pixels in PNG, and of 512 x 512 in JPEG, where decoding is the
+larger part. More models than the lab's eight are these with weights of their own. Those of the second are photographs
+of 500 x 400 pixels (windows of scikit-learn's two) for a ResNet-50 and a ResNet-18 at 224 pixels, and the photographs
+of `--data`, a zip with a folder a class, for six small networks at 32. Weights are random: only time is measured. There
+the loop has the batch size that is fastest on a few images. Libraries are imported before either side begins.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +38,10 @@ import results_page
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 BATCH = 64
+# Of the plain loops on photographs, whose best is taken.
+SIZES = (8, 32, 64)
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+SMALL = ("resnet10t", "resnet14t", "resnet18", "mobilenetv3_small_050", "lcnet_050", "efficientnet_lite0")
 LAB = (
     "convnext_atto", "convnext_pico", "lcnet_035", "mobilenetv3_small_050", "resnet10t", "resnet14t",
     "vit_tiny_patch16", "vit_tiny_patch8",
@@ -76,57 +88,175 @@ def save_models(folder: Path, count: int) -> list[str]:
     return made
 
 
-def loops(folder: Path, models: Sequence[Any], processes: int, threads: int) -> float:
-    """Seconds of a plain validation loop of each model, one after another."""
+def save_windows(folder: Path, images: int) -> None:
+    """Windows of 500 x 400 pixels of two photographs, in two folders that are called after them."""
+    import numpy as np
+    from PIL import Image
+    from sklearn.datasets import load_sample_images
+
+    draw = np.random.default_rng(0)  # of places in the photographs
+    for name, pixels in zip(("china", "flower"), load_sample_images().images, strict=True):
+        (folder / name).mkdir(parents=True)
+        for place in range(images // 2):
+            top, left = draw.integers(pixels.shape[0] - 399), draw.integers(pixels.shape[1] - 499)
+            window = Image.fromarray(pixels[top : top + 400, left : left + 500])
+            window.save(folder / name / f"{place:06d}.jpg", quality=90)
+
+
+def save_architecture(folder: Path, name: str, classes: Sequence[str], side: int) -> str:
+    """An architecture of timm with random weights, for images of so many pixels."""
+    import timm
     import torch
-    from torch.utils.data import DataLoader
+
+    torch.manual_seed(0)
+    model: Any = timm.create_model(name, num_classes=len(classes))
+    model.pretrained_cfg = {**model.pretrained_cfg, "input_size": (3, side, side), "test_input_size": (3, side, side)}
+    timm.models.save_for_hf(
+        model, str(folder / name), model_config={"label_names": list(classes)}, safe_serialization="both"
+    )
+    return f"local-dir:{folder / name}"
+
+
+def alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function gives in a process of its own, whose allocator nobody has set."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def timed_loops(folder: Path, names: Sequence[str], batch_sizes: Sequence[int], probed: int) -> tuple[float, int]:
+    """Seconds of the plain loops with the split of the cores and the batch size that are best on some images."""
+    from counterfoil.models.classifiers import load_classifier
+
+    models = [load_classifier(name) for name in names]
+    ways = [(processes, threads, size) for processes, threads in ((0, CORES), (CORES, 1)) for size in batch_sizes]
+    loops(folder, models[:1], 0, CORES, batch_sizes[0], 16)  # the first is slower
+    best = min(ways, key=lambda way: loops(folder, models, *way, probed))
+    return loops(folder, models, *best, None), best[2]
+
+
+def loops(
+    folder: Path, models: Sequence[Any], processes: int, threads: int, batch_size: int, most: int | None
+) -> float:
+    """Seconds of a plain validation loop of each model over at most so many images, one model after another."""
+    import torch
+    from torch.utils.data import DataLoader, Subset
     from torchvision.datasets import ImageFolder
 
-    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     started = time.monotonic()
     for model in models:
         right = 0
         data = ImageFolder(str(folder), transform=model.transform())
-        loader = DataLoader(data, batch_size=BATCH, num_workers=processes)
+        part = data if most is None else Subset(data, range(0, len(data), max(1, len(data) // most)))
+        loader = DataLoader(
+            part,
+            batch_size=batch_size,
+            num_workers=processes,
+            multiprocessing_context="fork" if processes else None,  # as where the loop is a program's own
+        )
         with torch.inference_mode():
             for pictures, labels in loader:
                 right += int((model.module(pictures).argmax(dim=1) == labels).sum())
-    seconds = time.monotonic() - started
-    torch.set_num_threads(before)
-    return seconds
+    return time.monotonic() - started
 
 
-def measure(images: int, side: int, suffix: str, count: int, workers: Sequence[int]) -> dict[str, float]:
-    """Seconds of each way, by its name."""
+def timed_evaluation(folder: Path, names: Sequence[str], recipe: str | None, workers: int, place: Path) -> list[float]:
+    """Seconds of the pass and of all, the share of all cores that the machine was busy, and bytes of its processes."""
     import datasets  # noqa: F401 (the loops' libraries are imported before they begin, and so is this one)
+    import psutil
+    import timm  # noqa: F401
+    import torch
 
     from counterfoil.evaluation.evaluate_dataset import evaluate
-    from counterfoil.models.classifiers import load_classifier
     from counterfoil.progress import listening
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(CORES)
+    os.environ["XDG_CACHE_HOME"] = str(place / "cache")
+    most, over, own = [0], threading.Event(), psutil.Process()
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            held = 0
+            for process in (own, *own.children(recursive=True)):
+                try:
+                    held += process.memory_info().rss
+                except psutil.Error:  # it ended just now
+                    continue
+            most[0] = max(most[0], held)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    told: list[tuple[str, float]] = []
+    started, before = time.monotonic(), psutil.cpu_times()
+    with listening(lambda stage: told.append((stage.name, time.monotonic()))):
+        evaluate(folder, names, recipe=recipe, out=place / "out", device="cpu", batch_size=BATCH, workers=workers)
+    seconds, after = time.monotonic() - started, psutil.cpu_times()
+    over.set()
+    watching.join()
+    idle = after.idle + getattr(after, "iowait", 0) - before.idle - getattr(before, "iowait", 0)
+    measuring = [moment for name, moment in told if name == "measuring"]
+    shutil.rmtree(place / "cache")
+    return [measuring[0] - started, seconds, 1 - idle / (seconds * (os.cpu_count() or 1)), most[0]]
+
+
+def measure(
+    what: str,
+    folder: Path,
+    names: Sequence[str],
+    recipe: str | None,
+    workers: Sequence[int],
+    batch_sizes: Sequence[int],
+    probed: int,
+) -> list[str]:
+    """A line of the table for each number of workers, printed as it is measured; `probed` images choose the loops."""
+    plain, best = alone(timed_loops, folder, names, batch_sizes, probed)
+    lines = []
+    for each in workers:
+        with tempfile.TemporaryDirectory() as temporary:
+            answered, whole, busy, held = alone(timed_evaluation, folder, names, recipe, each, Path(temporary))
+        lines.append(
+            f"| {what} | {len(names)} | {each} | {plain:.1f} s ({best}) | {answered:.1f} s | {plain / answered:.2f} |"
+            f" {whole:.1f} s | {plain / whole:.2f} | {busy:.0%} | {held / 1e9:.1f} GB |"
+        )
+        print(lines[-1], flush=True)
+    return lines
+
+
+def lab_lines(images: int, counts: Sequence[int], workers: Sequence[int]) -> list[str]:
+    """The lab's pictures of two sizes, for each number of models."""
+    lines = []
+    for side, suffix in ((64, "png"), (512, "jpg")):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "pictures"
+            save_pictures(folder, images, side, suffix)
+            what = f"{images:,} of {side} x {side}, {suffix}"
+            for count in counts:
+                names = save_models(Path(temporary) / f"models-{count}", count)
+                lines += measure(what, folder, names, "wardrobe-mini", workers, [BATCH], 96)
+    return lines
+
+
+def photograph_lines(share: float, data: Path | None, workers: Sequence[int]) -> list[str]:
+    """Large networks on photographs, each alone, and small ones together on the images of `data`."""
+    lines = []
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
-        os.environ["XDG_CACHE_HOME"] = str(place / "cache")
-        folder = place / "pictures"
-        save_pictures(folder, images, side, suffix)
-        names = save_models(place / "models", count)
-        loaded = [load_classifier(name) for name in names]
-        splits = ((0, cores), (cores, 1))
-        found = {"loops": min(loops(folder, loaded, processes, threads) for processes, threads in splits)}
-        del loaded
-        for each in workers:
-            started = time.monotonic()
-            told: list[tuple[str, float]] = []
-            out = place / f"out-{each}"
-            with listening(lambda stage, told=told: told.append((stage.name, time.monotonic()))):
-                evaluate(folder, names, recipe="wardrobe-mini", out=out, device="cpu", batch_size=BATCH, workers=each)
-            measuring = [moment for name, moment in told if name == "measuring"]
-            found[f"pass, {each}"] = (measuring[0] if measuring else time.monotonic()) - started
-            found[f"evaluate, {each}"] = time.monotonic() - started
-            shutil.rmtree(place / "cache", ignore_errors=True)
-    return found
+        for name, images in (("resnet50", 400), ("resnet18", 600)):
+            images = max(8, int(images * share))
+            save_windows(place / name / "photographs", images)
+            model = save_architecture(place / name, name, ("china", "flower"), 224)
+            what = f"{images} photographs, {name} at 224"
+            lines += measure(what, place / name / "photographs", [model], None, workers, SIZES, 32)
+        if data is not None:
+            with zipfile.ZipFile(data) as archive:
+                inside = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
+                inside = inside[:: max(1, round(1 / share))]
+                archive.extractall(place / "small", inside)
+            folder = place / "small" / inside[0].split("/")[0]
+            classes = sorted(each.name for each in folder.iterdir())
+            names = [save_architecture(place / "models", name, classes, 32) for name in SMALL]
+            lines += measure(f"{len(inside):,} of CIFAR-10, six at 32", folder, names, None, workers, SIZES, 640)
+    return lines
 
 
 def main() -> None:
@@ -134,31 +264,33 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1500)
     parser.add_argument("--models", type=int, nargs="+", default=[8, 40])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--photographs", action="store_true", help="large networks, and small ones with --data")
+    parser.add_argument("--data", type=Path, help="a zip of CIFAR-10's photographs, a folder a class")
+    parser.add_argument("--share", type=float, default=1.0, help="of the photographs, for a quick look")
     parser.add_argument("--write", action="store_true", help="put the table into scripts/RESULTS.md")
     arguments = parser.parse_args()
     table = [
-        "| pictures | models | workers | plain loops | pass | ratio | whole evaluate | ratio |",
-        "|:--|--:|--:|--:|--:|--:|--:|--:|",
+        "| pictures | models | workers | plain loops (batch) | pass | ratio | whole evaluate | ratio | busy | memory |",
+        "|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for side, suffix in ((64, "png"), (512, "jpg")):
-        for count in arguments.models:
-            found = measure(arguments.images, side, suffix, count, arguments.workers)
-            for workers in arguments.workers:
-                one, whole = found[f"pass, {workers}"], found[f"evaluate, {workers}"]
-                table.append(
-                    f"| {arguments.images:,} of {side} x {side}, {suffix} | {count} | {workers} |"
-                    f" {found['loops']:.1f} s | {one:.1f} s | {found['loops'] / one:.2f} | {whole:.1f} s |"
-                    f" {found['loops'] / whole:.2f} |"
-                )
-                print(table[-1], flush=True)
-    if arguments.write:
+    if arguments.photographs:
+        part, command = "photographs", f"--photographs --data ZIP --share {arguments.share:g}"
+        table += photograph_lines(arguments.share, arguments.data, arguments.workers)
+        aim = "Aims: .95 of the best loop at 224 pixels, 1.0 of six loops, cores busy for 90 % of the time."
+    else:
         chosen = " ".join(map(str, arguments.models))
+        part, command = "speed", f"--images {arguments.images} --models {chosen}"
+        table += lab_lines(arguments.images, arguments.models, arguments.workers)
+        aim = "Aim: 1.5 times with the lab's eight, more where decoding is heavy."
+    if arguments.write:
         opening = [
-            f"`python scripts/bench_evaluate.py --images {arguments.images} --models {chosen}`, in one run. Aim: 1.5"
-            " times with the lab's eight, more where decoding is heavy.",
+            "Ratios are of the plain loops' seconds, so more is faster. *Busy* is the share of all cores that the"
+            " machine was busy during the evaluation, *memory* the most that its processes held together, shared pages"
+            " counted in each.",
         ]
+        lines = [f"`python scripts/bench_evaluate.py {command}`, in one run on {CORES} cores. {aim}", "", *table]
         title = "Speed of an evaluation"
-        results_page.write(RESULTS, "bench_evaluate", title, opening, {"speed": table}, ["speed"])
+        results_page.write(RESULTS, "bench_evaluate", title, opening, {part: lines}, ["speed", "photographs"])
 
 
 if __name__ == "__main__":

@@ -184,27 +184,29 @@ class TestVersion:
     def asked(self) -> list[int]:
         return []
 
-    def score(self, asked: list[int], turn: int = 0, name: str = "mine", **options: Any) -> Any:
+    def score(self, asked: list[int], version: str | dict[str, str] | None, turn: int = 0) -> Any:
         def model(batch: np.ndarray) -> np.ndarray:
             asked.append(len(batch))
             return np.roll(colour_function(batch), turn, axis=1)
 
-        models = {name: model, "other": lambda batch: colour_function(1 - batch)}
-        return evaluate("images", models, device="cpu", out=Path("out"), batch_size=2, class_order=NAMES, **options)
+        models = {"mine": model, "other": lambda batch: colour_function(1 - batch)}
+        return evaluate(
+            "images", models, version=version, device="cpu", out=Path("out"), batch_size=2, class_order=NAMES
+        )
 
     def test_answers_are_kept_under_it_alone(self, folder: Path, asked: list[int]) -> None:
         first = self.score(asked, version="1")
         assert sum(asked) > 1, "of more than the image that it is tried on"
-        for options in ({"version": "1"}, {"version": {"mine": "1"}}):
+        for version in ("1", {"mine": "1"}):
             del asked[:]
-            again = self.score(asked, turn=1, **options)  # what the code is by now, nobody asks
+            again = self.score(asked, version, turn=1)  # what the code is by now, nobody asks
             assert asked == [1]
             assert [again.score(model, "all") for model in ("mine", "other")] == [
                 first.score(model, "all") for model in ("mine", "other")
             ]
-        for turn, options in enumerate(({"version": "2"}, {}, {"version": {"other": "1"}})):
+        for turn, version in enumerate(("2", None, {"other": "1"})):
             del asked[:]
-            self.score(asked, turn=turn, **options)
+            self.score(asked, version, turn)
             assert sum(asked) > 1
 
     def test_a_run_that_ends_early_resumes(
