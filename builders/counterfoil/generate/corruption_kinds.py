@@ -508,7 +508,8 @@ _SAMPLED_SIDE = 224
 
 def draw_ice(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
     """Numbers from 0 to 1: six of each feather, three of each of its barbs; then those of the fractal below them."""
-    pane = _pane(picture, constant[2])
+    assert isinstance(constant, tuple)
+    pane = _pane(picture, int(constant[2]))
     height, width = pane.shape[:2]
     # A strip gets thinner ice than it should, so that its feathers are no millions.
     feathers = math.ceil(_FEATHERS * min(16.0, max(height, width) / min(height, width)))
@@ -529,8 +530,9 @@ def frosted(
     """
     left, share, step = constants
     pane = _pane(picture, step)
+    height, width = pane.shape[:2]
     haze = _cloud(pane, 2.0, numbers)
-    ice = 0.4 + 0.36 * haze + 0.75 * _feathers(*pane.shape[:2], feathers, barbs) * (0.3 + 0.7 * haze)
+    ice = 0.4 + 0.36 * haze + 0.75 * _feathers(height, width, feathers, barbs) * (0.3 + 0.7 * haze)
     taken = ice[step // 2 :: step, step // 2 :: step][: picture.shape[0], : picture.shape[1]]
     return left * picture + share * np.clip(taken[..., None] * np.array([0.9, 1.0, 1.07]), 0, 1)
 
