@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.building import BuildProgress
+from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
@@ -100,11 +101,14 @@ def test_a_directory_of_other_pairs_is_not_gone_on_with(undisturbed: Path, tmp_p
         tiny(tmp_path / "dataset", BESIDE)
 
 
-def test_it_is_verified_and_rendered_again(beside_base: Path) -> None:
+def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_path: Path) -> None:
     found = verify(beside_base, rerender=9, device="cpu")
     assert found.problems == ()
     assert {row.outcome for row in found.rerendered} == {"identical bytes"}
     assert any(not row.key.startswith("base_") for row in found.rerendered)
+    again = regenerate(beside_base, tmp_path / "again", device="cpu", workers=1)
+    assert again.comparison is not None and again.comparison.differing == again.comparison.others == ()
+    assert published(tmp_path / "again") == published(beside_base)
 
 
 def test_a_base_of_a_class_token_is_known_again_in_tar_files(tmp_path: Path) -> None:
