@@ -11,6 +11,7 @@ import yaml
 from counterfoil.dataset.card.metadata import benchmark_file
 from counterfoil.dataset.card.sections import robustness_of
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.gate_files import gate_table
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.result_files import entry_files, result_tables
 from counterfoil.evaluation.results import Evaluation
@@ -39,6 +40,18 @@ def test_only_the_whole_shift_is_in_the_other_tables(graded: Evaluation, evaluat
         assert with_levels == without
     predictions = graded.failures()
     assert set(BETWEEN) & set(predictions["shift"])
+
+
+def test_a_gate_measures_the_highest_level_unless_another_is_named(
+    graded_dataset: Path, graded: Evaluation, models: dict[str, str], tmp_path: Path
+) -> None:
+    lines = ["drop(swap) <= 5", "drop(swap_75) <= 5", "drop(swap@25) <= 5"]
+    found = evaluate(graded_dataset, [models["sharp"]], out=tmp_path, device="cpu", gate=lines).gate
+    assert found is not None
+    values = [one.estimate.value for one in found.judged if one.estimate is not None]
+    assert values == pytest.approx([4 / 12, 3 / 12, 1 / 12])
+    groups = [row.cells[1].text for row in gate_table(found).rows]
+    assert sorted(groups) == ["swap, level 1", "swap_25, level 0.25", "swap_75, level 0.75"]
 
 
 def test_the_numbers_are_those_of_the_painted_images(graded: Evaluation) -> None:

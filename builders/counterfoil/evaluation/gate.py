@@ -79,7 +79,8 @@ class Judged:
     estimate: fractions, with an interval that holds for all comparisons of the gate at once; None where nothing is
     measured. images: of a class, the harmonic mean, on the side that has fewer. needed: how many images a class would
     decide the line if the value stayed; None where it is decided, or no number would. reason: why it is undecided,
-    where the interval does not say. classes: how many are measured, of how many that the group has.
+    where the interval does not say. classes: how many are measured, of how many that the group has. level: of a shift
+    with levels, the one that is measured.
     """
 
     line: GateLine
@@ -91,6 +92,7 @@ class Judged:
     needed: int | None = None
     reason: str = ""
     classes: tuple[int, int] = (0, 0)
+    level: float | None = None
 
 
 class GateFailure(RunFailure):
@@ -380,6 +382,10 @@ def _comparisons(
     groups = {group.name: place for place, group in enumerate(answered.subject.groups)}
     if answered.subject.base:
         groups.setdefault(BASE, 0)
+    for place, group in enumerate(answered.subject.groups):
+        # fog@3 is another name of fog_3.
+        if not group.top:
+            groups.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", place)
     if line.every:
         places = answered.shifts if line.measure == "drop" else answered.places
     else:
@@ -393,7 +399,9 @@ def _comparisons(
         classes = answered.kept(place) if drop else answered.enough(place)
         planned, measured = len(group.class_labels), len(classes)
         reason = _undecided(answered, line, model, place, (measured, planned), checks)
-        own = Judged(line, model, group.name, "undecided", reason=reason, classes=(measured, planned))
+        own = Judged(
+            line, model, group.name, "undecided", reason=reason, classes=(measured, planned), level=group.level
+        )
         compares = measured and not (drop and (place == 0 or not answered.subject.base))
         others = [(0, model)] if drop else [(place, line.against)] if line.against else []
         both = [*others, (place, model)] if compares else []

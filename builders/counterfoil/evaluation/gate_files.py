@@ -43,7 +43,7 @@ def gate_table(result: GateResult) -> Table:
             (
                 *([TableCell(short_name(one.model))] if several else []),
                 TableCell(one.line.text),
-                TableCell(one.group),
+                TableCell(one.group if one.level is None else f"{one.group}, level {one.level:g}"),
                 points_cell(one.estimate),
                 TableCell(one.verdict.upper() if one.verdict == "fail" else one.verdict),
                 TableCell(why(one)),
