@@ -8,6 +8,7 @@ and with the random numbers that this file makes: for severities 1 to 5 the leve
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 from typing import Any
@@ -27,6 +28,7 @@ from counterfoil.generate.corruptions import (
     contrast_match,
     corrupt,
     corrupted_by,
+    twice_compressed,
 )
 from counterfoil.recipe.prompts import KINDS
 
@@ -360,3 +362,21 @@ def test_flat_pictures_are_matched_by_their_mean() -> None:
     assert apply_gain(flat, *contrast_match(flat, flat + np.uint8(50))).tolist() == (flat + 50).tolist()
     assert contrast_match(textured, flat) == pytest.approx((0.0, 77.0), abs=1e-6)
     assert set(apply_gain(textured, *contrast_match(textured, flat)).ravel().tolist()) == {77}
+
+
+@pytest.mark.parametrize(
+    ("sides", "counted"), [([], None), ([85, 500], None), ([32], "1 image"), ([32, 84, 85], "2 images")]
+)
+def test_small_jpeg_files_are_counted(sides: list[int], counted: str | None) -> None:
+    assert [note.split(" under ")[0] for note in twice_compressed(sides)] == ([] if counted is None else [counted])
+
+
+def test_compressing_a_small_jpeg_file_again_changes_it_less() -> None:
+    picture = photograph(32, 32)
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "JPEG", quality=75)
+    compressed = np.asarray(Image.open(buffer))
+    lossless, again = (
+        np.abs(corrupt(one, "jpeg_compression", 2, 0) - one.astype(float)).mean() for one in (picture, compressed)
+    )
+    assert again < lossless

@@ -25,13 +25,15 @@ class SourcePictures:
     """The images of a dataset that were opened.
 
     sides: (width, height) of each that opens. damaged: names of the others.
-    deep: how many are grey of more than 8 bits. turned: how many have an EXIF tag that turns them.
+    deep: how many are grey of more than 8 bits. turned: how many have an EXIF tag that turns them. jpeg_sides: the
+    shorter side of each JPEG file.
     """
 
     sides: list[tuple[int, int]] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     deep: int = 0
     turned: int = 0
+    jpeg_sides: list[int] = field(default_factory=list)
 
     def notes(self, total: int, *, applied: bool = False) -> list[str]:
         """Return warnings on them, for a dataset of `total` images; `applied`: whether EXIF turns are applied."""
@@ -63,6 +65,8 @@ def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, 
                 if decode:
                     load_image(picture)
                 found.sides.append(picture.size)
+                if picture.format == "JPEG":
+                    found.jpeg_sides.append(min(picture.size))
                 found.deep += picture.mode in _DEEP
                 found.turned += orientation(picture) != 1
         except UnreadableImage:

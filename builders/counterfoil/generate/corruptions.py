@@ -9,7 +9,7 @@ pictures get is the same definition read for their sides. What else differs is e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from counterfoil.generate import corruption_kinds as kinds
+from counterfoil.report.words import counted
 
 # Half-way between 32 and 224 pixels as ratios go: sqrt(32 * 224). What was published for 64 pixels (Tiny-ImageNet-C) is
 # nearer to the small table too, and the largest disk of the large one would be a third as wide as such a picture.
@@ -67,6 +68,20 @@ def corrupted_by(picture: np.ndarray, name: str, severity: int, *arrays: np.ndar
     height, width = picture.shape[:2]
     corrupted = CORRUPTIONS[name].apply(picture, constants_of(name, severity, height, width), *arrays)
     return np.rint(np.clip(corrupted, 0, 1) * 255).astype(np.uint8)
+
+
+def twice_compressed(sides: Sequence[int]) -> list[str]:
+    """Return a warning on `jpeg_compression`, where JPEG files with these shorter sides get the qualities of CIFAR-10-C.
+
+    Photographs of quality 75 gave accuracies of 82, 76, 70, 64 and 70 % by severity (ResNet-20, CIFAR-10).
+    """
+    small = sum(side < SMALL_BELOW for side in sides)
+    if not small:
+        return []
+    return [
+        f"{counted(small, 'image')} under {SMALL_BELOW} pixels {'is' if small == 1 else 'are'} JPEG already, so"
+        " jpeg_compression takes less than from lossless ones, and a higher severity may take less than a lower one"
+    ]
 
 
 def constants_of(name: str, severity: int, height: int, width: int) -> Any:

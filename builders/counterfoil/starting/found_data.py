@@ -24,6 +24,7 @@ from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread,
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.tables import Outline, plain_folder
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
+from counterfoil.generate.corruptions import twice_compressed
 from counterfoil.generate.screen.thresholds import images_needed
 from counterfoil.models.names import LAB
 from counterfoil.recipe.layering import class_slug
@@ -94,10 +95,10 @@ _LARGEST_IMAGE = 1 << 28
 _MOST_FILES_SHOWN = 5
 
 
-def look_at_files(folder: ImageFolder, *, stops: bool = True) -> tuple[list[str], int | None]:
+def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], int | None]:
     """Open some images: what must be said of the folder and of them, a line each, and the median shorter side.
 
-    stops: whether a build stops at an image that cannot be read, and takes no other in its place.
+    corrupts: whether the images are corrupted, not learned from: an image that cannot be read is left out then.
     """
     files = [path for paths in folder.splits.values() for path in paths]
     looked = evenly_spread(files, MOST_LOOKED_AT)
@@ -106,10 +107,12 @@ def look_at_files(folder: ImageFolder, *, stops: bool = True) -> tuple[list[str]
         looked = evenly_spread(looked, max(1, len(looked) * MOST_BYTES // size))
     pictures = look_at_pictures(((name, _content(folder.folder / name)) for name in looked), len(looked), decode=True)
     notes = [*folder.notes(), *pictures.notes(len(files))]
+    if corrupts:
+        notes += twice_compressed(pictures.jpeg_sides)
     if pictures.damaged:
         notes.append(
             f"{counted(len(pictures.damaged), 'image')} cannot be read, and a build"
-            f" {'would stop there. Remove or replace' if stops else 'leaves out'}"
+            f" {'leaves out' if corrupts else 'would stop there. Remove or replace'}"
             f" {some_of([*map(shown_name, pictures.damaged)], _MOST_FILES_SHOWN)}"
         )
     if len(looked) < len(files):
@@ -218,7 +221,7 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     notes += [f"split {split} has no class folders, so its images have no class and are left out" for split in flat]
     side = None
     if folder is not None:
-        of_files, side = look_at_files(folder, stops=wanted.drawn)
+        of_files, side = look_at_files(folder, corrupts=not wanted.drawn)
         notes += of_files
     return FoundData(origin, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
 

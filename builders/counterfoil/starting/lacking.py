@@ -53,6 +53,7 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
     from counterfoil.data.pictures import evenly_spread, look_at_pictures
     from counterfoil.data.pool import pool_of
     from counterfoil.data.tables import MOST_BYTES, plain_folder
+    from counterfoil.generate.corruptions import twice_compressed
     from counterfoil.regular_files import read_regular
 
     pool, pictures = pool_of(recipe), None
@@ -65,7 +66,10 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
     if pictures is None or not pictures.sides:
         return None, ()
     pixels = sum(width * height for width, height in pictures.sides) / len(pictures.sides)
-    return round(pixels**0.5), tuple(pictures.notes(len(paths), applied=pool.exif == "apply"))
+    notes = pictures.notes(len(paths), applied=pool.exif == "apply")
+    if any(shift.corruption == "jpeg_compression" for shift in recipe.all_shifts()):
+        notes += twice_compressed(pictures.jpeg_sides)
+    return round(pixels**0.5), tuple(notes)
 
 
 def lacking(recipe: Recipe, notes: Sequence[str] = ()) -> tuple[Lack, ...]:
