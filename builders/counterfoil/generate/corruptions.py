@@ -71,7 +71,7 @@ def corrupted_by(picture: np.ndarray, name: str, severity: int, *arrays: np.ndar
 
 
 def twice_compressed(sides: Sequence[int]) -> list[str]:
-    """Return a warning on `jpeg_compression`, where JPEG files with these shorter sides get the qualities of CIFAR-10-C.
+    """Return a warning on `jpeg_compression` where JPEG files of these shorter sides get the qualities of CIFAR-10-C.
 
     Photographs of quality 75 gave accuracies of 82, 76, 70, 64 and 70 % by severity (ResNet-20, CIFAR-10).
     """
