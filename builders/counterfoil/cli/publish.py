@@ -12,7 +12,6 @@ from counterfoil.cli.options import JsonOption
 from counterfoil.cli.progress import Display
 from counterfoil.cli.terminal import fields_of, next_command, note, print_json, terminal
 from counterfoil.errors import UserError
-from counterfoil.store.layout import CARD
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -175,6 +174,8 @@ def preview_lines(ahead: Preview) -> list[str]:
 def _print_dry_run(directory: Path, ahead: Preview) -> None:
     """Print the preview, the files by folder, and where to read the card."""
     from rich.filesize import decimal
+
+    from counterfoil.store.layout import CARD
 
     console = terminal(120)
     for line in preview_lines(ahead):
