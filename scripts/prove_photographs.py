@@ -3,12 +3,13 @@
     python scripts/prove_photographs.py --data DATA --write       # the tables, into photographs_proof/RESULTS.md
     python scripts/prove_photographs.py --data DATA --photographs 5 --per-class 20    # a look at it, in minutes
 
-DATA holds cifar10-test-even.zip (photos/CLASS/NNNN.jpg), cifar10-resnets/*.safetensors and robustbench_cifar10c.csv;
-nothing of it is copied into the project. Two datasets are built from the photographs with `counterfoil build`: some of
-them under the corruptions of the published table at five severities, and all of them under a few at severity 3. Every
-network is scored on both by `counterfoil.evaluate`, then by a plain loop. Settings were chosen nowhere in it: frost on
-small pictures, which was changed because of such a comparison, was looked at with resnet20 and resnet32 on the first 50
-photographs of each class, and is printed for the others. Resumes after a kill.
+DATA holds cifar10-test-even.zip (photos/CLASS/NNNN.jpg), cifar10-resnets/*.safetensors, robustbench_cifar10c.csv and
+cifar10-label-errors-even.json; nothing of it is copied into the project. Two datasets are built from the photographs
+with `counterfoil build`: some of them under the corruptions of the published table at five severities, and all of them
+under a few at severity 3. Every network is scored on both by `counterfoil.evaluate`, then by a plain loop. Only the
+part on labels chooses anything (`photographs_proof/labels.py`): frost on small pictures, which was changed because of
+such a comparison, was looked at with resnet20 and resnet32 on the first 50 photographs of each class, and is printed
+for the others. Resumes after a kill.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import results_page
 from counterfoil import evaluate
 from counterfoil.building import build
 from counterfoil.evaluation.statistics import ClassUnits, drops
+from photographs_proof.labels import labels_table, measured_labels
 from photographs_proof.networks import CLASSES, load_network, transform
 from proof_files import measured
 
@@ -51,7 +53,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 WHOLE = ("fog", "gaussian_noise", "low_resolution", "motion_blur")  # of all photographs, at severity 3
 WHOLE_SEVERITY = 3
 TEST_SETS, SIZES, SEED = 200, (20, 50, 100), 100
-PARTS = ("equal", "published", "intervals", "robust")
+PARTS = ("equal", "published", "intervals", "robust", "labels")
 
 
 @dataclass(frozen=True)
@@ -388,6 +390,12 @@ def main() -> None:
         "published": published_table(proof),
         "intervals": intervals_table(measured(proof.work / f"intervals-{small}.json", lambda: intervals(proof))),
         "robust": robust_table(proof),
+        "labels": labels_table(
+            measured(
+                proof.work / "labels.json",
+                lambda: measured_labels(proof.data, proof.photographs, proof.work, NETWORKS),
+            )
+        ),
     }
     print("\n\n".join("\n".join(lines) for lines in tables.values()))
     if arguments.write:

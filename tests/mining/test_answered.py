@@ -27,6 +27,10 @@ ROWS = AnsweredRows(
     units=np.arange(100),
     taken_for=TAKEN,
     confidence=np.where(np.arange(100) < 10, 0.95, np.where(np.arange(100) >= 98, 0.4, 0.9)),
+    # Of those taken for class 1 the tenth has the least.
+    label_confidence=np.where(np.arange(100) < 10, 0.04 - 0.003 * np.arange(100), np.where(TAKEN == LABELS, 0.9, 0.35))[
+        None
+    ],
 )
 
 
@@ -48,16 +52,61 @@ def test_rows_of_one_unit_widen_the_interval() -> None:
     assert together[0] < alone[0] < alone[1] < together[1]
 
 
-def test_labels_to_look_at_are_those_that_are_answered_as_surely_as_right_ones() -> None:
+def test_labels_to_look_at_are_those_with_the_least_confidence() -> None:
+    assert ROWS.by_label_doubt().tolist() == [*range(9, -1, -1), 98, 99]
     answers = answered(ROWS, RECIPE)
-    assert answers.labels_in_all == len(answers.labels) == 10
-    assert {one.key for one in answers.labels} == set(ROWS.keys[:10])
-    assert {(one.label, one.answered) for one in answers.labels} == {("t-shirt", "trouser")}
-    # Where an answer has no confidence of its own nothing tells a sure one.
+    # One in a hundred.
+    assert answers.labels_in_all == 1 and answers.labels[0].key == ROWS.keys[9]
+    assert (answers.labels[0].label, answers.labels[0].answered) == ("t-shirt", "trouser")
+    # Where an answer has no confidence of its own nothing tells a doubtful label.
     assert not answered(replace(ROWS, confidence=np.ones(100)), RECIPE).labels
-    # A class that nothing is ever answered rightly has no usual confidence to reach.
-    only = replace(ROWS, failed=np.ones(100, dtype=bool), taken_for=1 - LABELS)
-    assert not answered(only, RECIPE).labels
+    assert not answered(replace(ROWS, failed=np.zeros(100, dtype=bool), taken_for=LABELS), RECIPE).labels
+
+
+def test_equal_labels_come_in_the_order_of_the_confidence_in_the_answer() -> None:
+    equal = replace(ROWS, label_confidence=np.zeros((1, 100)), confidence=np.linspace(0.5, 0.9, 100))
+    assert equal.by_label_doubt().tolist() == [99, 98, *range(9, -1, -1)]
+
+
+def test_classifiers_count_alike_however_confident_they_are() -> None:
+    sharp = ROWS.label_confidence**20  # the order of a confident classifier is the same
+    assert replace(ROWS, label_confidence=sharp).by_label_doubt().tolist() == ROWS.by_label_doubt().tolist()
+    # Two that disagree in everything leave the audited one's confidence to decide.
+    both = np.concatenate([ROWS.label_confidence, 1 - ROWS.label_confidence])
+    assert replace(ROWS, label_confidence=both).by_label_doubt()[:10].tolist() == list(range(10))
+
+
+@pytest.fixture(scope="module")
+def planted() -> tuple[AnsweredRows, np.ndarray]:
+    """Rows of 2,000 images in ten classes, one in a hundred with a wrong label, and answers of three classifiers.
+
+    Every classifier has a score for the true class. It also mistakes some images, each its own, for another class:
+    surely, with the true class next.
+    """
+    rng = np.random.default_rng(3)
+    n = 2000
+    truth = rng.integers(10, size=n)
+    flipped = np.arange(n) < n // 100
+    labels = np.where(flipped, (truth + rng.integers(1, 10, n)) % 10, truth)
+    logits = rng.normal(0, 2, (3, n, 10))
+    logits[:, np.arange(n), truth] += 8
+    for own in logits:
+        mistaken = np.flatnonzero(rng.random(n) < 0.1)
+        own[mistaken, (truth[mistaken] + rng.integers(1, 10, len(mistaken))) % 10] += 12
+    p = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    keys, answers = [str(row) for row in range(n)], p[0].argmax(axis=1)
+    own = (keys, labels, answers != labels, np.arange(n), answers, p[0].max(axis=1))
+    return AnsweredRows(*own, p[:, np.arange(n), labels]), flipped
+
+
+def test_wrong_labels_come_before_mistakes(planted: tuple[AnsweredRows, np.ndarray]) -> None:
+    rows, flipped = planted
+    alone = replace(rows, label_confidence=rows.label_confidence[:1])
+    wrong = np.flatnonzero(rows.failed)
+    by_answer = wrong[np.argsort(-rows.confidence[wrong])][:20]
+    listed, together = (flipped[one.to_look_at()].mean() for one in (alone, rows))
+    assert len(alone.to_look_at()) == len(rows.to_look_at()) == 20
+    assert together > listed > flipped[by_answer].mean()
 
 
 def test_an_answer_of_no_class_here_is_taken_for_none() -> None:
@@ -73,7 +122,8 @@ def test_every_failing_row_is_listed_with_its_findings() -> None:
     lines = list(csv.DictReader(io.StringIO(failing_rows_csv(ROWS, RECIPE, {"a_hard": np.arange(100) < 3}))))
     assert [line["key"] for line in lines] == [ROWS.keys[row] for row in np.flatnonzero(ROWS.failed).tolist()]
     assert [line["findings"] for line in lines] == ["a_hard"] * 3 + [""] * 9
-    assert [line["look_at_label"] for line in lines] == ["true"] * 10 + ["false"] * 2
+    assert [line["label_rank"] for line in lines] == [str(10 - row) for row in range(10)] + ["11", "12"]
+    assert [line["look_at_label"] for line in lines] == ["false"] * 9 + ["true"] + ["false"] * 2
     assert lines[0]["path"] == "" and (lines[0]["label"], lines[0]["answered"], lines[0]["confidence"]) == (
         "t-shirt",
         "trouser",

@@ -14,16 +14,17 @@ import pytest
 from mined_examples import OVERRIDES, WORLD, mine_sneakers
 from PIL import Image
 from safetensors.numpy import load_file
+from scipy.stats import rankdata
 
 from counterfoil.cli.mine import _print as print_mined
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.planted import named_world
-from counterfoil.mining.audited import opened_parts
+from counterfoil.mining.audited import answers_of, class_map_of, opened_parts
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import _over, derived_seed, laid_over, mined_from, mined_shifts
 from counterfoil.mining.mine_recipe import mine
-from counterfoil.mining.report import thumbnails
+from counterfoil.mining.report import LABELS_WORTH, thumbnails
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, layer_text, load_recipe
 from counterfoil.recipe.schema_mine import method_settings
@@ -252,6 +253,25 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
         mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai", weights=True)
     with pytest.raises(UserError, match="lab has no 'clipp'"):
         mine_sneakers(tmp_path / "typo", "screen.model=lab:clipp")
+
+
+def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path) -> None:
+    found = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
+    recipe = load_recipe("wardrobe-star", OVERRIDES)
+    parts, models = opened_parts(recipe, ["validation"]), (WORLD, "lab:resnet10t")
+    answers = answers_of(parts, {name: class_map_of(recipe, name) for name in models}, recipe, "cpu")
+    ranks = {name: rankdata(one.predictions.true_confidence) for name, one in answers.items()}
+    place = {key: number for number, key in enumerate(parts[0].keys)}
+    with found.files["rows"].open() as file:
+        lines = [line for line in csv.DictReader(file) if line["label_rank"]]
+    order = [place[line["key"]] for line in sorted(lines, key=lambda line: int(line["label_rank"]))]
+    assert len(order) > 30 and (np.diff(np.sum([*ranks.values()], axis=0)[order]) >= 0).all()
+    assert all((np.diff(one[order]) < 0).any() for one in ranks.values())  # none of them alone
+    listed = [place[line["key"]] for line in lines if line["look_at_label"] == "true"]
+    assert sorted(listed) == sorted(order[:12])  # of 1,200
+    assert found.findings.answered is not None and found.findings.answered.labels_in_all == 12
+    page = found.files["report"].read_text()
+    assert LABELS_WORTH in page and "12 failing images with the least confidence in the label" in page
 
 
 def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(

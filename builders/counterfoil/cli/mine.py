@@ -191,7 +191,7 @@ def _print(result: MineResult) -> None:
     """A headline, one table, and what a reader must know of either."""
     from rich.markup import escape
 
-    from counterfoil.mining.report import by_weight, classes_table, headline, table
+    from counterfoil.mining.report import LABELS_WORTH, by_weight, classes_table, headline, table
 
     findings = result.findings
     head, sentence = headline(findings)
@@ -212,7 +212,7 @@ def _print(result: MineResult) -> None:
         columns, classes = classes_table(findings.answered)
         print_rows(terminal(PIPED_WIDTH), columns, [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]])
         if many := findings.answered.labels_in_all:
-            say(f"{counted(many, 'label')} to check: the classifier is confident of another class.")
+            say(f"{counted(many, 'label')} to check, the most doubtful first. {LABELS_WORTH}.")
     for sentence in _notes(result):
         say(f"{opening(sentence)}.")
     for name in ("report", "findings", "relabel", "rows", "recipe", "adversarial", "pool", "weights"):

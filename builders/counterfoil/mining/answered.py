@@ -2,35 +2,48 @@
 
 It needs no CLIP. All of it describes the audited images, both halves together, and tests nothing: each interval is for
 itself, and labels are candidates to look at.
+
+Failing rows are candidates in the order of the confidence that their label gets, the least first: the self-confidence
+of Kuan and Mueller 2022. `scripts/prove_photographs.py` compares this order with others on labels that people checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from counterfoil.documents import csv_text
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.findings import AnswersTold, ClassAnswered, Interval, LabelToLookAt, TakenFor
+from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import Recipe
 from counterfoil.stats import clustered_interval
 
 MOST_PAIRS = 50
 MOST_LABELS = 200
+# Of all rows, how many are listed at most. On photographs whose labels people checked, a list twice as long has no more
+# errors (`scripts/prove_photographs.py`, the choosing half).
+LISTED_SHARE = 0.01
 # Of fewer rows that are taken for one another a pair of classes says nothing of either.
 FEWEST_TAKEN = 3
-COLUMNS = ("key", "path", "label_id", "label", "answered_id", "answered", "confidence", "look_at_label", "findings")
+COLUMNS = (
+    "key", "path", "label_id", "label", "answered_id", "answered", "confidence", "look_at_label", "label_rank",
+    "findings",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class AnsweredRows:
     """The n audited images that have an answer. taken_for: (n,) the class that was answered, -1 for none of them.
 
-    paths: by key, where files of a folder lie.
+    confidence: (n,) in the answer. label_confidence: (classifiers, n) in the label, of the audited classifier and any
+    others. paths: by key, where files of a folder lie.
     """
 
     keys: Sequence[str]
@@ -39,31 +52,33 @@ class AnsweredRows:
     units: NDArray[np.int64]
     taken_for: NDArray[np.int64]
     confidence: NDArray[np.float64]
+    label_confidence: NDArray[np.float64]
     paths: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, audited: Audited) -> AnsweredRows:
-        """The rows of an audit."""
-        confidence = audited.target.predictions.confidence[audited.rows].astype(np.float64)
+    def of(cls, audited: Audited, others: Iterable[Predictions] = ()) -> AnsweredRows:
+        """Return the rows of an audit. others: what other classifiers answer to the same images."""
+        own = audited.target.predictions
+        confidence = own.confidence[audited.rows].astype(np.float64)
+        in_label = np.stack([one.true_confidence[audited.rows].astype(np.float64) for one in (own, *others)])
         rows = (audited.keys, audited.labels, audited.failed, audited.units, audited.taken_for)
-        return cls(*rows, confidence, audited.paths)
+        return cls(*rows, confidence, in_label, audited.paths)
 
-    def to_look_at(self) -> NDArray[np.int64]:
-        """Rows whose label is to be looked at, the surest first.
+    def by_label_doubt(self) -> NDArray[np.int64]:
+        """Return the rows that fail and are answered another class, the least confidence in their label first.
 
-        They fail, and are answered another class with at least the mean confidence of that class's own right rows
-        (confident learning, Northcutt 2021, by the answer alone). None where answers have no confidence of their own.
+        Several classifiers count alike: each ranks all rows, and a row has its mean rank. Of equal rows, the one with
+        more confidence in its answer comes first. There are none where answers have no confidence of their own.
         """
         wrong = np.flatnonzero(self.failed & (self.taken_for >= 0) & (self.taken_for != self.labels))
         if not len(wrong) or np.ptp(self.confidence) == 0:
             return wrong[:0]
-        right = ~self.failed & (self.taken_for == self.labels)
-        classes = int(max(self.labels.max(), self.taken_for.max())) + 1
-        counts = np.bincount(self.labels[right], minlength=classes)
-        sums = np.bincount(self.labels[right], self.confidence[right], classes)
-        usual = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
-        sure = wrong[self.confidence[wrong] >= usual[self.taken_for[wrong]]]
-        return sure[np.argsort(-self.confidence[sure], kind="stable")]
+        ranks = rankdata(self.label_confidence, axis=1).mean(axis=0)
+        return wrong[np.lexsort((-self.confidence[wrong], ranks[wrong]))]
+
+    def to_look_at(self) -> NDArray[np.int64]:
+        """Return the first rows of that order: one in a hundred of all rows, rounded up."""
+        return self.by_label_doubt()[: math.ceil(LISTED_SHARE * len(self.labels))]
 
 
 def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
@@ -108,7 +123,8 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
 
 
 def _failing(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> Iterator[dict[str, Any]]:
-    look = set(rows.to_look_at().tolist())
+    rank = {row: place for place, row in enumerate(rows.by_label_doubt().tolist(), 1)}
+    listed = len(rows.to_look_at())
     for row in np.flatnonzero(rows.failed).tolist():
         label, other = recipe.classes[rows.labels[row]], int(rows.taken_for[row])
         yield {
@@ -119,7 +135,8 @@ def _failing(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[
             "answered_id": recipe.classes[other].id if other >= 0 else None,
             "answered": recipe.classes[other].name if other >= 0 else None,
             "confidence": round(float(rows.confidence[row]), 4),
-            "look_at_label": str(row in look).lower(),
+            "look_at_label": str(rank.get(row, math.inf) <= listed).lower(),
+            "label_rank": rank.get(row),
             "findings": " ".join(name for name, inside in findings.items() if inside[row]),
         }
 

@@ -515,7 +515,7 @@ class TakenFor(Strict):
 
 @dataclass(frozen=True, slots=True)
 class LabelToLookAt(Strict):
-    """A row where the classifier is as sure of another class as it usually is on that class's own rows."""
+    """A failing row among those where the label gets the least confidence."""
 
     key: str
     path: File
@@ -533,9 +533,10 @@ class AnswersTold(Strict):
     classes: Annotated[tuple[ClassAnswered, ...], Field(description="Classes with rows, the worst first.")]
     taken_for: Annotated[tuple[TakenFor, ...], Field(description="Pairs of classes, the most frequent first.")]
     labels: Annotated[
-        tuple[LabelToLookAt, ...], Field(description="Labels to check, the highest confidence first; a limited number.")
+        tuple[LabelToLookAt, ...],
+        Field(description="Labels to check, the one with the least confidence in it first; a limited number."),
     ]
-    labels_in_all: Count
+    labels_in_all: Annotated[Count, Field(description="Labels to check: one in a hundred images, or fewer.")]
     without_words: Annotated[
         str | None, Field(description="Why no failure was described in words; null if it was tried.")
     ] = None

@@ -18,6 +18,7 @@ from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv
 from counterfoil.mining.audited import (
     Audited,
     WithoutClip,
+    answers_of,
     audit_target,
     audit_without_clip,
     clip_doubts,
@@ -60,6 +61,7 @@ from counterfoil.mining.rounds import ROUND, refuse_unrendered, render_round
 from counterfoil.mining.slice_columns import slice_columns
 from counterfoil.models.classifiers.of_python import PREFIX, Transform, handed_over, imported, is_code
 from counterfoil.models.devices import resolve_devices
+from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
@@ -218,7 +220,7 @@ def _audited_and_found(
     findings = replace(findings, notes=(*notes, *method.notes(findings, run)))
     answered_rows = None
     if recipe.source.conditions is None:
-        answered_rows = AnsweredRows.of(audits[0])
+        answered_rows = answered_by_all(run, audits[0], others)
         findings = replace(findings, answered=answered(answered_rows, recipe))
     doubts = clip_doubts(recipe, clip, audits, "words")
     findings, relabel = with_checked_labels(findings.doubted(doubts), recipe, clip, audits, found.hypotheses, doubts)
@@ -268,12 +270,18 @@ def _sliced(run: MiningRun, audits: Sequence[Audited], doubts: tuple[str, ...] =
     )
     files = {}
     if recipe.source.conditions is None:
-        rows = AnsweredRows.of(audits[0])
+        rows = answered_by_all(run, audits[0], others)
         findings = replace(findings, answered=answered(rows, recipe, _WITHOUT_WORDS))
         files[ROWS] = failing_rows_csv(rows, recipe, sets_of(findings, found.hypotheses, audits[0])).encode()
     findings = replace(findings, notes=notes, doubts=doubts)
     pictures = pictures_of(findings, audits[0].by_start, audits[0].parts[0].decoded)
     return leave(run.folder, findings, pictures, files)
+
+
+def answered_by_all(run: MiningRun, audited: Audited, others: Mapping[str, ClassMap]) -> AnsweredRows:
+    """Return the audited rows, with the confidence of other classifiers too. Their answers are in the cache by now."""
+    known = answers_of(audited.parts, others, run.recipe, run.device) if others else {}
+    return AnsweredRows.of(audited, [one.predictions for one in known.values()])
 
 
 def sets_of(findings: Findings, hypotheses: Sequence[Hypothesis], audited: Audited) -> dict[str, NDArray[np.bool_]]:
