@@ -255,7 +255,7 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
         mine_sneakers(tmp_path / "typo", "screen.model=lab:clipp")
 
 
-def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path) -> None:
+def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     parts, models = opened_parts(recipe, ["validation"]), (WORLD, "lab:resnet10t")
@@ -272,6 +272,8 @@ def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path) -> None:
     assert found.findings.answered is not None and found.findings.answered.labels_in_all == 12
     page = found.files["report"].read_text()
     assert LABELS_WORTH in page and "12 failing images with the least confidence in the label" in page
+    print_mined(found)
+    assert "12 labels to check" in " ".join(capsys.readouterr().out.split())
 
 
 def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(

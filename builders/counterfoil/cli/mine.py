@@ -211,8 +211,8 @@ def _print(result: MineResult) -> None:
     elif findings.answered is not None:
         columns, classes = classes_table(findings.answered)
         print_rows(terminal(PIPED_WIDTH), columns, [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]])
-        if many := findings.answered.labels_in_all:
-            say(f"{counted(many, 'label')} to check, the most doubtful first. {LABELS_WORTH}.")
+    if findings.answered is not None and (many := findings.answered.labels_in_all):
+        say(f"{counted(many, 'label')} to check, shown in the report. {LABELS_WORTH}.")
     for sentence in _notes(result):
         say(f"{opening(sentence)}.")
     for name in ("report", "findings", "relabel", "rows", "recipe", "adversarial", "pool", "weights"):
