@@ -68,16 +68,12 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
         raise UnreadableImage(f"it declares {width}×{height} pixels, expected at most {most:,}")
     if picture.format in ("JPEG", "MPO") and (scans := encoded.count(_SCAN)) > _MOST_SCANS:
         raise UnreadableImage(f"it has {scans:,} scans, expected at most {_MOST_SCANS}")
-    if (tile := _tile_pixels(picture)) > most:
-        raise UnreadableImage(f"it declares a tile of {tile:,} pixels, expected at most {most:,}")
-    return picture
-
-
-def _tile_pixels(picture: Image.Image) -> int:
-    """Pixels of a TIFF's tile, which is unpacked whole however small the image is; 0 for an image without tiles."""
+    # A TIFF's tile is unpacked whole, however small the image is.
     tags = getattr(picture, "tag_v2", {})
-    sides = [tags.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_LENGTH)]
-    return sides[0] * sides[1] if all(isinstance(side, int) for side in sides) else 0
+    across, down = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
+    if isinstance(across, int) and isinstance(down, int) and across * down > most:
+        raise UnreadableImage(f"it declares a tile of {across * down:,} pixels, expected at most {most:,}")
+    return picture
 
 
 def orientation(picture: Image.Image) -> int:

@@ -116,9 +116,13 @@ _DATA = "data"
 
 
 def content_of_receipts(receipts: Iterable[Receipt]) -> str:
-    """The content as the receipts have it, without reading a data file."""
+    """Hash the content as the receipts have it, without reading a data file."""
     files = (receipt.file("data") for receipt in receipts)
-    return _content({file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in files if file is not None})
+    hashes = {file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in files if file is not None}
+    digest = hashlib.sha256()
+    for path, sha256 in sorted(hashes.items()):
+        digest.update(f"{path}\0{sha256}\n".encode())
+    return digest.hexdigest()
 
 
 def file_faults(
@@ -157,13 +161,6 @@ def refuse_changed(directory: Path, changed: Sequence[str], hint: str = VERIFY) 
     """RunFailure with the first lines of what has changed in a dataset; nothing where nothing has."""
     if changed:
         raise RunFailure([f"{directory}: {line}" for line in changed[:_MOST_SHOWN]], hint)
-
-
-def _content(hashes: Mapping[str, str]) -> str:
-    digest = hashlib.sha256()
-    for path, sha256 in sorted(hashes.items()):
-        digest.update(f"{path}\0{sha256}\n".encode())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +209,14 @@ def check_files(directory: Path | str) -> FileCheck:
         else:
             problems.append(FileProblem(path, "unreadable", f"cannot be read: {entry}"))
     if listed is not None:
-        problems += _differences(listed, present, found, listing.unfit)
+        there = {*present, *listing.unfit}
+        problems += [FileProblem(path, "missing", "is missing") for path in listed if path not in there]
+        for path in present:
+            if path not in listed:
+                what = "is unexpected: the manifest does not list it"
+                problems.append(FileProblem(path, "unexpected", what))
+            elif path in found and (what := difference(found[path], listed[path].size, listed[path].sha256)):
+                problems.append(FileProblem(path, "changed", what))
     return FileCheck(tuple(problems), found, listed)
 
 
@@ -258,20 +262,6 @@ def _read(directory: Path, paths: Sequence[str], sizes: Mapping[str, int]) -> It
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         yield from zip(paths, pool.map(entry, paths), strict=True)
-
-
-def _differences(
-    listed: Mapping[str, Entry], present: Sequence[str], found: Mapping[str, Entry], unfit: Mapping[str, str]
-) -> Iterator[FileProblem]:
-    there = {*present, *unfit}
-    for path in listed:
-        if path not in there:
-            yield FileProblem(path, "missing", "is missing")
-    for path in present:
-        if path not in listed:
-            yield FileProblem(path, "unexpected", "is unexpected: the manifest does not list it")
-        elif path in found and (what := difference(found[path], listed[path].size, listed[path].sha256)):
-            yield FileProblem(path, "changed", what)
 
 
 def difference(found: Entry, size: int, sha256: str) -> str | None:

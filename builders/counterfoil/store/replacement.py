@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def settle_directory(directory: Path) -> None:
 
 
 def finish_replacement(directory: Path) -> bool:
-    """Finish a swap that was decided on; False where none was. For the holder of the directory lock."""
+    """Finish a swap that was decided on; return False where none was. For the holder of the directory lock."""
     journal = directory / REPLACEMENT / _SWAP
     if not journal.is_file():
         return False
@@ -74,7 +74,22 @@ def finish_replacement(directory: Path) -> bool:
         new, gone = list(map(_name, document["new"])), list(map(_name, document["gone"]))
     except (KeyError, TypeError, ValueError) as error:
         raise RunFailure(f"{journal} is damaged: {error!r}", f"Remove {directory / REPLACEMENT}.") from error
-    _swap(directory, new, gone)
+    # Each step looks at what is there, so that it may be begun again after any of them.
+    incoming, outgoing = replacement_folder(directory), directory / REPLACEMENT / _OLD
+    make_folder(outgoing)
+    others = [name for name in new if name not in _PROOFS]
+    proofs = [name for name in _PROOFS if name in new]
+    with disk_errors(directory):
+        # What still lies in `new` has not come in yet, so what bears its name here is the old one.
+        for name in [*reversed(proofs), *gone, *others]:
+            waiting = name in gone or os.path.lexists(incoming / name)
+            # One rename puts a new file over the old one, so that the name (lock.json) is never absent.
+            goes_over = name not in _PROOFS and (incoming / name).is_file() and (directory / name).is_file()
+            if waiting and os.path.lexists(directory / name) and not goes_over:
+                _move(directory / name, outgoing / name)
+        for name in [*others, *proofs]:
+            if os.path.lexists(incoming / name):
+                _move(incoming / name, directory / name)
     for name in [*new, *gone]:
         for half_written in directory.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
             remove_durably(half_written)
@@ -129,33 +144,11 @@ def discard_replacement(directory: Path) -> None:
             shutil.rmtree(folder)
 
 
-def _swap(directory: Path, new: Sequence[str], gone: Sequence[str]) -> None:
-    """Each step looks at what is there, so that it may be begun again after any of them."""
-    incoming, outgoing = replacement_folder(directory), directory / REPLACEMENT / _OLD
-    make_folder(outgoing)
-    others = [name for name in new if name not in _PROOFS]
-    proofs = [name for name in _PROOFS if name in new]
-    with disk_errors(directory):
-        # What still lies in `new` has not come in yet, so what bears its name here is the old one.
-        for name in [*reversed(proofs), *gone, *others]:
-            waiting = name in gone or os.path.lexists(incoming / name)
-            if waiting and os.path.lexists(directory / name) and not _goes_over(incoming / name, directory / name):
-                _move(directory / name, outgoing / name)
-        for name in [*others, *proofs]:
-            if os.path.lexists(incoming / name):
-                _move(incoming / name, directory / name)
-
-
 def _name(value: Any) -> str:
     """The name of an entry at the top of a dataset: what a journal holds may never lead anywhere else."""
     if not isinstance(value, str) or not value or value.startswith(".") or "/" in value or "\0" in value:
         raise ValueError(f"{value!r} is not the name of an entry")
     return value
-
-
-def _goes_over(new: Path, old: Path) -> bool:
-    """Whether one rename puts the new file over the old one, so that the name (lock.json) is never absent."""
-    return new.is_file() and old.is_file() and new.name not in _PROOFS
 
 
 def _move(source: Path, target: Path) -> None:

@@ -86,7 +86,11 @@ class SealedFolder:
             if is_outside(path):
                 raise ValueError(f"{path!r} is not a path below {self.name}/")
             write_atomically(folder / path, files[path])
-        _remove_empty(folder)
+        with disk_errors(folder):
+            for place, _, _ in os.walk(folder, topdown=False):
+                if not any(Path(place).iterdir()):
+                    Path(place).rmdir()
+                    flush_folder(Path(place).parent)
 
     def drop(self, directory: Path) -> None:
         """Remove the folder, and the manifest that lists it. For the holder of the directory lock."""
@@ -110,14 +114,6 @@ def _files(folder: Path) -> list[str]:
     for place, _, names in os.walk(folder):
         found += [(Path(place) / name).relative_to(folder).as_posix() for name in names]
     return sorted(found)
-
-
-def _remove_empty(folder: Path) -> None:
-    with disk_errors(folder):
-        for place, _, _ in os.walk(folder, topdown=False):
-            if not any(Path(place).iterdir()):
-                Path(place).rmdir()
-                flush_folder(Path(place).parent)
 
 
 RESULTS = EVALUATED.document

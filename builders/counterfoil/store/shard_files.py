@@ -48,7 +48,15 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
         for start in range(0, len(rows), group)
     ]
     plain = ["image.bytes", "image.path"] if has_images else []
-    coded = [path for path in _leaves(schema) if path not in plain]
+    leaves = []  # the column paths as Parquet names them
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            leaves += [f"{field.name}.{child.name}" for child in field.type]
+        elif pa.types.is_list(field.type):
+            leaves.append(f"{field.name}.list.element")
+        else:
+            leaves.append(field.name)
+    coded = [path for path in leaves if path not in plain]
     chunked = {b"content_defined_chunking": json.dumps(_CONTENT_DEFINED_CHUNKS).encode()}
     schema = schema.with_metadata({**(schema.metadata or {}), **chunked})
     options: dict[str, Any] = {
@@ -124,19 +132,6 @@ def _rows_a_batch(file: pq.ParquetFile, names: Sequence[str]) -> int:
     return max(1, min(most, _MOST_BYTES // sum(largest.values())))
 
 
-def _leaves(schema: pa.Schema) -> list[str]:
-    """The column paths as Parquet names them."""
-    paths = []
-    for field in schema:
-        if pa.types.is_struct(field.type):
-            paths += [f"{field.name}.{child.name}" for child in field.type]
-        elif pa.types.is_list(field.type):
-            paths.append(f"{field.name}.list.element")
-        else:
-            paths.append(field.name)
-    return paths
-
-
 # Nothing is ever written under these names; reading is stricter than readers elsewhere, which other names may lead out.
 _MEMBER = re.compile(r"(?P<key>[A-Za-z0-9_-]+)\.(?P<suffix>cls|json|png|jpg|webp)")
 # A label as it is written; Python's own reading of numbers also takes "1_0" and the digits of other scripts.
@@ -160,7 +155,18 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
         format="PAX_FORMAT",
     ) as tar:
         for row in rows:
-            tar.write(_members(row))
+            if "." in row["key"] or "/" in row["key"]:
+                raise ValueError(f"the key {row['key']} has a dot or a slash, which would split the sample's members")
+            described = {name: _number(value) for name, value in row.items() if name not in ("image", "label")}
+            members = {
+                "__key__": row["key"],
+                "cls": str(row["label"]).encode(),
+                "json": json.dumps(described, ensure_ascii=False, allow_nan=False).encode(),
+            }
+            if "image" in row:
+                suffix = row["image"]["path"].rpartition(".")[2]
+                members[suffix] = row["image"]["bytes"]
+            tar.write(members)
 
 
 def read_tar(
@@ -180,21 +186,6 @@ def tar_columns(path: Path) -> list[str]:
     if first is None:
         raise ValueError("it has no rows")
     return list(first)
-
-
-def _members(row: dict[str, Any]) -> dict[str, Any]:
-    if "." in row["key"] or "/" in row["key"]:
-        raise ValueError(f"the key {row['key']} has a dot or a slash, which would split the sample's members")
-    described = {name: _number(value) for name, value in row.items() if name not in ("image", "label")}
-    members = {
-        "__key__": row["key"],
-        "cls": str(row["label"]).encode(),
-        "json": json.dumps(described, ensure_ascii=False, allow_nan=False).encode(),
-    }
-    if "image" in row:
-        suffix = row["image"]["path"].rpartition(".")[2]
-        members[suffix] = row["image"]["bytes"]
-    return members
 
 
 def _number(value: Any) -> Any:
