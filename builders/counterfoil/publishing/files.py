@@ -175,11 +175,8 @@ class UnchangedReader(io.BufferedIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         left = max(0, self._file.size - self._position)
         wanted = left if size is None or size < 0 else min(size, left)
-        if wanted or not self._file.size:
-            return self._read(wanted)
-        return b""
-
-    def _read(self, wanted: int) -> bytes:
+        if self._file.size and not wanted:
+            return b""
         if self._position != self._hashed:
             place = self._places.get(self._position)
             if place is None:
@@ -189,20 +186,6 @@ class UnchangedReader(io.BufferedIOBase):
                     "Install a version of huggingface_hub that this version of counterfoil supports.",
                 )
             self._hashed, self._digest = self._position, place.copy()
-        content = self._content(wanted)
-        if len(content) < wanted:
-            raise self._changed(f"it ends after {self._position + len(content)} bytes, and had {self._file.size}")
-        self._digest.update(content)
-        self._hashed = self._position = self._position + len(content)
-        if self._position == self._file.size:
-            if self._digest.hexdigest() != self._file.sha256:
-                raise self._changed("its sha256 differs")
-            if os.fstat(self._descriptor).st_size != self._file.size:
-                raise self._changed("its size differs")
-        return content
-
-    def _content(self, wanted: int) -> bytes:
-        """What the file has at the position, less than wanted only at its end."""
         pieces: list[bytes] = []
         at, end = self._position, self._position + wanted
         while at < end:
@@ -211,10 +194,18 @@ class UnchangedReader(io.BufferedIOBase):
             except OSError as error:
                 raise _unreadable(self._file.path, error) from error
             if not piece:
-                break
+                raise self._changed(f"it ends after {at} bytes, and had {self._file.size}")
             pieces.append(piece)
             at += len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._digest.update(content)
+        self._hashed = self._position = end
+        if end == self._file.size:
+            if self._digest.hexdigest() != self._file.sha256:
+                raise self._changed("its sha256 differs")
+            if os.fstat(self._descriptor).st_size != self._file.size:
+                raise self._changed("its size differs")
+        return content
 
     def close(self) -> None:
         if self._descriptor >= 0:

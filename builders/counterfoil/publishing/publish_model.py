@@ -149,8 +149,14 @@ def _verified(directory: Path) -> _Verified:
     for path, file in files.items():
         if path == WEIGHTS:
             continue
+        if file.size > _MOST_TEXT_BYTES:
+            what = f"has {file.size:,} bytes, expected at most {_MOST_TEXT_BYTES:,}"
+            errors.append(UserError(f"{file.place} {what}"))
+            continue
         try:
-            texts[path] = _text(file)
+            texts[path] = whole_content(file).decode("utf-8")
+        except UnicodeDecodeError as error:
+            errors.append(UserError(f"{file.place} is not UTF-8 text (byte {error.start})"))
         except UserError as error:
             errors.append(error)
     raise_together(errors)
@@ -158,30 +164,16 @@ def _verified(directory: Path) -> _Verified:
     config = read_config(directory / CONFIG, name)
     facts = describe_classifier(name)
     load_classifier(name)
-    texts[WEIGHTS] = _head_of_weights(directory / WEIGHTS)
+    from safetensors import safe_open
+
+    with safe_open(directory / WEIGHTS, framework="pt") as opened:  # what the file says besides numbers, a line each
+        texts[WEIGHTS] = "\n".join(f"{key}: {value}" for key, value in sorted((opened.metadata() or {}).items()))
     if problems := secret_problems(texts):
         raise UserError(
             [f"{directory}: {problem}" for problem in problems[:20]],
             "Remove it, and revoke it if anyone may have seen it. Nothing was sent.",
         )
     return _Verified(files, texts, facts, config, note)
-
-
-def _text(file: LocalFile) -> str:
-    if file.size > _MOST_TEXT_BYTES:
-        raise UserError(f"{file.place} has {file.size:,} bytes, expected at most {_MOST_TEXT_BYTES:,}")
-    try:
-        return whole_content(file).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file.place} is not UTF-8 text (byte {error.start})") from error
-
-
-def _head_of_weights(file: Path) -> str:
-    """What a file of weights says besides numbers, a line each."""
-    from safetensors import safe_open
-
-    with safe_open(file, framework="pt") as opened:
-        return "\n".join(f"{key}: {value}" for key, value in sorted((opened.metadata() or {}).items()))
 
 
 def _metadata(remote: Remote, found: _Verified, license: str | None) -> ModelMetadata:
@@ -191,7 +183,10 @@ def _metadata(remote: Remote, found: _Verified, license: str | None) -> ModelMet
     if known_license is None:
         known_license = next((found_there for base in bases if (found_there := remote.license_of_model(base))), None)
     # A name that looks like one of the Hub may be a folder here; a private dataset is nobody's business.
-    datasets = tuple(name for name in named_datasets(found.note) if remote.is_public_dataset(name))
+    sets = () if found.note is None else (*found.note.datasets, *found.note.on)
+    matches = (_ON_THE_HUB.fullmatch(one.name) for one in sets)
+    named = dict.fromkeys(match["repo"] for match in matches if match)
+    datasets = tuple(name for name in named if remote.is_public_dataset(name))
     return ModelMetadata(known_license or UNKNOWN, bases, datasets)
 
 
@@ -278,14 +273,6 @@ def base_models(note: MendedNote | None) -> tuple[str, ...]:
         return ()
     # timm's own repositories are called after architecture and tag.
     return (f"{place}{config.architecture}.{config.tag}" if place.endswith("/") and config else place,)
-
-
-def named_datasets(note: MendedNote | None) -> tuple[str, ...]:
-    """What of a note's sets may be a dataset of the Hub, by its name; whether there is one the Hub must be asked."""
-    if note is None:
-        return ()
-    matches = (_ON_THE_HUB.fullmatch(one.name) for one in (*note.datasets, *note.on))
-    return tuple(dict.fromkeys(match["repo"] for match in matches if match))
 
 
 def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> str:

@@ -291,7 +291,15 @@ def carry_out(
     sender = Sender(remote, user, local, ahead, message, files_per_commit)
     head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(ahead.branch), None)
     progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
-    _refuse_differences(remote, local, head)
+    differing = changes_between(local, head.files, remote.kind)
+    problems = [f"{file.path} is missing on the Hub" for file in differing.added]
+    problems += [f"{file.path} differs on the Hub in size or sha256" for file in differing.replaced]
+    problems += [f"{path} should not be on the Hub" for path in differing.deleted]
+    if problems:
+        raise RunFailure(
+            [f"{remote.repo} at {head.head[:12]} differs from the directory:", *problems[:20]],
+            "Someone else may have published at the same time. Run the same command again: it sends what differs.",
+        )
     read_back(head.head)
     if ahead.tag is not None:
         remote.tag(ahead.tag, head.head)
@@ -323,16 +331,3 @@ def _batches(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
         size += file.size
     if batch:
         yield batch
-
-
-def _refuse_differences(remote: Remote, local: Mapping[str, LocalFile], branch: Branch) -> None:
-    """RunFailure where a file of the branch is not the directory's, by size and sha256, or one is missing or more."""
-    changes = changes_between(local, branch.files, remote.kind)
-    problems = [f"{file.path} is missing on the Hub" for file in changes.added]
-    problems += [f"{file.path} differs on the Hub in size or sha256" for file in changes.replaced]
-    problems += [f"{path} should not be on the Hub" for path in changes.deleted]
-    if problems:
-        raise RunFailure(
-            [f"{remote.repo} at {branch.head[:12]} differs from the directory:", *problems[:20]],
-            "Someone else may have published at the same time. Run the same command again: it sends what differs.",
-        )
