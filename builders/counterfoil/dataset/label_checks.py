@@ -17,6 +17,7 @@ read has the recipe's classes, and whole numbers up to those that are written.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -230,55 +231,45 @@ def judged_checks(
     shifts: Sequence[str],
     picked: Collection[str] = (),
 ) -> LabelChecks:
-    """The checks of `shifts`, in this order, by what the judge said; a shift of no image has none.
+    """Return the checks of `shifts`, in this order, by what the judge said; a shift of no image has none.
 
     Without `validation` its disagreement stands as it is, and no label error is estimated. So it is under the shifts
     that are `picked`: their images are there because this judge disagrees.
     """
-    total = None if validation is None else sum(sum(own.values()) for own in validation.values())
+    total = None
+    # By class id: its validation images, those not answered as it, all others, and those not answered as it.
+    errors: dict[str, tuple[int, int, int, int]] = {}
+    if validation is not None:
+        total = sum(sum(own.values()) for own in validation.values())
+        answered: Counter[str] = Counter()
+        for own in validation.values():
+            answered.update(own)
+        for class_id, own in validation.items():
+            images, right = sum(own.values()), own.get(class_id, 0)
+            others = total - images
+            errors[class_id] = (images, images - right, others, others - (answered[class_id] - right))
     judged: dict[str, dict[str, tuple[int, int]]] = {}
     for (shift, class_id), pair in counts.items():
         if pair[0]:
             judged.setdefault(shift, {})[class_id] = pair
-    errors = {} if validation is None else _errors(validation)
-    found = (_of_shift(name, judged.get(name, {}), errors, name in picked) for name in shifts)
-    return LabelChecks(judge, total, tuple(found))
 
-
-def _errors(validation: ValidationAnswers) -> dict[str, tuple[int, int, int, int]]:
-    """By class id: its validation images, those not answered as it, all others, and those not answered as it."""
-    total = sum(sum(own.values()) for own in validation.values())
-    answered: dict[str, int] = {}
-    for own in validation.values():
-        for class_id, n in own.items():
-            answered[class_id] = answered.get(class_id, 0) + n
-    found = {}
-    for class_id, own in validation.items():
-        images, right = sum(own.values()), own.get(class_id, 0)
-        others = total - images
-        found[class_id] = (images, images - right, others, others - (answered.get(class_id, 0) - right))
-    return found
-
-
-def _of_shift(
-    shift: str, classes: Mapping[str, tuple[int, int]], errors: Mapping[str, tuple[int, int, int, int]], picked: bool
-) -> ShiftChecks:
-    if not classes:
-        return ShiftChecks(shift, picked=picked)
-    errors = {} if picked else errors
-    of = {name: JudgedClass(*pair, *errors.get(name, (0, 0, 0, 0))) for name, pair in classes.items()}
-    images, disagreed = (sum(getattr(one, part) for one in of.values()) for part in ("images", "disagreed"))
-    return ShiftChecks(
-        shift,
-        JudgedLabels(images, disagreed, share_of(disagreed, images), label_error_of_shift(list(of.values()))),
-        classes={
+    found = []
+    for shift in shifts:
+        if shift not in judged:
+            found.append(ShiftChecks(shift, picked=shift in picked))
+            continue
+        known = {} if shift in picked else errors
+        of = {name: JudgedClass(*pair, *known.get(name, (0, 0, 0, 0))) for name, pair in judged[shift].items()}
+        images, disagreed = (sum(getattr(one, part) for one in of.values()) for part in ("images", "disagreed"))
+        labels = JudgedLabels(images, disagreed, share_of(disagreed, images), label_error_of_shift(list(of.values())))
+        classes = {
             name: JudgedLabels(
                 one.images, one.disagreed, share_of(one.disagreed, one.images), label_error_of_class(one)
             )
             for name, one in of.items()
-        },
-        picked=picked,
-    )
+        }
+        found.append(ShiftChecks(shift, labels, classes=classes, picked=shift in picked))
+    return LabelChecks(judge, total, tuple(found))
 
 
 def _in_order(share: CheckedShare) -> CheckedShare:

@@ -191,7 +191,15 @@ def _recipe(directory: Path, lock: Lock | None, odd: Mapping[str, str], faults: 
         return None
     try:
         recipe = load_own_recipe(directory)
-        lines = [] if lock is None else list(_other_hashes(recipe, lock))
+        lines: list[str] = []
+        if lock is not None:
+            for name, here, document in (
+                ("plan", recipe.plan_hash, recipe.plan_document),
+                ("screen", recipe.screen_hash, recipe.screen_document),
+            ):
+                if lock.hashes[name] != here:
+                    lines += differences(getattr(lock, name), document) or [f"its {name} hash"]
+            lines += differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
         groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
     except (CounterfoilError, *_ODD) as error:
         faults.append(Fault(RECIPE, "cannot be read", error_lines(error, path)))
@@ -203,17 +211,6 @@ def _recipe(directory: Path, lock: Lock | None, odd: Mapping[str, str], faults: 
     if lock is not None and list(lock.groups.items()) != list(groups.items()):
         faults.append(Fault(LOCK, "is changed: its groups and their shards are not those of the plan"))
     return recipe
-
-
-def _other_hashes(recipe: Recipe, lock: Lock) -> Iterator[str]:
-    """How the documents of a recipe's two hashes differ from those in the lock; none where the hashes are equal."""
-    for name, here, document in (
-        ("plan", recipe.plan_hash, recipe.plan_document),
-        ("screen", recipe.screen_hash, recipe.screen_document),
-    ):
-        if lock.hashes[name] != here:
-            yield from differences(getattr(lock, name), document) or [f"its {name} hash"]
-    yield from differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
 
 
 def _thresholds(

@@ -5,6 +5,7 @@ Equal datasets give equal cards: a card holds no clock, host, path or duration.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +166,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             reviewed=reviewed,
             looked_at=looked_at,
             review_folder=REVIEW,
-            mixed=_mixed_stacks(lock.get("stack", {}), receipts),
+            mixed=Counter(lines for one in receipts if (lines := tuple(differences(lock.get("stack", {}), one.stack)))),
             overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
             sheets=[
                 (shift.name, f"{FIGURES}/{sheet_name(shift.name)}")
@@ -229,13 +230,3 @@ def _environment():
         "in_words": in_words,
     }
     return template_environment(TEMPLATE, filters, markdown=True)
-
-
-def _mixed_stacks(stack: Mapping[str, Any], receipts: Sequence[Receipt]) -> dict[tuple[str, ...], int]:
-    """How the stacks other than the lock's differ from it → shards; empty for a dataset of one stack."""
-    shards: dict[tuple[str, ...], int] = {}
-    for receipt in receipts:
-        lines = tuple(differences(stack, receipt.stack))
-        if lines:
-            shards[lines] = shards.get(lines, 0) + 1
-    return shards

@@ -127,11 +127,12 @@ class Pictures:
     receipts: Mapping[str, str]
 
     def read(self, places: Iterable[Place]) -> dict[Place, Image.Image]:
-        """Accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for one that is not there or does not
-        open."""
+        """Read accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for one that is not there or does
+        not open."""
         wanted: dict[str, dict[str, Place]] = {}
         for place in sorted(set(places)):
-            wanted.setdefault(self.files[place.shift, place.label], {})[self._key(place)] = place
+            key = sample_key(place.shift, self.plan.class_of(place.label).id, place.index)
+            wanted.setdefault(self.files[place.shift, place.label], {})[key] = place
         found = {}
         for path, keys in wanted.items():
             for key, encoded in encoded_images(self.directory / path, set(keys)):
@@ -143,9 +144,6 @@ class Pictures:
                     hint=remake_hint(self.directory, self.receipts[path]),
                 )
         return found
-
-    def _key(self, place: Place) -> str:
-        return sample_key(place.shift, self.plan.class_of(place.label).id, place.index)
 
 
 def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]) -> Pictures:
@@ -207,7 +205,7 @@ def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
 
 
 def wrapped(text: str, size: int, width: int, most_lines: int, bold: bool = False) -> list[str]:
-    """The text in lines no wider than `width` pixels; what does not fit ends in "…"."""
+    """Return the text in lines no wider than `width` pixels; what does not fit ends in "…"."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word
@@ -217,15 +215,14 @@ def wrapped(text: str, size: int, width: int, most_lines: int, bold: bool = Fals
             lines.append(word)
     if len(lines) > most_lines:
         lines[most_lines - 1 :] = [" ".join(lines[most_lines - 1 :])]
-    return [_cut(line, size, width, bold) for line in lines]
-
-
-def _cut(line: str, size: int, width: int, bold: bool) -> str:
-    if font(size, bold).getlength(line) <= width:
-        return line
-    while line and font(size, bold).getlength(f"{line}…") > width:
-        line = line[:-1].rstrip()
-    return f"{line}…"
+    fitted = []
+    for line in lines:
+        if font(size, bold).getlength(line) > width:
+            while line and font(size, bold).getlength(f"{line}…") > width:
+                line = line[:-1].rstrip()
+            line = f"{line}…"
+        fitted.append(line)
+    return fitted
 
 
 @dataclass(frozen=True)
@@ -302,12 +299,16 @@ def sheet_name(shift: str) -> str:
 def contact_sheets(
     directory: Path, plan: Plan, receipts: Sequence[Receipt], tally: Tally
 ) -> Iterator[tuple[str, bytes]]:
-    """(file name, content) of the overview, then of each shift's sheet; none where nothing was accepted."""
+    """Draw (file name, content) of the overview, then of each shift's sheet; none where nothing was accepted."""
     classes = plan.recipe.classes
     names = unique_names([(cls.id, cls.name) for cls in classes])
     seen = {label for _, label in tally.accepted}
     rows = evenly_spaced(sorted(seen), MOST_CLASSES)
-    shifts = [shift for shift in plan.recipe.all_shifts() if _is_seen(shift, tally)]
+    shifts = [
+        shift
+        for shift in plan.recipe.all_shifts()
+        if any(tally.count(shift.name, label) for label in shift.class_labels)
+    ]
     if not shifts:
         return
     columns = [*shifts[:1], *evenly_spaced(shifts[1:], MOST_COLUMNS - 1)]
@@ -317,10 +318,11 @@ def contact_sheets(
         for place in overview_row(tally, label, [shift.name for shift in columns])
         if place is not None
     }
-    sheets = {
-        shift.name: _cells(tally, shift, names)
-        for shift in evenly_spaced([shift for shift in shifts if shift.name != BASE], MOST_SHEETS)
-    }
+    sheets = {}
+    for shift in evenly_spaced([shift for shift in shifts if shift.name != BASE], MOST_SHEETS):
+        with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
+        chosen = evenly_spaced(with_images, MOST_CLASSES)
+        sheets[shift.name] = tuple(_Cell(names[label], pairs_first(tally, shift.name, label)) for label in chosen)
     on_sheets = [pair for cells in sheets.values() for cell in cells for pair in cell.pairs]
     bases = [base for base, _ in on_sheets if base is not None]
     shown = [*grid, *bases, *(shifted for _, shifted in on_sheets)]
@@ -367,17 +369,6 @@ def pairs_first(tally: Tally, shift: str, label: int) -> tuple[tuple[Place | Non
     return (
         *((Place(BASE, label, index), Place(shift, label, index)) for index in paired),
         *((None, Place(shift, label, index)) for index in alone),
-    )
-
-
-def _is_seen(shift: Shift, tally: Tally) -> bool:
-    return any(tally.count(shift.name, label) for label in shift.class_labels)
-
-
-def _cells(tally: Tally, shift: Shift, names: Sequence[str]) -> tuple[_Cell, ...]:
-    with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
-    return tuple(
-        _Cell(names[label], pairs_first(tally, shift.name, label)) for label in evenly_spaced(with_images, MOST_CLASSES)
     )
 
 

@@ -81,13 +81,37 @@ def croissant_bytes(
     results: str | None = None,
     review: str | None = None,
 ) -> bytes:
-    """The content of croissant.json. `results` is the path of evaluation results that are true of the data, `review`
-    of what people said of them."""
+    """Write croissant.json. `results` is the path of evaluation results that are true of the data, `review` of what
+    people said of them."""
     documents = dict(_DOCUMENTS)
     if results is not None:
         documents[results] = ("application/json", "Accuracies and drops of classifiers, measured on these images.")
     if review is not None:
         documents[review] = ("application/json", "How often people selected each image as showing its class or shift.")
+    files = []
+    for path, (format, description) in documents.items():
+        if (directory / path).is_file():
+            content = (directory / path).read_bytes()
+            files.append(
+                {
+                    "@type": "cr:FileObject",
+                    "@id": path,
+                    "name": path,
+                    "description": description,
+                    "contentUrl": path,
+                    "contentSize": f"{len(content)} B",
+                    "encodingFormat": format,
+                    "sha256": hashlib.sha256(content).hexdigest(),
+                }
+            )
+    based_on = []
+    for row in inputs:
+        type_name = "sc:Dataset" if row.role in ("input dataset", "drawn images") else "sc:SoftwareApplication"
+        based_on.append({"@type": type_name, "name": row.name, "description": row.role})
+        if row.pinned:
+            based_on[-1]["identifier"] = row.pinned
+        if row.license:
+            based_on[-1]["license"] = license_reference(row.license)
     sets, records = record_set_nodes(configs, recipe)
     document = {
         "@context": CONTEXT,
@@ -99,10 +123,10 @@ def croissant_bytes(
         "license": license_reference(recipe.license),
         "keywords": tags_of(recipe),
         "citeAs": citation,
-        "isBasedOn": [_input(row) for row in inputs],
+        "isBasedOn": based_on,
         **_published(recipe),
         **_responsible(statements),
-        "distribution": [*_files(directory, documents), *sets],
+        "distribution": [*files, *sets],
         "recordSet": [*([class_names(recipe)] if configs else []), *records],
     }
     return document_bytes(document)
@@ -129,17 +153,6 @@ def _published(recipe: Recipe) -> dict[str, Any]:
     return node
 
 
-def _input(row: InputRow) -> dict[str, str]:
-    """A model or dataset that the images come from."""
-    type_name = "sc:Dataset" if row.role in ("input dataset", "drawn images") else "sc:SoftwareApplication"
-    node = {"@type": type_name, "name": row.name, "description": row.role}
-    if row.pinned:
-        node["identifier"] = row.pinned
-    if row.license:
-        node["license"] = license_reference(row.license)
-    return node
-
-
 def _responsible(said: Statements) -> dict[str, Any]:
     """The fields of Croissant RAI 1.0 that are true of generated images; nothing of crowds and of time frames."""
     return {
@@ -159,27 +172,6 @@ def _responsible(said: Statements) -> dict[str, Any]:
         "rai:personalSensitiveInformation": said.personal,
         "rai:dataReleaseMaintenancePlan": said.maintenance,
     }
-
-
-def _files(directory: Path, documents: dict[str, tuple[str, str]]) -> list[dict[str, str]]:
-    nodes = []
-    for path, (format, description) in documents.items():
-        if not (directory / path).is_file():
-            continue
-        content = (directory / path).read_bytes()
-        nodes.append(
-            {
-                "@type": "cr:FileObject",
-                "@id": path,
-                "name": path,
-                "description": description,
-                "contentUrl": path,
-                "contentSize": f"{len(content)} B",
-                "encodingFormat": format,
-                "sha256": hashlib.sha256(content).hexdigest(),
-            }
-        )
-    return nodes
 
 
 CLASS_NAMES = "class-names"
@@ -258,7 +250,15 @@ def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
         if type == "Image":
             source["transform"] = {"jsonPath": "bytes"}  # a struct of the encoded file and its name
         fields.append(_field(config, column, type, source, recipe))
-    fields += _split_field(config, files, recipe)
+    if config.name == DEFAULT:  # other configs have one split
+        folder: Node = {
+            "fileSet": {"@id": files},
+            "extract": {"fileProperty": "fullpath"},
+            "transform": {"regex": "^data/([^/]+)/"},
+        }
+        split = _field(config, "split", "string", folder, recipe)
+        described = {"dataType": ["sc:Text", "cr:Split"], "description": "The group, which is a split here."}
+        fields.append(split | described)
     return [_file_set(files, config, "application/x-parquet")], _record_set(config, fields)
 
 
@@ -309,19 +309,6 @@ def _field(config: Config, column: str, type: str, source: Node, recipe: Recipe)
     if type == "ClassLabel":
         node["references"] = {"field": {"@id": f"{CLASS_NAMES}/label"}}
     return node
-
-
-def _split_field(config: Config, files: str, recipe: Recipe) -> list[Node]:
-    """The split of `default`, which is the folder that a row's file lies in; other configs have one split."""
-    if config.name != DEFAULT:
-        return []
-    source = {
-        "fileSet": {"@id": files},
-        "extract": {"fileProperty": "fullpath"},
-        "transform": {"regex": "^data/([^/]+)/"},
-    }
-    node = _field(config, "split", "string", source, recipe)
-    return [{**node, "dataType": ["sc:Text", "cr:Split"], "description": "The group, which is a split here."}]
 
 
 def _record_set(config: Config, fields: Sequence[Node]) -> Node:

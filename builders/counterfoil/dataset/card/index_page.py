@@ -19,7 +19,7 @@ from counterfoil import __version__
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, sheet_name
 from counterfoil.errors import CounterfoilError
 from counterfoil.generate.screen import open_shifts
-from counterfoil.recipe import Recipe, load_own_recipe
+from counterfoil.recipe import load_own_recipe
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.report.results import results_from
 from counterfoil.report.templates import template_environment
@@ -88,8 +88,11 @@ def index_html(
 
 
 def index_entries(directory: Path, served: Collection[str] = ()) -> list[IndexEntry]:
-    """The pages that lie in a directory now, and those that are `served` whether or not they do, by path."""
-    found = [*_dataset(directory), *_reports(directory), *_mined(directory)]
+    """List the pages that lie in a directory now, and those that are `served` whether or not they do, by path."""
+    found = [*_dataset(directory), *_reports(directory)]
+    for name in _folders(directory / "rounds"):  # the datasets that rounds of mining drew
+        page = f"rounds/{name}/dataset/{INDEX}"
+        found.append(IndexEntry(page, f"Round {name}", "The images that test the descriptions."))
     return [one for one in found if one.path in served or _is_there(directory, one.path)]
 
 
@@ -99,10 +102,15 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
     recipe, counts = None, ""
     with contextlib.suppress(CounterfoilError, OSError):  # a directory that is damaged has pages all the same
         recipe = load_own_recipe(directory)
-        counts = _counts(directory, recipe)
+        reasons = [reasons for receipt in read_receipts(directory) for reasons in receipt.counts.values()]
+        accepted = sum(each.get(ACCEPTED, 0) for each in reasons)
+        candidates = counted(sum(sum(each.values()) for each in reasons), "candidate")
+        classes = counted(len(recipe.classes), "class", "classes")
+        shifts = counted(len(recipe.prompts.shifts), "shift")
+        counts = f"{recipe.name}: {accepted:,} of {candidates} accepted, {classes}, {shifts}."
     yield IndexEntry(CARD, "Dataset card", counts)
-    shifts = recipe.all_shifts() if recipe else ()
-    sheets = [(in_words(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in shifts]
+    every = recipe.all_shifts() if recipe else ()
+    sheets = [(in_words(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in every]
     yield IndexEntry(
         f"{FIGURES}/{OVERVIEW}",
         "Contact sheets",
@@ -116,15 +124,6 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
     line = f"Answered by {counted(len(raters), 'person', 'people')}." if isinstance(raters, list) else ""
     yield IndexEntry(ANSWER, "Review", line or "Say what the images show. The answers go on the card.")
     yield from _evaluation(directory, f"{PRIVATE}/evaluation/")
-
-
-def _counts(directory: Path, recipe: Recipe) -> str:
-    reasons = [reasons for receipt in read_receipts(directory) for reasons in receipt.counts.values()]
-    accepted = sum(each.get(ACCEPTED, 0) for each in reasons)
-    return (
-        f"{recipe.name}: {accepted:,} of {counted(sum(sum(each.values()) for each in reasons), 'candidate')} accepted,"
-        f" {counted(len(recipe.classes), 'class', 'classes')}, {counted(len(recipe.prompts.shifts), 'shift')}."
-    )
 
 
 def _reports(directory: Path) -> Iterator[IndexEntry]:
@@ -171,12 +170,6 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
             line += f"{best} is right about {percent(right[best])} of images."
     yield IndexEntry(f"{below}report.html", "Evaluation", _said(line))
     yield IndexEntry(f"{below}failures.html", "Failures", "The images that models get wrong, by model and shift.")
-
-
-def _mined(directory: Path) -> Iterator[IndexEntry]:
-    """The datasets that rounds of mining drew."""
-    for name in _folders(directory / "rounds"):
-        yield IndexEntry(f"rounds/{name}/dataset/{INDEX}", f"Round {name}", "The images that test the descriptions.")
 
 
 def _folders(folder: Path) -> list[str]:

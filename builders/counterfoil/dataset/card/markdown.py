@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from counterfoil.report.words import Table, TableColumn
+from counterfoil.report.words import Table
 
 # What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas, strikethrough.
 _ANYWHERE = re.compile(r"([\\`*\[\]<>|~$])")
@@ -71,8 +71,12 @@ def _longest_run(text: str) -> int:
 
 
 def table(shown: Table) -> str:
-    """A table, what stands below a cell's text behind it in brackets, and below it what was cut off."""
-    lines = ["| " + " | ".join(_heading(column) for column in shown.columns) + " |"]
+    """Write a table, what stands below a cell's text behind it in brackets, and below it what was cut off."""
+    headings = []
+    for column in shown.columns:
+        label = code_cell(column.label) if column.named else _within(column.label[0].upper() + column.label[1:])
+        headings.append(f"{label} ({_within(column.note)})" if column.note else label)
+    lines = ["| " + " | ".join(headings) + " |"]
     lines.append("|" + "|".join("--:" if column.kind == "number" else ":--" for column in shown.columns) + "|")
     for row in shown.rows:
         cells = []
@@ -83,8 +87,3 @@ def table(shown: Table) -> str:
     if shown.more:
         lines += ["", f"{inline(shown.more[0].upper() + shown.more[1:])}."]
     return "\n".join(lines)
-
-
-def _heading(column: TableColumn) -> str:
-    label = code_cell(column.label) if column.named else _within(column.label[0].upper() + column.label[1:])
-    return f"{label} ({_within(column.note)})" if column.note else label

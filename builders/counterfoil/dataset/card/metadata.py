@@ -170,12 +170,19 @@ def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
 
 
 def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dict[str, Any]]:
-    """The card's `dataset_info`: row counts, which `load_dataset` checks, and for tar files the features."""
+    """Write the card's `dataset_info`: row counts, which `load_dataset` checks, and for tar files the features."""
+    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
     infos = []
     for config in configs:
         info: dict[str, Any] = {"config_name": config.name}
         if recipe.output.format == "webdataset":
-            info["features"] = _features(config, recipe, named=classes_are_named(config, configs, recipe))
+            from datasets import Features, Value
+
+            declared = webdataset_features(config.what, names, TableForm.of(recipe), recipe.output.image.format)
+            features = Features.from_dict(declared)
+            if not classes_are_named(config, configs, recipe):
+                features["cls"] = Value("int64")
+            info["features"] = features._to_yaml_list()
         info["splits"] = [
             {"name": split.name, "num_bytes": split.bytes, "num_examples": split.rows} for split in config.splits
         ]
@@ -210,17 +217,6 @@ def classes_are_named(config: Config, configs: Sequence[Config], recipe: Recipe)
     if recipe.output.format == "parquet" or config is configs[0]:
         return True
     return len(configs) * len(recipe.classes) <= MOST_DECLARED_NAMES
-
-
-def _features(config: Config, recipe: Recipe, named: bool) -> list[dict[str, Any]]:
-    from datasets import Features, Value
-
-    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
-    declared = webdataset_features(config.what, names, TableForm.of(recipe), recipe.output.image.format)
-    features = Features.from_dict(declared)
-    if not named:
-        features["cls"] = Value("int64")
-    return features._to_yaml_list()
 
 
 _CREATIVE_COMMONS = re.compile(r"cc0-1\.0|cc-by(-nc)?(-sa|-nd)?-\d\.\d")
@@ -283,9 +279,14 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
     publish, name = recipe.publish, recipe.name
     key = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     owner = publish.repo.partition("/")[0] if publish.repo else None
-    authors = publish.authors or (("{" + owner + "}",) if owner else ())
+    named = []
+    for author in publish.authors or (("{" + owner + "}",) if owner else ()):
+        plain = escaped(plain_author(author))
+        # `and` would divide a name in two, and a third comma is none that BibTeX knows.
+        whole = is_organisation(author) or re.search(r"\band\b", plain, re.IGNORECASE) or plain.count(",") > 2
+        named.append(f"{{{plain}}}" if whole else plain)
     fields = {
-        "author": " and ".join(map(_author, authors)),
+        "author": " and ".join(named),
         "title": f"{{{escaped(name)}}}: a dataset of counterfactual images",
         "year": str(publish.year) if publish.year is not None else "",
         "version": escaped(publish.version or ""),
@@ -318,13 +319,6 @@ def plain_author(author: str) -> str:
     return author[1:-1].strip() if is_organisation(author) else author
 
 
-def _author(author: str) -> str:
-    name = escaped(plain_author(author))
-    # `and` would divide a name in two, and a third comma is none that BibTeX knows.
-    whole = is_organisation(author) or re.search(r"\band\b", name, re.IGNORECASE) or name.count(",") > 2
-    return f"{{{name}}}" if whole else name
-
-
 def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
     """The group that examples load: the first with an accepted image that is not the base, else the base."""
     with_rows = {receipt.group for receipt in receipts if receipt.file("data")}
@@ -335,24 +329,20 @@ def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
 
 
 def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
-    """Groups whose name timm's WebDataset reader cannot take as a split, and what it takes instead.
+    """Return the groups whose name timm's WebDataset reader cannot take as a split, and what it takes instead.
 
-    Any split with the letters "tar" in it (`starry_night`) is read as a list of files there.
+    Any split with the letters "tar" in it (`starry_night`) is read as a list of files there: `path/{a,b}.tar|rows`.
     """
     files: dict[str, list[tuple[str, int]]] = {}
     for receipt in receipts:
         file = receipt.file("data")
         if file is not None and "tar" in receipt.group:
             files.setdefault(receipt.group, []).append((file.path, file.rows))
-    return {group: _file_list(entries) for group, entries in files.items()}
-
-
-def _file_list(files: Sequence[tuple[str, int]]) -> str:
-    """`path/{a,b}.tar|rows`, in the brace notation of webdataset."""
-    paths = [path for path, _ in files]
-    rows = sum(count for _, count in files)
-    if len(paths) == 1:
-        return f"{paths[0]}|{rows}"
-    folder = paths[0].rpartition("/")[0]
-    names = ",".join(path.rpartition("/")[2].removesuffix(".tar") for path in paths)
-    return f"{folder}/{{{names}}}.tar|{rows}"
+    splits = {}
+    for group, entries in files.items():
+        folder, _, name = entries[0][0].rpartition("/")
+        if len(entries) > 1:  # in the brace notation of webdataset
+            names = ",".join(path.rpartition("/")[2].removesuffix(".tar") for path, _ in entries)
+            name = f"{{{names}}}.tar"
+        splits[group] = f"{folder}/{name}|{sum(count for _, count in entries)}"
+    return splits

@@ -26,7 +26,7 @@ from counterfoil.report.reference import (
     outputs_sentences,
     reference_warnings,
 )
-from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
+from counterfoil.report.results import GroupFacts, ModelFacts, Results
 from counterfoil.report.severity import ten_points_table
 from counterfoil.report.words import (
     NOTHING,
@@ -203,7 +203,7 @@ class Robustness:
 
 
 def robustness_of(results: Results) -> Robustness:
-    """The section: the best models and the largest drops first; what was not measured comes last."""
+    """Make the section: the best models and the largest drops first; what was not measured comes last."""
 
     def by_base(model: ModelFacts) -> tuple[bool, float, str]:
         base = results.base_number(model.name)
@@ -215,7 +215,19 @@ def robustness_of(results: Results) -> Robustness:
         *map(TableColumn, ("validation", "gap to base", "accuracy on base", "mean drop")),
         TableColumn("weights (sha256)", "name"),
     ]
-    rows = [_model_row(results, model) for model in models]
+    rows = []
+    for model in models:
+        validation, gap = (results.rows.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP))
+        drop = results.rows.value("average_drop", model=model.name)
+        cells = (
+            TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name),
+            TableCell(percent(validation.value if validation else None)),
+            _cell(gap, " points"),
+            _cell(results.base_number(model.name), " %"),
+            TableCell(NOTHING if drop is None else f"{points(drop)} points"),
+            TableCell(model.sha256[:12]),
+        )
+        rows.append(TableRow(cells))
     shown = models[:MOST_COLUMNS]
     heads = [TableColumn(model.name, note=NEAR_CHANCE if model.near_chance else "", named=True) for model in shown]
     by_shift = table_of(
@@ -258,23 +270,12 @@ def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
     return table_of("Models", columns, rows).first(MOST_SUMMARISED, "models", "results.csv")
 
 
-def _model_row(results: Results, model: ModelFacts) -> TableRow:
-    validation, gap = (results.rows.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP))
-    drop = results.rows.value("average_drop", model=model.name)
-    return TableRow(
-        (
-            TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name),
-            TableCell(percent(validation.value if validation else None)),
-            _cell(gap, " points"),
-            _cell(results.base_number(model.name), " %"),
-            TableCell(NOTHING if drop is None else f"{points(drop)} points"),
-            TableCell(model.sha256[:12]),
-        )
-    )
-
-
 def _shift_row(results: Results, shift: GroupFacts, models: list[ModelFacts]) -> TableRow:
-    slope, left_out = results.rows.one("slope", group=shift.name), len(shift.left_out)
+    line, left_out = results.rows.one("slope", group=shift.name), len(shift.left_out)
+    slope = TableCell(NOTHING)
+    if line is not None and line.value is not None:
+        ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
+        slope = TableCell(number(line.value), ends)
     classes = f"{shift.classes:,}" + (f" of {shift.classes + left_out:,}" if left_out else "")
     drops = []
     for model in models:
@@ -287,7 +288,7 @@ def _shift_row(results: Results, shift: GroupFacts, models: list[ModelFacts]) ->
             text_cell(shift.name),
             _cell(results.rows.estimate("impact", group=shift.name), " points"),
             TableCell(percent(results.averaged("relative_drop", group=shift.name))),
-            _slope_cell(slope),
+            slope,
             TableCell(classes),
             *drops,
         )
@@ -296,13 +297,6 @@ def _shift_row(results: Results, shift: GroupFacts, models: list[ModelFacts]) ->
 
 def _cell(estimate: Estimate | None, unit: str) -> TableCell:
     return TableCell(NOTHING) if estimate is None else TableCell(f"{points(estimate.value)}{unit}", between(estimate))
-
-
-def _slope_cell(line: ResultRow | None) -> TableCell:
-    if line is None or line.value is None:
-        return TableCell(NOTHING)
-    ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
-    return TableCell(number(line.value), ends)
 
 
 def hash_rows(lock: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:

@@ -128,30 +128,28 @@ class ThresholdRow:
 
 
 def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[ThresholdRow, ...]:
-    """A row a shift. `document` is thresholds.json; what it lacks is shown as the recipe has it."""
+    """Write a row a shift. `document` is thresholds.json; what it lacks is shown as the recipe has it."""
     objects, shifts = document.get("object", {}), document.get("shift", {})
-    return tuple(
-        ThresholdRow(
-            shift=shift.name,
-            object_caption=shift.object_caption,
-            object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold) + _by_class(recipe, shift),
-            shift_caption=shift.caption or "",
-            shift_threshold=threshold_text(shifts.get(shift.name), shift.threshold),
+    rows = []
+    for shift in recipe.all_shifts():
+        chosen = [recipe.classes[label] for label in shift.class_labels]
+        names = unique_names([(cls.id, cls.name) for cls in chosen])
+        own = [
+            f"{name} {value:.3f}"
+            for name, cls in zip(names, chosen, strict=True)
+            if (value := shift.object_threshold.of_class(cls.id)) is not None
+        ]
+        by_class = f"; chosen by class: {some_of(own, _MOST_OWN)}" if own else ""
+        rows.append(
+            ThresholdRow(
+                shift=shift.name,
+                object_caption=shift.object_caption,
+                object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold) + by_class,
+                shift_caption=shift.caption or "",
+                shift_threshold=threshold_text(shifts.get(shift.name), shift.threshold),
+            )
         )
-        for shift in recipe.all_shifts()
-    )
-
-
-def _by_class(recipe: Recipe, shift: Shift) -> str:
-    """The classes that have an object threshold of their own, by name; of many the first."""
-    chosen = [recipe.classes[label] for label in shift.class_labels]
-    names = unique_names([(cls.id, cls.name) for cls in chosen])
-    own = [
-        f"{name} {value:.3f}"
-        for name, cls in zip(names, chosen, strict=True)
-        if (value := shift.object_threshold.of_class(cls.id)) is not None
-    ]
-    return f"; chosen by class: {some_of(own, _MOST_OWN)}" if own else ""
+    return tuple(rows)
 
 
 def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
@@ -186,11 +184,19 @@ class InputRow:
 
 
 def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
-    """Generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json, any part
-    absent."""
+    """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json, any
+    part absent."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
-    rows = [_generator_row(recipe, inputs)]
+    generator, pool = recipe.generator, inputs.get("pool") or {}
+    drawn_from = {**pool, "sha256": pool.get("content")}
+    if generator.given:
+        rows = [_input_row("drawn images", without_folders(generator.dataset or ""), drawn_from)]
+    elif not generator.draws:
+        name = f"{without_folders(generator.dataset or recipe.source.dataset)}, split {generator.split}"
+        rows = [_input_row("pool", name, drawn_from)]
+    else:
+        rows = [_input_row("generator", without_folders(generator.model), models.get("generator") or {})]
     if recipe.generator.kind == "retrieve":
         own = recipe.ranking_clip
         rows.append(_input_row("retrieval", _clip_name(own.model, own.weights), models.get("retrieval") or {}))
@@ -221,34 +227,16 @@ def _clip_name(model: str, weights: str | None) -> str:
     return without_folders(model) + (f" ({weights})" if weights else "")
 
 
-def _generator_row(recipe: Recipe, inputs: Mapping[str, Any]) -> InputRow:
-    """What images come from: a model, or a pool of images."""
-    if recipe.generator.given:
-        pool = inputs.get("pool") or {}
-        name = without_folders(recipe.generator.dataset or "")
-        return _input_row("drawn images", name, {**pool, "sha256": pool.get("content")})
-    if not recipe.generator.draws:
-        name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
-        pool = inputs.get("pool") or {}
-        return _input_row("pool", name, {**pool, "sha256": pool.get("content")})
-    models = inputs.get("models") or {}
-    return _input_row("generator", without_folders(recipe.generator.model), models.get("generator") or {})
-
-
 def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
-    return InputRow(role, name, _pinned(entry), entry.get("license") or None)
-
-
-def _pinned(entry: Mapping[str, Any]) -> str | None:
-    """The commit, or the beginning of a file's hash; how many files where there are several."""
+    """Give an input with its commit, or the beginning of a file's hash; how many files where there are several."""
+    pinned, hashes = None, entry.get("sha256")
     if entry.get("revision"):
-        return str(entry["revision"])
-    hashes = entry.get("sha256")
-    if isinstance(hashes, str):
-        return f"sha256 {hashes[:12]}…"
-    if isinstance(hashes, Mapping) and hashes:
-        return f"sha256 of {len(hashes)} file{'s' if len(hashes) > 1 else ''}"
-    return None
+        pinned = str(entry["revision"])
+    elif isinstance(hashes, str):
+        pinned = f"sha256 {hashes[:12]}…"
+    elif isinstance(hashes, Mapping) and hashes:
+        pinned = f"sha256 of {len(hashes)} file{'s' if len(hashes) > 1 else ''}"
+    return InputRow(role, name, pinned, entry.get("license") or None)
 
 
 @dataclass(frozen=True, slots=True)

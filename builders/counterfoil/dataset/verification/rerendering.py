@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from counterfoil.generate import CorruptedRows, Renderer
     from counterfoil.generate.image_embeddings import ImageEmbeddings
     from counterfoil.generate.tokens.class_tokens import ClassTokens
-    from counterfoil.plan import Plan, Sample
+    from counterfoil.plan import Plan
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.schema_inputs import Lora
     from counterfoil.store import Receipt
@@ -150,8 +150,12 @@ class Rerenderer:
     embeddings: ImageEmbeddings | None = None
 
     def render(self, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
-        """Each row rendered and compared, in order; reports after each batch."""
+        """Render and compare each row, in order; report after each batch."""
+        from PIL import Image
+
+        from counterfoil.generate import encode_image
         from counterfoil.models.devices import computing_on, libraries_of, one_thread, stack_of
+        from counterfoil.plan import Sample
 
         generator = self.recipe.generator
         done: list[Rerendered] = []
@@ -160,10 +164,24 @@ class Rerenderer:
             libraries = libraries_of(generator)
             stack = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
             for batch in self._batches(chosen):
+                samples = []
+                for place, row in batch:
+                    own = {name: row[name] for name in _COLUMNS if name != "image"}
+                    shift, class_id = row["shift"], row["class_id"]
+                    if self.plan.edits:
+                        beside: dict[str, Any] = self.plan.of_edit(self.plan.class_of(row["label"]), row["index"])
+                    else:
+                        beside = {"base_prompt": self.plan.base_prompt(shift, class_id)}
+                    between = self.plan.between(shift, class_id, beside["base_prompt"])
+                    samples.append(Sample(group=place.receipt.group, between=between, **own, **beside))
                 # In full batches, since at one batch size neighbours change no bit.
-                images = renderer.render([self._sample(row, place.receipt.group) for place, row in batch])
-                for (place, row), pixels in zip(batch, images, strict=True):
-                    done.append(self._compared(place, row, pixels, stack))
+                for (place, row), pixels in zip(batch, renderer.render(samples), strict=True):
+                    compared: tuple[Outcome, float | None, int | None] = ("not rendered", None, None)
+                    if pixels is not None:
+                        rendered = encode_image(Image.fromarray(pixels), self.recipe)
+                        compared = compare_images(row["image"]["bytes"], rendered)
+                    fields = tuple(differences(place.receipt.stack, stack))
+                    done.append(Rerendered(_path(place), row["key"], *compared, fields))
                 report("re-rendering", len(done), len(chosen))
         return done
 
@@ -191,18 +209,6 @@ class Rerenderer:
             return edit_renderer(pipeline, *edits, table)
         return Renderer(pipeline, self.recipe, self.embeddings, adapter, load_loras(pipeline, *self.generator.loras))
 
-    def _sample(self, row: Mapping[str, Any], group: str) -> Sample:
-        from counterfoil.plan import Sample
-
-        own = {name: row[name] for name in _COLUMNS if name != "image"}
-        shift, class_id = row["shift"], row["class_id"]
-        if self.plan.edits:
-            beside: dict[str, Any] = self.plan.of_edit(self.plan.class_of(row["label"]), row["index"])
-        else:
-            beside = {"base_prompt": self.plan.base_prompt(shift, class_id)}
-        between = self.plan.between(shift, class_id, beside["base_prompt"])
-        return Sample(group=group, between=between, **own, **beside)
-
     def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
         batch: list[tuple[ChosenRow, dict[str, Any]]] = []
         for place, row in self._rows(chosen):
@@ -228,18 +234,6 @@ class Rerenderer:
                 if not wanted:
                     break
                 first += len(rows)
-
-    def _compared(self, place: ChosenRow, row: Mapping[str, Any], pixels: Any, stack: Mapping[str, Any]) -> Rerendered:
-        from PIL import Image
-
-        from counterfoil.generate import encode_image
-
-        fields = tuple(differences(place.receipt.stack, stack))
-        if pixels is None:
-            return Rerendered(_path(place), row["key"], "not rendered", None, None, fields)
-        rendered = encode_image(Image.fromarray(pixels), self.recipe)
-        outcome, decibels, levels = compare_images(row["image"]["bytes"], rendered)
-        return Rerendered(_path(place), row["key"], outcome, decibels, levels, fields)
 
 
 def report_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: ProblemsFound) -> None:

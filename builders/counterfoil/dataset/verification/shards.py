@@ -21,7 +21,7 @@ from counterfoil.dataset.verification.problems import ProblemsFound
 from counterfoil.documents import error_lines, in_one_line
 from counterfoil.errors import CounterfoilError
 from counterfoil.generate.screen import Thresholds
-from counterfoil.plan import Cell, Plan, Sample, Shard, sample_key
+from counterfoil.plan import Cell, Plan, Shard, sample_key
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
 from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, PARENT, RIGHT, TOP1, answered_class, judge_column
@@ -57,15 +57,34 @@ def check_candidates(
     prompts_known: bool,
     judges: JudgePins = NOBODY,
 ) -> RowFaults:
-    """Rows of `candidates` against the plan: complete, in order, each once, as planned, and decided by the rules.
+    """Compare rows of `candidates` with the plan: complete, in order, each once, as planned, and decided by the rules.
 
     `judges` are the pins of the classifiers that the rules ask; what they answered is taken on trust, and not whether
     that was right.
     """
     faults = RowFaults()
     cells: dict[tuple[str, int], dict[int, Row]] = {}
-    for sample, row in _matched(rows, list(shard.samples(plan)), faults):
-        _check_sample(row, sample, plan, prompts_known, faults)
+    samples = list(shard.samples(plan))
+    places = {sample.key: place for place, sample in enumerate(samples)}
+    seen: set[str] = set()
+    last = -1
+    for row in rows:
+        key = row["key"]
+        place = places.get(key)
+        if place is None:
+            faults.add("key", key, "the plan has no sample with this key in this shard")
+            continue
+        repeated = key in seen
+        last = _check_order(key, repeated, place, last, faults)
+        seen.add(key)
+        if repeated:
+            continue
+        sample = samples[place]
+        planned = {name: getattr(sample, name) for name in _OF_SAMPLE if prompts_known or name != "prompt"}
+        known = {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
+        for name, expected in (*planned.items(), *known.items()):
+            if row[name] != expected:
+                faults.add(name, key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
         cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
     for cell in shard.cells:
         found = cells.get((cell.shift, cell.label), {})
@@ -73,24 +92,6 @@ def check_candidates(
         check_measured(list(found.values()), plan, faults)
         _check_cell(found, shard, cell, plan, thresholds, faults)
     return faults
-
-
-def expected_rows(candidates: Sequence[Row], what: What, keep_rejected: bool) -> tuple[list[Row], set[str]]:
-    """Rows that `data` or `rejected` must hold by the reasons of the candidates, and the keys that it may lack.
-
-    A candidate that failed has an image only where its scores, and not its rendering, did.
-    """
-    if what == "data":
-        return [row for row in candidates if row["reason"] == ACCEPTED], set()
-    kept = [row for row in candidates if keeps_image(row["reason"], keep_rejected)]
-    return kept, {row["key"] for row in kept if row["reason"] == FAILED}
-
-
-def planned_rows(shard: Shard, plan: Plan, prompts_known: bool) -> tuple[list[Row], set[str]]:
-    """As `expected_rows` where the candidates cannot be read: what the plan says of any row that may be there."""
-    names = [name for name in ("key", *_OF_SAMPLE) if prompts_known or name != "prompt"]
-    rows: list[Row] = [{name: getattr(sample, name) for name in names} for sample in shard.samples(plan)]
-    return rows, {row["key"] for row in rows}
 
 
 class TableCheck:
@@ -124,41 +125,12 @@ class TableCheck:
                 self._faults.add("missing", key, "the row is missing")
 
 
-def _matched(rows: Sequence[Row], samples: Sequence[Sample], faults: RowFaults) -> Iterator[tuple[Sample, Row]]:
-    """Each row with its sample; rows without one, repeated or out of order are faults."""
-    places = {sample.key: place for place, sample in enumerate(samples)}
-    seen: set[str] = set()
-    last = -1
-    for row in rows:
-        key = row["key"]
-        place = places.get(key)
-        if place is None:
-            faults.add("key", key, "the plan has no sample with this key in this shard")
-            continue
-        repeated = key in seen
-        last = _check_order(key, repeated, place, last, faults)
-        seen.add(key)
-        if not repeated:
-            yield samples[place], row
-
-
 def _check_order(key: str, repeated: bool, place: int, last: int, faults: RowFaults) -> int:
     if repeated:
         faults.add("repeated", key, "the key appears more than once")
     elif place < last:
         faults.add("order", key, "the row is out of order")
     return max(place, last)
-
-
-def _check_sample(row: Row, sample: Sample, plan: Plan, prompts_known: bool, faults: RowFaults) -> None:
-    for name in _OF_SAMPLE:
-        expected = getattr(sample, name)
-        if row[name] != expected and (prompts_known or name != "prompt"):
-            faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
-    known = {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
-    for name, expected in known.items():
-        if row[name] != expected:
-            faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
 
 
 def _check_cell(
@@ -177,7 +149,15 @@ def _check_cell(
     for index in absent:
         faults.add("missing", sample_key(cell.shift, class_id, index), "the row is missing")
     rows = [found[index] for index in sorted(found)]
-    _check_scores(rows, plan.shift(cell.shift).caption is not None, faults)
+    screened = plan.shift(cell.shift).caption is not None
+    for row in rows:
+        seen, shift = row["object_score"], row["shift_score"]
+        for name in _SCORES:
+            if row[name] is not None and not math.isfinite(row[name]):
+                faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
+        if (shift is not None) != (screened and seen is not None):
+            expected = "a number" if screened and seen is not None else "none"
+            faults.add("shift_score", row["key"], f"shift_score is {shown_value(shift)}, expected {expected}")
     if thresholds is None:
         return
     given = thresholds.of(cell.shift, class_id)
@@ -200,17 +180,6 @@ def _check_cell(
             faults.add("reason", row["key"], f"reason is {shown_value(row['reason'])}, expected {shown_value(reason)}")
 
 
-def _check_scores(rows: Sequence[Row], screened: bool, faults: RowFaults) -> None:
-    for row in rows:
-        seen, shift = row["object_score"], row["shift_score"]
-        for name in _SCORES:
-            if row[name] is not None and not math.isfinite(row[name]):
-                faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
-        if (shift is not None) != (screened and seen is not None):
-            expected = "a number" if screened and seen is not None else "none"
-            faults.add("shift_score", row["key"], f"shift_score is {shown_value(shift)}, expected {expected}")
-
-
 class RowFaults:
     """What is wrong with the rows of one file: each kind of fault once, with its first row and the number of rows."""
 
@@ -220,7 +189,9 @@ class RowFaults:
 
     def add(self, alike: str, key: Any, text: str) -> None:
         """`alike` says which faults are alike, such as the name of a column."""
-        self._first.setdefault(alike, f"is wrong in {_plain(key)}: {text}")
+        # A key as it is written; what is none is quoted, since a stranger's file may hold anything.
+        plain = isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum()
+        self._first.setdefault(alike, f"is wrong in {key if plain else shown_value(key)}: {text}")
         self._rows[alike] = self._rows.get(alike, 0) + 1
 
     def lines(self) -> Iterator[str]:
@@ -232,11 +203,6 @@ class RowFaults:
         return bool(self._first)
 
 
-def _plain(key: Any) -> str:
-    """A key as it is written; what is none is quoted, since a stranger's file may hold anything."""
-    return key if isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum() else shown_value(key)
-
-
 def shown_value(value: Any) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= 80 else f"{text[:79]}…"
@@ -244,9 +210,14 @@ def shown_value(value: Any) -> str:
 
 def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
     """Rows of one cell: an answer where its shift's rules or the screen ask for one, and right as the pin says."""
+    classes = plan.recipe.classes
     for name in plan.recipe.judges if rows else ():
         rule = plan.recipe.failure_asked(plan.shift(rows[0]["shift"]), name)
-        pinned = _targets(pins.get(without_folders(name)), len(plan.recipe.classes))
+        # The right answers by label; None where the lock does not tell them.
+        pin = pins.get(without_folders(name))
+        given = pin.get("targets") if isinstance(pin, Mapping) else None
+        sound = isinstance(given, list) and len(given) == len(classes) and all(isinstance(own, list) for own in given)
+        pinned = given if sound else None
         answer, confidence, right, failed = (
             judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
         )
@@ -254,7 +225,7 @@ def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFa
         for row in rows:
             found = [row[column] for column in columns]
             # A label of no class is reported elsewhere.
-            targets = pinned if row["label"] in range(len(plan.recipe.classes)) else None
+            targets = pinned if row["label"] in range(len(classes)) else None
             if failed not in columns and row.get(failed) is not None:
                 faults.add(failed, row["key"], f"{failed} is {shown_value(row[failed])}, expected none")
             # An image whose scores are no numbers may still have been looked at.
@@ -270,7 +241,7 @@ def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFa
             elif targets is not None and row[right] != (row[answer] in targets[row["label"]]):
                 faults.add(right, row["key"], f"{right} is {shown_value(row[right])}, which the answer contradicts")
             elif targets is not None and failed in columns:
-                by_first = _fails_by_first(rule or TOP1, row[answer], row["label"], plan.recipe.classes, targets)
+                by_first = _fails_by_first(rule or TOP1, row[answer], row["label"], classes, targets)
                 if by_first is not None and row[failed] != by_first:
                     faults.add(
                         failed, row["key"], f"{failed} is {shown_value(row[failed])}, which the answer contradicts"
@@ -287,13 +258,6 @@ def _fails_by_first(
         return None if given is None else label != given and answer in targets[given]
     kin = [one.label for one in classes if one.parent == classes[label].parent] if rule == PARENT else [label]
     return False if any(answer in targets[one] for one in kin) else None
-
-
-def _targets(pin: Mapping[str, Any] | None, classes: int) -> Sequence[Sequence[int]] | None:
-    """The right answers by label; None where the lock does not tell them."""
-    targets = pin.get("targets") if isinstance(pin, Mapping) else None
-    sound = isinstance(targets, list) and len(targets) == classes and all(isinstance(own, list) for own in targets)
-    return targets if sound else None
 
 
 def check_measured(rows: Sequence[Row], plan: Plan, faults: RowFaults) -> None:
@@ -423,16 +387,14 @@ class ShardCheck:
         faults = check_candidates(rows, shard, self.plan, self.thresholds, self.prompts_known, self.judges)
         self._report(path, shard, faults)
         if receipt is not None and not faults:
-            self._check_counts(rows, shard, receipt)
+            counts = reasons_of(shard, rows)
+            if counts != receipt.counts:
+                found, expected = (json.dumps(one, sort_keys=True) for one in (receipt.counts, counts))
+                what = f"has counts that differ from the candidates: {found}, expected {expected}"
+                self._add(receipt.path, shard, what)
+            elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
+                self._add(receipt.path, shard, "has a wrong record of which candidates filled their cells")
         return rows
-
-    def _check_counts(self, rows: Sequence[Row], shard: Shard, receipt: Receipt) -> None:
-        counts = reasons_of(shard, rows)
-        if counts != receipt.counts:
-            found, expected = (json.dumps(one, sort_keys=True) for one in (receipt.counts, counts))
-            self._add(receipt.path, shard, f"has counts that differ from the candidates: {found}, expected {expected}")
-        elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
-            self._add(receipt.path, shard, "has a wrong record of which candidates filled their cells")
 
     def _check_images(
         self, shard: Shard, receipt: Receipt | None, what: What, candidates: Sequence[Row] | None
@@ -441,9 +403,18 @@ class ShardCheck:
         if candidates is None:
             if not self._is_readable(path):
                 return  # nothing says whether it should be there
-            expected, optional = planned_rows(shard, self.plan, self.prompts_known)
+            # What the plan says of any row that may be there.
+            names = [name for name in ("key", *_OF_SAMPLE) if self.prompts_known or name != "prompt"]
+            samples = shard.samples(self.plan)
+            expected: list[Row] = [{name: getattr(sample, name) for name in names} for sample in samples]
+            optional = {row["key"] for row in expected}
+        elif what == "data":
+            expected, optional = [row for row in candidates if row["reason"] == ACCEPTED], set()
         else:
-            expected, optional = expected_rows(candidates, what, self.plan.recipe.screen.keep_rejected)
+            keep_rejected = self.plan.recipe.screen.keep_rejected
+            expected = [row for row in candidates if keeps_image(row["reason"], keep_rejected)]
+            # A candidate that failed has an image only where its scores, and not its rendering, did.
+            optional = {row["key"] for row in expected if row["reason"] == FAILED}
         if not self._is_readable(path):
             if len(expected) > len(optional) and not self.findings.is_damaged(path):
                 self._add(path, shard, "is missing, although candidates list rows of it")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -112,32 +113,6 @@ def verify(
     )
 
 
-def _report_files(files: FileCheck, findings: ProblemsFound) -> None:
-    for problem in files.problems:
-        if problem.fault == "unexpected":
-            findings.unexpected(problem.path, problem.what)
-        elif problem.fault == "unfit":
-            findings.add(problem.path, problem.what, findings.repairs.of_unfit(problem.path))
-        else:
-            findings.add(problem.path, problem.what)
-    if files.listed is None:
-        findings.note(f"{MANIFEST} is missing or damaged, so files were compared only with receipts and {LOCK}")
-
-
-def _report_faults(described: StandingDataset, findings: ProblemsFound) -> None:
-    damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
-    for fault in described.causes():
-        if not (fault.consequence and fault.path in damaged):
-            findings.add(fault.path, str(fault))
-    if described.recipe is None:
-        findings.note(f"rows were not compared with the plan, because {RECIPE} gives no plan")
-    elif not described.prompts_known:
-        tabled = described.recipe.generator.chosen in ("edited", "given")
-        rowless = tabled and described.plan is not None and not described.plan.counts
-        what = f"{ROWS} is" if rowless else "class tokens are"
-        findings.note(f"prompts were not compared with the plan, because {what} damaged")
-
-
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """A dataset as far as it could be read: its files, what it says of itself, and receipts by group and shard."""
@@ -152,8 +127,26 @@ class _Reading:
     def of(cls, described: StandingDataset, findings: ProblemsFound) -> _Reading:
         directory = described.directory
         files = check_files(directory)
-        _report_files(files, findings)
-        _report_faults(described, findings)
+        for problem in files.problems:
+            if problem.fault == "unexpected":
+                findings.unexpected(problem.path, problem.what)
+            elif problem.fault == "unfit":
+                findings.add(problem.path, problem.what, findings.repairs.of_unfit(problem.path))
+            else:
+                findings.add(problem.path, problem.what)
+        if files.listed is None:
+            findings.note(f"{MANIFEST} is missing or damaged, so files were compared only with receipts and {LOCK}")
+        damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
+        for fault in described.causes():
+            if not (fault.consequence and fault.path in damaged):
+                findings.add(fault.path, str(fault))
+        if described.recipe is None:
+            findings.note(f"rows were not compared with the plan, because {RECIPE} gives no plan")
+        elif not described.prompts_known:
+            tabled = described.recipe.generator.chosen in ("edited", "given")
+            rowless = tabled and described.plan is not None and not described.plan.counts
+            what = f"{ROWS} is" if rowless else "class tokens are"
+            findings.note(f"prompts were not compared with the plan, because {what} damaged")
         receipts = read_shard_receipts(directory, described, files, findings)
         return cls(directory, findings, files, described, receipts)
 
@@ -229,14 +222,19 @@ class _Reading:
 def read_shard_receipts(
     directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
 ) -> dict[tuple[str, int], Receipt]:
-    """The receipts that can be relied on, by group and shard number, in the plan's order where there is a plan.
+    """Read the receipts that can be relied on, by group and shard number, in the plan's order where there is a plan.
 
     Receipts that are missing, damaged, of another dataset or of no shard, and files that are not as their receipt
     says, go to `findings`.
     """
     plan, output = described.plan, None if described.recipe is None else described.recipe.output
     split, format = (None, None) if output is None else (output.split, output.format)
-    hashes = _hashes(described)
+    # Where the lock is damaged, the hashes of receipts must be those that the recipe gives.
+    hashes: dict[str, str] = {}
+    if described.lock is not None:
+        hashes = dict(described.lock.hashes)
+    elif described.recipe is not None:
+        hashes = {"plan": described.recipe.plan_hash, "screen": described.recipe.screen_hash}
     receipts: dict[tuple[str, int], Receipt] = {}
     known: set[str] = set()
     for stands in standing_shards(directory, () if plan is None else plan.shards):
@@ -257,31 +255,18 @@ def read_shard_receipts(
             continue
         receipts[stands.receipt.group, stands.receipt.shard] = stands.receipt
         for file in stands.receipt.files:
-            _check_file(file, stands.path, files.found, findings)
+            if findings.is_damaged(file.path):
+                continue
+            if file.path not in files.found:
+                findings.add(file.path, "is missing")
+            elif what := difference(files.found[file.path], file.size, file.sha256):
+                findings.add(file.path, f"{what} by {stands.path}")
     for path in files.found:
         if plan is not None and path.startswith(f"{RECEIPTS}/") and path not in known:
             findings.unexpected(path, "is unexpected: the plan has no such shard")
     _refuse_strays(receipts.values(), described, files, findings)
     _note_mixed(receipts.values(), described, findings)
     return receipts
-
-
-def _check_file(file: StoredFile, receipt: str, found: Mapping[str, Entry], findings: ProblemsFound) -> None:
-    if findings.is_damaged(file.path):
-        return
-    if file.path not in found:
-        findings.add(file.path, "is missing")
-    elif what := difference(found[file.path], file.size, file.sha256):
-        findings.add(file.path, f"{what} by {receipt}")
-
-
-def _hashes(described: StandingDataset) -> dict[str, str]:
-    """What the hashes of receipts must be: the lock's, or where that is damaged those that the recipe gives."""
-    if described.lock is not None:
-        return dict(described.lock.hashes)
-    if described.recipe is not None:
-        return {"plan": described.recipe.plan_hash, "screen": described.recipe.screen_hash}
-    return {}
 
 
 def _refuse_strays(receipts: Any, described: StandingDataset, files: FileCheck, findings: ProblemsFound) -> None:
@@ -302,11 +287,8 @@ def _note_mixed(receipts: Any, described: StandingDataset, findings: ProblemsFou
     """Shards that another stack rendered: no damage, and the card tells of them too."""
     if described.lock is None:
         return
-    shards: dict[tuple[str, ...], int] = {}
-    for receipt in receipts:
-        lines = tuple(differences(described.lock.stack, receipt.stack))
-        if lines:
-            shards[lines] = shards.get(lines, 0) + 1
+    stack = described.lock.stack
+    shards = Counter(lines for receipt in receipts if (lines := tuple(differences(stack, receipt.stack))))
     for lines, count in shards.items():
         findings.note(
             f"{count} shard{'s were' if count > 1 else ' was'} rendered with another stack than that of {LOCK}"
@@ -327,7 +309,10 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
         return
     try:
         text = read_inside(directory, CARD).decode()
-        metadata = read_yaml(_front_matter(text), CARD)
+        front_matter = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+        if front_matter is None:
+            raise ValueError("it does not begin with metadata between two lines of ---")
+        metadata = read_yaml(front_matter[1], CARD)
         faults = [*config_faults(metadata, [file for receipt in receipts for file in receipt.files])]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CounterfoilError) as error:
         findings.add(CARD, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
@@ -413,13 +398,6 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
                 if cell.replace(",", "") != str(count):
                     yield f"has {cell} for {name} under {column} in the table of yields, expected {count}"
             reason = reason or column == _REASONS_AFTER
-
-
-def _front_matter(text: str) -> str:
-    match = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
-    if match is None:
-        raise ValueError("it does not begin with metadata between two lines of ---")
-    return match[1]
 
 
 def _yield_table(text: str) -> list[list[tuple[str, str]]]:
