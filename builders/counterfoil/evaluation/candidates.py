@@ -102,11 +102,16 @@ def read_mined(
         groups = {shift.group for shift in judged}
         receipts = [receipt for receipt in dataset.receipts if receipt.group in groups]
         tables: tuple[What, ...] = ("candidates", "rejected") if recipe.screen.keep_rejected else ("candidates",)
-        _fetch(directory, reference, [f"{table}/{group}/**" for table in tables for group in sorted(groups)])
+        if reference is not None:  # of the very commit that was opened
+            commit = directory.name if _COMMIT.fullmatch(directory.name) else reference.revision
+            patterns = [f"{table}/{group}/**" for table in tables for group in sorted(groups)]
+            locate_dataset(str(replace(reference, revision=commit)), patterns)
+            refuse_unfit(directory)
         files = [file for receipt in receipts for table in tables if (file := receipt.file(table)) is not None]
         refuse_changed(directory, changed_files(directory, files))
         found = _unpicked(dataset, receipts, judged)
-        dropped = [one for shift in judged for one in _dropped(found[shift.name])]
+        of_judged = [found[shift.name] for shift in judged]
+        dropped = [(one.keys[at], int(one.labels[at])) for one in of_judged for at in np.flatnonzero(~one.accepted)]
         complete = recipe.screen.keep_rejected or not dropped
         if dropped and complete:
             images = _images(directory, receipts, dropped)
@@ -150,17 +155,8 @@ def _judges(shift: Shift) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for rule in shift.keep for name in rule.judges()))
 
 
-def _fetch(directory: Path, reference: HubDataset | None, patterns: Sequence[str]) -> None:
-    """Bring what is wanted beside the images of a published dataset, of the very commit that was opened."""
-    if reference is None:
-        return
-    commit = directory.name if _COMMIT.fullmatch(directory.name) else reference.revision
-    locate_dataset(str(replace(reference, revision=commit)), patterns)
-    refuse_unfit(directory)
-
-
 def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequence[Shift]) -> dict[str, Unpicked]:
-    """By shift; every row is a sample of the plan, and none stands there twice."""
+    """Read the candidates by shift; every row is a sample of the plan, and none stands there twice."""
     directory, plan, recipe = dataset.directory, dataset.plan, dataset.recipe
     judges = {shift.name: _judges(shift) for shift in judged}
     columns = {name: judge_column(name, RIGHT) for asked in judges.values() for name in asked}
@@ -181,26 +177,20 @@ def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequen
                 if name in rules and before_judges(rules[name], row["reason"]):
                     answers = (row[columns[judge]] for judge in judges[name])
                     rows[name].append((row["key"], row["label"], row["index"], row["reason"] == ACCEPTED, *answers))
-    return {name: _arrays(found, judges[name]) for name, found in rows.items()}
-
-
-def _arrays(rows: Sequence[tuple[Any, ...]], judges: Sequence[str]) -> Unpicked:
-    said = {
-        without_folders(judge): np.array([NO_ANSWER if row[at] is None else int(row[at]) for row in rows], np.int8)
-        for at, judge in enumerate(judges, start=4)
-    }
-    return Unpicked(
-        keys=tuple(row[0] for row in rows),
-        labels=np.array([row[1] for row in rows], np.int64),
-        indices=np.array([row[2] for row in rows], np.int64),
-        accepted=np.array([row[3] for row in rows], bool),
-        recorded=said,
-    )
-
-
-def _dropped(found: Unpicked) -> list[tuple[str, int]]:
-    """(key, label) of the candidates that were not accepted."""
-    return [(found.keys[at], int(found.labels[at])) for at in np.flatnonzero(~found.accepted)]
+    unpicked = {}
+    for name, found in rows.items():
+        recorded = {}
+        for at, judge in enumerate(judges[name], start=4):
+            answered = [NO_ANSWER if row[at] is None else int(row[at]) for row in found]
+            recorded[without_folders(judge)] = np.array(answered, np.int8)
+        unpicked[name] = Unpicked(
+            keys=tuple(row[0] for row in found),
+            labels=np.array([row[1] for row in found], np.int64),
+            indices=np.array([row[2] for row in found], np.int64),
+            accepted=np.array([row[3] for row in found], bool),
+            recorded=recorded,
+        )
+    return unpicked
 
 
 def _images(directory: Path, receipts: Sequence[Receipt], dropped: Sequence[tuple[str, int]]) -> LabelledImages:

@@ -452,7 +452,14 @@ def _write(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_i
         revision = subject.published.revision if subject.published else None
         commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
         entries = entry_files(with_public_names(results), dataset_id, commit)
-    _remove_stale(folder, [file for file, _ in texts.values()], entries)
+    # What an earlier evaluation left here and this one does not write would stand beside a report that it is not of. In
+    # a folder without an earlier report files of these names are somebody's own.
+    if all((folder / name).is_file() for name in _ALWAYS):
+        written = {file for file, _ in texts.values()}
+        remove_stale(folder, [name for name in _AT_TIMES if name not in written])
+        remove_stale(folder / FOLDER, old := stale_entries(folder / FOLDER, entries.keys()))
+        if old and not any((folder / FOLDER).iterdir()):
+            (folder / FOLDER).rmdir()
     files = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
@@ -465,16 +472,3 @@ def _write(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_i
             write_atomically(files["entries"] / file, content)
     write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
     return replace(evaluation, files=files)
-
-
-def _remove_stale(folder: Path, written: Sequence[str], entries: Mapping[str, bytes]) -> None:
-    """Remove what an evaluation left here before and this one does not write: beside its report it would be of it.
-
-    In a folder without an earlier report files of these names are somebody's own.
-    """
-    if not all((folder / name).is_file() for name in _ALWAYS):
-        return
-    remove_stale(folder, [name for name in _AT_TIMES if name not in written])
-    remove_stale(folder / FOLDER, old := stale_entries(folder / FOLDER, entries.keys()))
-    if old and not any((folder / FOLDER).iterdir()):
-        (folder / FOLDER).rmdir()

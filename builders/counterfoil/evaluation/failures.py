@@ -246,11 +246,19 @@ SIDE = 128
 
 
 def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
-    """WebP sheets of pictures in their order, in rows of `COLUMNS`, each in the middle of a square, which None leaves
-    empty."""
+    """Draw WebP sheets of pictures in their order, in rows of `COLUMNS`, each in the middle of a square, which None
+    leaves empty."""
+    from PIL import Image
+
     left = iter(pictures)
-    while sheet := [None if one is None else thumbnail(one, SIDE) for one in islice(left, IMAGES_A_SHEET)]:
-        yield _drawn(sheet)
+    while small := [None if one is None else thumbnail(one, SIDE) for one in islice(left, IMAGES_A_SHEET)]:
+        side = max((max(one.size) for one in small if one is not None), default=1)
+        sheet = Image.new("RGBA", (COLUMNS * side, -(-len(small) // COLUMNS) * side))
+        for place, picture in enumerate(small):
+            if picture is not None:
+                across, down = ((side - length) // 2 for length in picture.size)
+                sheet.paste(picture, (place % COLUMNS * side + across, place // COLUMNS * side + down))
+        yield webp(sheet, 80)
 
 
 def sheet_rows(total: int) -> list[int]:
@@ -258,19 +266,6 @@ def sheet_rows(total: int) -> list[int]:
     return [
         -(-min(IMAGES_A_SHEET, total - start) // COLUMNS) for start in range(0, total, IMAGES_A_SHEET)
     ]  # fmt: skip
-
-
-def _drawn(pictures: list[Image | None]) -> bytes:
-    from PIL import Image
-
-    side = max((max(one.size) for one in pictures if one is not None), default=1)
-    rows = -(-len(pictures) // COLUMNS)
-    sheet = Image.new("RGBA", (COLUMNS * side, rows * side))
-    for place, picture in enumerate(pictures):
-        if picture is not None:
-            across, down = ((side - length) // 2 for length in picture.size)
-            sheet.paste(picture, (place % COLUMNS * side + across, place // COLUMNS * side + down))
-    return webp(sheet, 80)
 
 
 # What a table of an earlier version may lack.

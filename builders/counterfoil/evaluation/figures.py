@@ -19,10 +19,10 @@ from scipy.special import ndtri
 from counterfoil.evaluation.statistics import probits
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.schema_prompts import Kind
-from counterfoil.report.published import SETS, PublishedResults
+from counterfoil.report.published import SETS
 from counterfoil.report.reference import averaged
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
-from counterfoil.report.severity import ACCURACY, Severity
+from counterfoil.report.severity import ACCURACY
 from counterfoil.report.transfer import JUDGE, ON_BASE, RELATION_WORDS, TRANSFER, Transfer, called
 from counterfoil.report.words import between, in_words, listed, percent, points
 from counterfoil.stats import Estimate
@@ -71,7 +71,7 @@ def new_panels(rows: int, columns: int, size: tuple[float, float] | None = None)
 
 
 def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[str]] | None = None) -> str:
-    """The figure as an SVG element with a title, themed, and the same bytes for the same numbers.
+    """Draw the figure as an SVG element with a title, themed, and the same bytes for the same numbers.
 
     `tips` maps the gid of a bar to its sentence, and of a scatter to one sentence a point.
     """
@@ -148,7 +148,8 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], *, size
             text.set_in_layout(False)
             box = text.get_window_extent(renderer)
             others = taken + dots[:place] + dots[place + 1 :]
-            cost = sum(_shared(box, one) for one in others) + 4 * _outside(box, frame) + 0.5 * rank
+            outside = box.width * box.height - _shared(box, frame)
+            cost = sum(_shared(box, one) for one in others) + 4 * outside + 0.5 * rank
             if best is None or cost < best[0]:
                 if best is not None:
                     best[1].remove()
@@ -171,11 +172,6 @@ def _shared(one: Any, other: Any) -> float:
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
     return max(0.0, width) * max(0.0, height)
-
-
-def _outside(box: Any, frame: Any) -> float:
-    """Area in pixels of a box that lies outside a frame."""
-    return box.width * box.height - _shared(box, frame)
 
 
 def _style() -> Any:
@@ -262,7 +258,16 @@ def line_figure(results: Results) -> str | None:
     if not shown:
         return None
     figure, panels = _panels(len(shown))
-    low, high = _bounds(results, shown)
+    names = {shift.name for shift in shown}
+    values = [
+        100 * one.value
+        for measure in ("accuracy", "base_accuracy")
+        for one in results.rows.where(measure, class_id="")
+        if one.group in names and one.value is not None
+    ]
+    low, high = min(values), max(values)
+    margin = max(2.0, 0.06 * (high - low))
+    low, high = max(-2.0, low - margin), min(102.0, high + margin)
     tips = {}
     for place, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         tips |= _draw_line_panel(panel, f"panel{place}", results, shift, low, high)
@@ -355,7 +360,31 @@ def published_figure(results: Results) -> str | None:
     figure, panels = _panels(len(shown))
     tips = {}
     for place, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
-        tips[f"published{place}"] = _draw_published(panel, f"published{place}", results, results.published, shift)
+        for line in results.published.lines:
+            x = ndtri(np.array([line.low, line.high]))
+            x = np.maximum(x, (ndtri(0.01) - line.probit_intercept) / line.probit_slope)
+            y = line.probit_intercept + line.probit_slope * x
+            panel.plot(x, y, color=MUTED, linewidth=1, linestyle=_PUBLISHED[line.shifted], zorder=1)
+            beside: Mapping[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "ha": "left", "va": "top"}
+            panel.annotate(SETS[line.shifted], (x[0], y[0]), fontsize=7.5, color=MUTED, annotation_clip=True, **beside)
+        key, number, models = {"group": shift.name}, results.rows.value, results.sound_models
+        base, shifted = (
+            np.array([number(measure, model=model.name, **key) or 0.0 for model in models])
+            for measure in ("base_accuracy", "accuracy")
+        )
+        x, y = probits(base, shift.base_images), probits(shifted, shift.images)
+        colour = KIND_COLOURS[kind_of_shift(shift)]
+        panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=f"published{place}")
+        if (slope := number("probit_slope", **key)) is not None:
+            ends = np.array([x.min(), x.max()])
+            panel.plot(ends, y.mean() + slope * (ends - x.mean()), color=colour, linewidth=1.6, zorder=2)
+        panel.margins(x=0.12)
+        panel.set_title(short(shift.name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+        panel.grid(color=RULE, linewidth=0.6, zorder=0)
+        tips[f"published{place}"] = [
+            f"{model.name}: base {percent(float(one))}, {in_words(shift.name)} {percent(float(other))}"
+            for model, one, other in zip(models, base, shifted, strict=True)
+        ]
     # The panels share their axes. A's line leads far below any point.
     lowest = min(float(np.asarray(one.get_offsets())[:, 1].min()) for panel in panels for one in panel.collections)
     limits = panels[0].get_xlim(), (min(lowest - 0.1, ndtri(0.01)), panels[0].get_ylim()[1])
@@ -367,50 +396,6 @@ def published_figure(results: Results) -> str | None:
     figure.supylabel("accuracy under the shift (%)", color=MUTED, fontsize=10)
     title = "Accuracy under each shift against the base, and timm’s published lines, on the probit scale"
     return as_svg(figure, "published", title, tips)
-
-
-def _draw_published(
-    axes: Axes, gid: str, results: Results, published: PublishedResults, shift: GroupFacts
-) -> list[str]:
-    """One shift's panel; a sentence for each point."""
-    for line in published.lines:
-        x = ndtri(np.array([line.low, line.high]))
-        x = np.maximum(x, (ndtri(0.01) - line.probit_intercept) / line.probit_slope)
-        y = line.probit_intercept + line.probit_slope * x
-        axes.plot(x, y, color=MUTED, linewidth=1, linestyle=_PUBLISHED[line.shifted], zorder=1)
-        beside = {"xytext": (3, 0), "textcoords": "offset points", "ha": "left", "va": "top"}
-        axes.annotate(SETS[line.shifted], (x[0], y[0]), fontsize=7.5, color=MUTED, annotation_clip=True, **beside)
-    key, number, models = {"group": shift.name}, results.rows.value, results.sound_models
-    base, shifted = (
-        np.array([number(measure, model=model.name, **key) or 0.0 for model in models])
-        for measure in ("base_accuracy", "accuracy")
-    )
-    x, y = probits(base, shift.base_images), probits(shifted, shift.images)
-    colour = KIND_COLOURS[kind_of_shift(shift)]
-    axes.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=gid)
-    if (slope := number("probit_slope", **key)) is not None:
-        ends = np.array([x.min(), x.max()])
-        axes.plot(ends, y.mean() + slope * (ends - x.mean()), color=colour, linewidth=1.6, zorder=2)
-    axes.margins(x=0.12)
-    axes.set_title(short(shift.name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
-    axes.grid(color=RULE, linewidth=0.6, zorder=0)
-    return [
-        f"{model.name}: base {percent(float(one))}, {in_words(shift.name)} {percent(float(other))}"
-        for model, one, other in zip(models, base, shifted, strict=True)
-    ]
-
-
-def _bounds(results: Results, shown: Sequence[GroupFacts]) -> tuple[float, float]:
-    names = {shift.name for shift in shown}
-    values = [
-        100 * one.value
-        for measure in ("accuracy", "base_accuracy")
-        for one in results.rows.where(measure, class_id="")
-        if one.group in names and one.value is not None
-    ]
-    low, high = min(values), max(values)
-    margin = max(2.0, 0.06 * (high - low))
-    return max(-2.0, low - margin), min(102.0, high + margin)
 
 
 def _points(estimate: Estimate) -> str:
@@ -431,36 +416,29 @@ def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | Non
     figure, panels = _panels(len(shown))
     tips = {}
     for place, (panel, one) in enumerate(zip(panels, shown, strict=True)):
-        tips |= _draw_levels(panel, f"levels{place}", results, one, models[: len(LINES)])
+        levels = [float(at) for at in one.ats]
+        for line, (model, kind) in enumerate(zip(models, LINES, strict=False)):
+            key = {"model": model.name, "group": one.shift}
+            # A curve has every level, or there is none.
+            found = [own for at in one.ats if (own := results.rows.estimate(ACCURACY, at=at, **key))]
+            colour, values, gid = KIND_COLOURS[kind], [100 * own.value for own in found], f"levels{place}m{line}"
+            for at, own in zip(levels, found, strict=True):
+                if own.low is not None and own.high is not None:
+                    ends = [100 * own.low, 100 * own.high]
+                    panel.plot([at, at], ends, color=colour, linewidth=0.9, alpha=0.45, zorder=1)
+            panel.plot(levels, values, color=colour, linewidth=1.6, zorder=2)
+            panel.scatter(levels, values, s=14, color=colour, linewidths=0, zorder=3, gid=gid, clip_on=False)
+            tips[gid] = [
+                f"{model.name}, {in_words(one.shift)} at {at}: {percent(own.value)} ({between(own)})"
+                for at, own in zip(one.ats, found, strict=True)
+            ]
+        panel.set_title(short(one.shift, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+        panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
+        panel.grid(color=RULE, linewidth=0.6, zorder=0)
     axis = listed(list(dict.fromkeys(one.axis for one in shown)), last="or")
     figure.supxlabel(f"{axis} (0: base, 1: the whole shift)", color=MUTED, fontsize=10)
     figure.supylabel("accuracy (%)", color=MUTED, fontsize=10)
     return as_svg(figure, "severity", "Accuracy of each model against the level of each shift", tips)
-
-
-def _draw_levels(
-    axes: Axes, gid: str, results: Results, severity: Severity, models: Sequence[ModelFacts]
-) -> dict[str, list[str]]:
-    tips = {}
-    levels = [float(at) for at in severity.ats]
-    for place, (model, kind) in enumerate(zip(models, LINES, strict=False)):
-        key = {"model": model.name, "group": severity.shift}
-        # A curve has every level, or there is none.
-        found = [one for at in severity.ats if (one := results.rows.estimate(ACCURACY, at=at, **key))]
-        colour, values = KIND_COLOURS[kind], [100 * one.value for one in found]
-        for at, one in zip(levels, found, strict=True):
-            if one.low is not None and one.high is not None:
-                axes.plot([at, at], [100 * one.low, 100 * one.high], color=colour, linewidth=0.9, alpha=0.45, zorder=1)
-        axes.plot(levels, values, color=colour, linewidth=1.6, zorder=2)
-        axes.scatter(levels, values, s=14, color=colour, linewidths=0, zorder=3, gid=f"{gid}m{place}", clip_on=False)
-        tips[f"{gid}m{place}"] = [
-            f"{model.name}, {in_words(severity.shift)} at {at}: {percent(one.value)} ({between(one)})"
-            for at, one in zip(severity.ats, found, strict=True)
-        ]
-    axes.set_title(short(severity.shift, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
-    axes.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
-    axes.grid(color=RULE, linewidth=0.6, zorder=0)
-    return tips
 
 
 MOST_MODELS = 60

@@ -333,7 +333,10 @@ class _Averages:
         varying, agreeing, least = first.varying(reach), [first.agreeing(reach)], 0.0
         if rest:
             other, least = rest[0], -1.0
-            varying = distances_with_correlation(varying, other.varying(reach), _correlation(first.draws, other.draws))
+            one, another = first.draws - np.nanmean(first.draws), other.draws - np.nanmean(other.draws)
+            spread = math.sqrt(float(np.nanmean(one**2) * np.nanmean(another**2)))
+            correlation = float(np.nanmean(one * another)) / spread if spread else 0.0
+            varying = distances_with_correlation(varying, other.varying(reach), correlation)
             agreeing.append(other.agreeing(reach)[::-1])
             # Where no pair is judged differently, some may be all the same.
             floor = reach**2 / (min(side.images * len(side.counts) for side in (first, other)) + reach**2)
@@ -341,12 +344,6 @@ class _Averages:
         below, above = mover(varying, *agreeing)
         value = self.of(places)[0]
         return Estimate(value, max(least, value - float(below)), min(1.0, value + float(above)))
-
-
-def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    one, other = one - np.nanmean(one), other - np.nanmean(other)
-    spread = math.sqrt(float(np.nanmean(one**2) * np.nanmean(other**2)))
-    return float(np.nanmean(one * other)) / spread if spread else 0.0
 
 
 def judge_gate(

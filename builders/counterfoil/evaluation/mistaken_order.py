@@ -58,7 +58,10 @@ def better_order(
 
     means, kind = linear_sum_assignment(counts, maximize=True)[1], "to be in another order"
     place = np.arange(classes)
-    shifted = [(_shifted(min(step, classes - step)), (place + step) % classes) for step in range(1, classes)]
+    shifted = []
+    for step in range(1, classes):
+        least = min(step, classes - step)
+        shifted.append((f"shifted by {'one' if least == 1 else least}", (place + step) % classes))
     likely = [*named, *shifted, ("to be in reverse order", place[::-1])]
     fits = [int(counts[place, order].sum()) for _, order in likely]
     if max(fits) >= _NEARLY * counts[place, means].sum():
@@ -74,7 +77,3 @@ def better_order(
     if better.low < max(given.high + LEAST_GAIN, chance_line(1 / classes)):
         return None
     return BetterOrder(means, kind, given, better)
-
-
-def _shifted(step: int) -> str:
-    return f"shifted by {'one' if step == 1 else step}"

@@ -394,12 +394,31 @@ class ClassRow:
 
 
 def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow], int]:
-    """The classes that drop most, worst first and `MOST_ROWS` at most, over `shifts`; and how many there are."""
+    """Return the classes that drop most, worst first and `MOST_ROWS` at most, over `shifts`; and how many there are."""
     by_class: dict[str, dict[str, ClassNumbers]] = {}
     for shift in results.shifts if results.base is not None else ():
         for one in classes_of(results, shift.name):
             by_class.setdefault(one.class_id, {})[one.shift] = one
-    rows = [_row(results, class_id, found, shifts) for class_id, found in by_class.items()]
+    rows = []
+    for class_id, found in by_class.items():
+        measured = [one for one in found.values() if one.impact is not None]
+        models = len(measured[0].drops) if measured else 0
+        drops = tuple(sum(one.drops[place] for one in measured) / len(measured) for place in range(models))
+        first = next(iter(found.values()))
+        known = next((one for one in found.values() if one.accuracy), first)
+        rows.append(
+            ClassRow(
+                class_id=class_id,
+                name=first.name,
+                average=results.mean_of_sound(drops) if models else None,
+                drops=drops,
+                base=known.base_accuracy,
+                average_base=results.mean_of_sound(known.base_accuracy) if known.base_accuracy else None,
+                marks="".join("1" if near else "0" for near in known.near_chance),
+                near_chance=known.class_near_chance,
+                cells=tuple(_cell(results, found[shift]) if shift in found else None for shift in shifts),
+            )
+        )
     # Classes that no shift measures come last, the others by their drop, equals in the recipe's order.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     repeated = {name for name, count in Counter(row.name for row in rows).items() if count > 1}
@@ -407,25 +426,6 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
         replace(row, name=f"{row.name} ({row.class_id})") if row.name in repeated else row for row in rows[:MOST_ROWS]
     ]
     return named, len(rows)
-
-
-def _row(results: Results, class_id: str, found: dict[str, ClassNumbers], shifts: Sequence[str]) -> ClassRow:
-    first = next(iter(found.values()))
-    measured = [one for one in found.values() if one.impact is not None]
-    models = len(measured[0].drops) if measured else 0
-    drops = tuple(sum(one.drops[place] for one in measured) / len(measured) for place in range(models))
-    known = next((one for one in found.values() if one.accuracy), first)
-    return ClassRow(
-        class_id=class_id,
-        name=first.name,
-        average=results.mean_of_sound(drops) if models else None,
-        drops=drops,
-        base=known.base_accuracy,
-        average_base=results.mean_of_sound(known.base_accuracy) if known.base_accuracy else None,
-        marks="".join("1" if near else "0" for near in known.near_chance),
-        near_chance=known.class_near_chance,
-        cells=tuple(_cell(results, found[shift]) if shift in found else None for shift in shifts),
-    )
 
 
 def _cell(results: Results, one: ClassNumbers) -> ClassCell:

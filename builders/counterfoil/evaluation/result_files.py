@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from counterfoil.report.comparison import compare_csv
 from counterfoil.report.distances import distances_csv
 from counterfoil.report.findings import findings_csv
 from counterfoil.report.reference import OVER_CLASSES, VALIDATION, VALIDATION_GAP
-from counterfoil.report.results import ClassNumbers, GroupFacts, ModelFacts, ResultRow, Results, classes_of, rounded_row
+from counterfoil.report.results import ModelFacts, ResultRow, Results, classes_of, rounded_row
 from counterfoil.report.transfer import transfer_csv
 from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
@@ -54,12 +55,13 @@ _OWN = ("base_accuracy", "accuracy", "drop", "pairs_drop", "top1", "top_k")
 
 
 def result_tables(results: Results) -> dict[str, tuple[str, str]]:
-    """Every table of these results: short name → (file name, CSV)."""
+    """Write every table of these results: short name → (file name, CSV)."""
     tables = {
         "results": ("results.csv", results_csv(results)),
         "robustness": ("robustness.csv", robustness_csv(results)),
         "shifts": ("shifts.csv", shifts_csv(results)),
-        "measures": ("measures.csv", measures_csv(results)),
+        # Fractions, as results.json has them, but of classes too.
+        "measures": ("measures.csv", csv_text(map(rounded_row, results.rows), [one.name for one in fields(ResultRow)])),
     }
     if results.base is not None:  # classes are shown by their drops
         tables["classes"] = ("classes.csv", classes_csv(results))
@@ -72,11 +74,6 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
     if any(one.sets for one in results.distances):
         tables["distances"] = ("distances.csv", distances_csv(results))
     return tables
-
-
-def measures_csv(results: Results) -> str:
-    """Every number, a line each, in the columns of a row: fractions, as results.json has them, but of classes too."""
-    return csv_text(map(rounded_row, results.rows), [one.name for one in fields(ResultRow)])
 
 
 def results_csv(results: Results) -> str:
@@ -93,6 +90,8 @@ def results_csv(results: Results) -> str:
     top1 = {model.name: number.value("top1", model=model.name, group=group) or 0.0 for model in results.models}
     for model in sorted(results.models, key=lambda one: (-top1[one.name], one.name)):
         top_k = number.value("top_k", model=model.name, group=group, at=str(model.top_k)) or 0.0
+        validation, gap = (number.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP))
+        reference = results.reference if gap else None
         row: dict[str, Any] = {
             # timm's columns, in timm's order (results/results-imagenet.csv).
             "model": model.name,
@@ -110,7 +109,10 @@ def results_csv(results: Results) -> str:
             **interval_columns("base", results.base_number(model.name)),
             "near_chance": int(model.near_chance),
             "average_drop": percent(number.value("average_drop", model=model.name)),
-            **_reference_columns(results, model.name),
+            **interval_columns("validation", validation),
+            "validation_images": reference.images if reference else "",
+            "validation_classes": reference.classes if reference else "",
+            **interval_columns("validation_gap", gap),
         }
         for shift in results.shifts:
             row[f"accuracy.{shift.name}"] = percent(number.value("accuracy", model=model.name, group=shift.name))
@@ -131,14 +133,66 @@ def robustness_csv(results: Results) -> str:
     )
     # Of a table without drops too, so that tables of all kinds have the same columns.
     others = list(dict.fromkeys(["relative_drop", *others]))
-    return csv_text(
-        _robustness_row(results, shift, model, others) for shift in results.shifts for model in results.models
-    )
+    rows, number = [], results.rows
+    for shift, model in product(results.shifts, results.models):
+        key = {"model": model.name, "group": shift.name}
+        pairs = number.one("pairs_drop", **key)
+        row: dict[str, Any] = {
+            "model": model.name,
+            "shift": shift.name,
+            "kind": shift.kind or "",
+            "n_classes": shift.classes,
+            "n_images": shift.images,
+            "n_base_images": shift.base_images,
+            "near_chance": int(model.near_chance),
+            "base_accuracy": percent(number.value("base_accuracy", **key)),
+            "accuracy": percent(number.value("accuracy", **key)),
+            **interval_columns("drop", number.estimate("drop", **key)),
+            "pairs": pairs.n if pairs else 0,
+            **interval_columns("pairs_drop", pairs.estimate if pairs else None),
+            **interval_columns("top1", number.estimate("top1", **key)),
+            **interval_columns("top5", number.estimate("top_k", at=str(model.top_k), **key)),
+        }
+        for name in others:
+            row |= interval_columns(name, number.estimate(name, **key))
+        rows.append(row)
+    return csv_text(rows)
 
 
 def shifts_csv(results: Results) -> str:
     """One line a shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
-    return csv_text([_shift_row(results, shift) for shift in results.groups])
+    rows, number = [], results.rows
+    for shift in results.groups:
+        line, probit = (number.one(name, group=shift.name) for name in ("slope", "probit_slope"))
+        rows.append(
+            {
+                "shift": shift.name,
+                "kind": shift.kind or "",
+                "prompt": shift.prompt,
+                "group": shift.group,
+                "candidates": shift.candidates,
+                "accepted": shift.accepted,
+                "yield": percent(shift.share_kept),
+                "unreadable": shift.unreadable,
+                "n_classes": shift.classes,
+                "n_images": shift.images,
+                "n_base_images": shift.base_images,
+                "classes_left_out": " ".join(one.class_id for one in shift.left_out),
+                "classes_near_chance": " ".join(one.class_id for one in shift.left_out if one.why == "near chance"),
+                **interval_columns("impact", number.estimate("impact", group=shift.name)),
+                "slope": _number(line.value if line else None),
+                "slope_low": _number(line.low if line else None),
+                "slope_high": _number(line.high if line else None),
+                "intercept": percent(number.value("intercept", group=shift.name)),
+                "r_squared": _number(number.value("r_squared", group=shift.name)),
+                "probit_slope": _number(probit.value if probit else None),
+                "probit_slope_low": _number(probit.low if probit else None),
+                "probit_slope_high": _number(probit.high if probit else None),
+                "probit_r_squared": _number(number.value("probit_r_squared", group=shift.name)),
+                "n_models": line.n if line else "",
+            }
+        )
+    return csv_text(rows)
 
 
 def classes_csv(results: Results) -> str:
@@ -147,9 +201,27 @@ def classes_csv(results: Results) -> str:
     A class with too few images has its counts and nothing else. One that is near chance on the base (`near_chance`) has
     its accuracies, and no drop averaged over models. The interval resamples the class's images.
     """
-    return csv_text(
-        _class_row(results, shift, one) for shift in results.shifts for one in classes_of(results, shift.name)
-    )
+    rows = []
+    for shift in results.shifts:
+        for one in classes_of(results, shift.name):
+            known = bool(one.accuracy)
+            drops = one.drops if known else (None,) * len(results.models)
+            row: dict[str, Any] = {
+                "shift": shift.name,
+                "kind": shift.kind or "",
+                "class_id": one.class_id,
+                "class": one.name,
+                "measured": int(known and not one.class_near_chance),
+                "near_chance": int(one.class_near_chance),
+                "n_images": one.shift_images,
+                "n_base_images": one.base_images,
+                "base_accuracy": percent(results.mean_of_sound(one.base_accuracy)) if known else "",
+                "accuracy": percent(results.mean_of_sound(one.accuracy)) if known else "",
+                **interval_columns("drop", one.impact),
+            }
+            row |= {f"drop.{model.name}": percent(drop) for model, drop in zip(results.models, drops, strict=True)}
+            rows.append(row)
+    return csv_text(rows)
 
 
 def predictions_parquet(answered: AllAnswers) -> bytes:
@@ -189,94 +261,6 @@ def predictions_parquet(answered: AllAnswers) -> bytes:
     return buffer.getvalue().to_pybytes()
 
 
-def _reference_columns(results: Results, model: str) -> dict[str, Any]:
-    """A model on validation images and its gap to the base; empty where it was not scored there."""
-    validation, gap = (results.rows.estimate(name, model=model) for name in (VALIDATION, VALIDATION_GAP))
-    reference = results.reference if gap else None
-    return {
-        **interval_columns("validation", validation),
-        "validation_images": reference.images if reference else "",
-        "validation_classes": reference.classes if reference else "",
-        **interval_columns("validation_gap", gap),
-    }
-
-
-def _robustness_row(results: Results, shift: GroupFacts, model: ModelFacts, others: Sequence[str]) -> dict[str, Any]:
-    key, number = {"model": model.name, "group": shift.name}, results.rows
-    pairs = number.one("pairs_drop", **key)
-    top_k = number.estimate("top_k", at=str(model.top_k), **key)
-    return {
-        "model": model.name,
-        "shift": shift.name,
-        "kind": shift.kind or "",
-        "n_classes": shift.classes,
-        "n_images": shift.images,
-        "n_base_images": shift.base_images,
-        "near_chance": int(model.near_chance),
-        "base_accuracy": percent(number.value("base_accuracy", **key)),
-        "accuracy": percent(number.value("accuracy", **key)),
-        **interval_columns("drop", number.estimate("drop", **key)),
-        "pairs": pairs.n if pairs else 0,
-        **interval_columns("pairs_drop", pairs.estimate if pairs else None),
-        **interval_columns("top1", number.estimate("top1", **key)),
-        **interval_columns("top5", top_k),
-        **{
-            column: value
-            for name in others
-            for column, value in interval_columns(name, number.estimate(name, **key)).items()
-        },
-    }
-
-
-def _class_row(results: Results, shift: GroupFacts, one: ClassNumbers) -> dict[str, Any]:
-    known = bool(one.accuracy)
-    drops = one.drops if known else (None,) * len(results.models)
-    return {
-        "shift": shift.name,
-        "kind": shift.kind or "",
-        "class_id": one.class_id,
-        "class": one.name,
-        "measured": int(known and not one.class_near_chance),
-        "near_chance": int(one.class_near_chance),
-        "n_images": one.shift_images,
-        "n_base_images": one.base_images,
-        "base_accuracy": percent(results.mean_of_sound(one.base_accuracy)) if known else "",
-        "accuracy": percent(results.mean_of_sound(one.accuracy)) if known else "",
-        **interval_columns("drop", one.impact),
-        **{f"drop.{model.name}": percent(drop) for model, drop in zip(results.models, drops, strict=True)},
-    }
-
-
-def _shift_row(results: Results, shift: GroupFacts) -> dict[str, Any]:
-    line, probit = (results.rows.one(name, group=shift.name) for name in ("slope", "probit_slope"))
-    return {
-        "shift": shift.name,
-        "kind": shift.kind or "",
-        "prompt": shift.prompt,
-        "group": shift.group,
-        "candidates": shift.candidates,
-        "accepted": shift.accepted,
-        "yield": percent(shift.share_kept),
-        "unreadable": shift.unreadable,
-        "n_classes": shift.classes,
-        "n_images": shift.images,
-        "n_base_images": shift.base_images,
-        "classes_left_out": " ".join(one.class_id for one in shift.left_out),
-        "classes_near_chance": " ".join(one.class_id for one in shift.left_out if one.why == "near chance"),
-        **interval_columns("impact", results.rows.estimate("impact", group=shift.name)),
-        "slope": _number(line.value if line else None),
-        "slope_low": _number(line.low if line else None),
-        "slope_high": _number(line.high if line else None),
-        "intercept": percent(results.rows.value("intercept", group=shift.name)),
-        "r_squared": _number(results.rows.value("r_squared", group=shift.name)),
-        "probit_slope": _number(probit.value if probit else None),
-        "probit_slope_low": _number(probit.low if probit else None),
-        "probit_slope_high": _number(probit.high if probit else None),
-        "probit_r_squared": _number(results.rows.value("probit_r_squared", group=shift.name)),
-        "n_models": line.n if line else "",
-    }
-
-
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
@@ -288,16 +272,24 @@ _MOST_BYTES = 1 << 26
 
 
 def entry_files(results: Results, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
-    """File name → YAML, a file a model. `dataset_id` is the dataset's `user/name`, `revision` a commit of it."""
+    """Write a YAML file a model: file name → content. `dataset_id` is the dataset's `user/name`, `revision` a commit.
+
+    A file is named by the letters, digits, `.`, `_` and `-` of its model, numbered where two would be one.
+    """
     import yaml
     from huggingface_hub import eval_result_entries_to_yaml
 
-    names = file_names([model.name for model in results.models])
+    taken: Counter[str] = Counter()
     files = {}
     for model in results.models:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-.") or "model"
+        while taken[stem.lower()]:  # also where a file system knows no upper case
+            taken[stem.lower()] += 1
+            stem = f"{stem}-{taken[stem.lower()]}"
+        taken[stem.lower()] = 1
         entries = eval_result_entries_to_yaml(_entries(results, model, dataset_id, revision))
         text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=1000)
-        files[names[model.name]] = text.encode()
+        files[f"{stem}.yaml"] = text.encode()
     return files
 
 
@@ -309,20 +301,6 @@ def stale_entries(folder: Path, written: Collection[str]) -> list[str]:
         for one in found
         if one.name not in written and one.is_file() and _NOTE.encode() in read_regular(one, _MOST_BYTES)
     ]
-
-
-def file_names(models: list[str]) -> dict[str, str]:
-    """Model → file name: letters, digits, `.`, `_` and `-` of the name; numbered where two would be one."""
-    taken: Counter[str] = Counter()
-    names = {}
-    for model in models:
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model"
-        while taken[stem.lower()]:  # also where a file system knows no upper case
-            taken[stem.lower()] += 1
-            stem = f"{stem}-{taken[stem.lower()]}"
-        taken[stem.lower()] = 1
-        names[model] = f"{stem}.yaml"
-    return names
 
 
 def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str | None) -> list[EvalResultEntry]:
@@ -341,10 +319,18 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
             notes += "; answers over the dataset's classes alone"
         drop = number.estimate("drop", model=model.name, group=group.name)
         if group is base:
-            notes += _of_base(results, model)
+            if (own := results.base_number(model.name)) is not None:
+                notes += f"; averaged over {base.classes} classes {100 * own.value:.1f}, {_interval(own)}"
+            if model.near_chance:
+                notes += "; near chance, so its drops mean nothing"
+            gap = number.estimate(VALIDATION_GAP, model=model.name)
+            validation = number.value(VALIDATION, model=model.name)
+            if gap is not None and validation is not None:
+                accuracy = f"{100 * validation:.1f} on validation images of the source"
+                notes += f"; {accuracy}: gap to the base {100 * gap.value:.1f} points, {_interval(gap)}"
         elif drop is not None:
-            own = number.value("base_accuracy", model=model.name, group=group.name)
-            of = "" if own is None else f" of {100 * own:.1f} %"
+            before = number.value("base_accuracy", model=model.name, group=group.name)
+            of = "" if before is None else f" of {100 * before:.1f} %"
             lost = f"{100 * drop.value:.1f} points{of}"
             notes += f"; drop from the base over {group.classes} classes {lost}, {_interval(drop)}"
         found.append((BASE if group is base else group.name, top1, notes))
@@ -358,21 +344,6 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
         )
         for task, accuracy, notes in found
     ]
-
-
-def _of_base(results: Results, model: ModelFacts) -> str:
-    """What else is to be known of a model's base accuracy."""
-    notes, own = "", results.base_number(model.name)
-    if own is not None and results.base_group is not None:
-        notes += f"; averaged over {results.base_group.classes} classes {100 * own.value:.1f}, {_interval(own)}"
-    if model.near_chance:
-        notes += "; near chance, so its drops mean nothing"
-    gap = results.rows.estimate(VALIDATION_GAP, model=model.name)
-    validation = results.rows.value(VALIDATION, model=model.name)
-    if gap is not None and validation is not None:
-        accuracy = f"{100 * validation:.1f} on validation images of the source"
-        notes += f"; {accuracy}: gap to the base {100 * gap.value:.1f} points, {_interval(gap)}"
-    return notes
 
 
 def _interval(estimate: Estimate) -> str:
@@ -400,19 +371,16 @@ def make_ready(source: str | Path) -> None:
 
 
 def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:
-    """Write the results into the dataset and close it again; the folder that holds them."""
+    """Write the results into the dataset, entries for the Hub with `dataset_id`, and close it again; return the folder
+    that holds them."""
     assert evaluation.directory is not None  # only a built dataset takes results
-    close_again(evaluation.directory, _stored_files(evaluation.results, dataset_id), evaluation.results.content)
-    return evaluation.directory / EVALUATION
-
-
-def _stored_files(results: Results, dataset_id: str | None) -> dict[str, bytes]:
-    """Path below `evaluation/` → content. No clock, host or path is in them; entries for the Hub with `dataset_id`."""
-    public = with_public_names(results)
+    # No clock, host or path is in what is stored.
+    public = with_public_names(evaluation.results)
     files = {name: text.encode() for name, text in result_tables(public).values()}
     if dataset_id is not None:
         files |= {f"{FOLDER}/{name}": content for name, content in entry_files(public, dataset_id).items()}
-    return EVALUATED.files(public.to_json(), files)
+    close_again(evaluation.directory, EVALUATED.files(public.to_json(), files), evaluation.results.content)
+    return evaluation.directory / EVALUATION
 
 
 COLUMNS = ("key", "path", "class_id", "label")

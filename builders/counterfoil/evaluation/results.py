@@ -266,11 +266,29 @@ class Evaluation:
         return self.results.rows.estimate(measure, **key)
 
     def to_pandas(self) -> Any:
-        """The scores as a pandas DataFrame: a row per model and group, fractions, intervals as `…_low` and `…_high`."""
+        """Return the scores as a pandas DataFrame: a row per model and group, fractions, and intervals in columns of
+        their own, `…_low` and `…_high`."""
         import pyarrow as pa
 
-        measures = dict.fromkeys(name for score in self.scores for name in score.numbers)
-        return pa.Table.from_pylist([_flat(score, (*_BARE, *measures)) for score in self.scores]).to_pandas()
+        measures = dict.fromkeys((*_BARE, *(name for score in self.scores for name in score.numbers)))
+        rows = []
+        for score in self.scores:
+            row: dict[str, Any] = {
+                "model": score.model,
+                "shift": score.shift,
+                "classes": score.classes,
+                "images": score.images,
+                "base_images": score.base_images,
+                "pairs": score.pairs,
+            }
+            for name in measures:
+                found, column = score.get(name), _COLUMNS.get(name, name)
+                row[column] = found.value if found else None
+                if name not in _BARE:
+                    row[f"{column}_low"] = found.low if found else None
+                    row[f"{column}_high"] = found.high if found else None
+            rows.append(row)
+        return pa.Table.from_pylist(rows).to_pandas()
 
     def severity(self) -> Any:
         """The shifts with levels as a pandas DataFrame: a row a model, shift and level, the base at level 0.
@@ -316,21 +334,3 @@ class Evaluation:
             "files": {name: str(path) for name, path in self.files.items()},
             **({} if self.gate is None else {"gate": self.gate.to_json()}),
         }
-
-
-def _flat(score: Score, measures: tuple[str, ...]) -> dict[str, Any]:
-    """A score's numbers by column; an estimate is three."""
-    row: dict[str, Any] = {
-        "model": score.model,
-        "shift": score.shift,
-        "classes": score.classes,
-        "images": score.images,
-        "base_images": score.base_images,
-        "pairs": score.pairs,
-    }
-    for name in dict.fromkeys(measures):
-        found, column = score.get(name), _COLUMNS.get(name, name)
-        row[column] = found.value if found else None
-        if name not in _BARE:
-            row |= {f"{column}_low": found.low if found else None, f"{column}_high": found.high if found else None}
-    return row

@@ -41,12 +41,15 @@ class ModelAnswers:
 def near_chance_on_base(
     subject: Subject, answers: ModelAnswers, chances: NDArray[np.float64], min_images: int
 ) -> NearChance:
-    """Which models and classes with enough images are near chance on the base; `chances` (labels, models).
+    """Return which models and classes with enough images are near chance on the base; `chances` (labels, models).
 
-    Without a base, which models are near chance on all images.
+    Without a base, which models are near chance by the average over the classes of all readable images.
     """
     if not subject.base:
-        return NearChance(_near_chance_everywhere(subject, answers, chances))
+        labels, correct = subject.labels[answers.readable], answers.correct[answers.readable]
+        there, counts = np.unique(labels, return_counts=True)
+        everywhere = np.stack([correct[labels == label].mean(axis=0) for label in there]).mean(axis=0)
+        return NearChance(statistics.near_chance(everywhere, int(counts.sum()), chances[there].mean(axis=0)))
     kept = statistics.surviving(class_units(subject, answers, 0), min_images)
     if not kept:
         return NearChance(np.zeros(chances.shape[1], dtype=bool))
@@ -55,14 +58,6 @@ def near_chance_on_base(
     accuracy = np.stack([statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept])
     images = np.array([one.counts[0] for one in kept])
     return find_near_chance(ids, accuracy, images, chances[[label_of[one] for one in ids]])
-
-
-def _near_chance_everywhere(subject: Subject, answers: ModelAnswers, chances: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(models,) by accuracy and chance averaged over the classes of all readable images."""
-    labels, correct = subject.labels[answers.readable], answers.correct[answers.readable]
-    there, counts = np.unique(labels, return_counts=True)
-    accuracy = np.stack([correct[labels == label].mean(axis=0) for label in there])
-    return statistics.near_chance(accuracy.mean(axis=0), int(counts.sum()), chances[there].mean(axis=0))
 
 
 @dataclass(frozen=True)
@@ -255,10 +250,20 @@ class AllAnswers:
         return statistics.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
 
     def facts(self, place: int) -> GroupFacts:
-        """A group's yield, and the classes and images that its averages are over."""
+        """Return a group's yield, and the classes and images that its averages are over."""
         described, kept = self.group(place), self.kept(place)
         here = self.subject.shifts == place
         base, own = (sum(one.counts[side] for one in kept) for side in (0, 1))
+        names = {one.id: one.name for one in self.subject.classes}
+        measured = {one.class_id for one in kept}
+        left_out = []
+        for one in self.units(place):
+            if one.class_id not in measured:
+                counts = one.class_id, names[one.class_id], *one.counts
+                if min(one.counts) < self.min_images:
+                    left_out.append(LeftOut(*counts))
+                else:
+                    left_out.append(LeftOut(*counts, "near chance", self.near_chance.classes[one.class_id]))
         return GroupFacts(
             name=described.name,
             kind=described.kind,
@@ -268,23 +273,10 @@ class AllAnswers:
             accepted=int(here.sum()),
             unreadable=int((here & ~self.answers.readable).sum()),
             classes=len(kept),
-            left_out=self._left_out(place, {one.class_id for one in kept}),
+            left_out=tuple(left_out),
             images=own,
             base_images=base if self.subject.base else 0,
         )
-
-    def _left_out(self, place: int, measured: set[str]) -> tuple[LeftOut, ...]:
-        names = {one.id: one.name for one in self.subject.classes}
-        found = []
-        for one in self.units(place):
-            if one.class_id in measured:
-                continue
-            counts = one.class_id, names[one.class_id], *one.counts
-            if min(one.counts) < self.min_images:
-                found.append(LeftOut(*counts))
-            else:
-                found.append(LeftOut(*counts, "near chance", self.near_chance.classes[one.class_id]))
-        return tuple(found)
 
 
 def answer_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callable[[int], str]:

@@ -240,11 +240,6 @@ def probits(accuracy: NDArray[np.float64], images: int) -> NDArray[np.float64]:
     return ndtri((accuracy * images + 0.5) / (images + 1))
 
 
-def accuracies_of_probits(probit: NDArray[np.float64], images: int) -> NDArray[np.float64]:
-    """The accuracies that `probits` gives these for, within 0 … 1."""
-    return np.clip((ndtr(probit) * (images + 1) - 0.5) / images, 0, 1)
-
-
 def effective_robustness(
     base_accuracy: NDArray[np.float64], accuracy: NDArray[np.float64], images: tuple[int, int]
 ) -> NDArray[np.float64]:
@@ -269,7 +264,8 @@ def effective_robustness(
     with np.errstate(invalid="ignore", divide="ignore"):
         fitted = np.where(squares > _NO_SPREAD, products / squares, np.nan)
     expected = y_mean + left_y + fitted * (dx - left_x)
-    return accuracy - accuracies_of_probits(expected, images[1])
+    # Back from the probit scale, within 0 … 1.
+    return accuracy - np.clip((ndtr(expected) * (images[1] + 1) - 0.5) / images[1], 0, 1)
 
 
 def effective_robustness_intervals(found: Drops, images: tuple[int, int]) -> dict[int, Estimate]:

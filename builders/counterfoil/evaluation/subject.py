@@ -52,7 +52,8 @@ def labelled_subject(
         source=source,
         name=Path(source).name or source,
         directory=None,
-        workplace=_workplace(images.content),
+        # Answers to images that lie in no dataset of ours are kept in the user's cache.
+        workplace=user_cache() / hashlib.sha256(images.content.encode()).hexdigest()[:16],
         content=images.content,
         classes=tuple(classes),
         groups=_groups(ordered, ""),
@@ -111,11 +112,6 @@ def _numbered(images: LabelledImages) -> NDArray[np.int64]:
     return indices
 
 
-def _workplace(content: str) -> Path:
-    """Where answers to images that lie in no dataset of ours are kept: the user's cache."""
-    return user_cache() / hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
 _LOOKED_AT = 9  # images, to tell their usual size
 # As `groups`: each config of the dataset is a group.
 CONFIGS = "configs"
@@ -156,15 +152,6 @@ def open_subject(
     return with_others(subject, others)
 
 
-def _with_picture_notes(images: LabelledImages) -> LabelledImages:
-    """The images of a folder, with what must be said of the pictures in it; of some of them, where there are many."""
-    if images.paths is None:
-        return images
-    some = thinned(images, MOST_LOOKED_AT)
-    pictures = look_at_pictures(some.images(), len(some), decode=False)
-    return replace(images, notes=(*images.notes, *pictures.notes(len(images))))
-
-
 def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
     """Whether a folder or a name of the Hub is a dataset that `counterfoil build` made.
 
@@ -196,7 +183,11 @@ def _labelled(
     column = None if groups == CONFIGS else groups
     if not str(place).startswith(_SOURCE):
         images = labelled_source(place, classes, configs_are_groups=groups == CONFIGS, group_column=column)
-        return _with_picture_notes(images)
+        if images.paths is not None:  # of a folder, of whose pictures some are looked at
+            some = thinned(images, MOST_LOOKED_AT)
+            pictures = look_at_pictures(some.images(), len(some), decode=False)
+            images = replace(images, notes=(*images.notes, *pictures.notes(len(images))))
+        return images
     if recipe is None:
         raise UserError(f"{place}: its source is unknown without a recipe", "Name one: --recipe wardrobe-mini")
     source = recipe.source

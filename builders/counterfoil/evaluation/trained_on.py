@@ -50,46 +50,47 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
 
 
 def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None:
-    """UserError with every model that was mended on some of these images.
+    """Raise UserError with every model that was mended on some of these images, or with a common seed.
 
     Images are read here only where a mended model names its training images.
     """
-    problems = [line for name, note in notes.items() for line in _common_sets(subject, name, note)]
+    problems: list[str] = []
+    scored = {part.images.content: part.images.name for part in subject.parts}
+    for name, note in notes.items():
+        for one in (*note.on, *note.datasets):
+            if one.content in scored:
+                same = f"{scored[one.content]}: the same images"
+                problems.append(f"model {name!r} was mended on {one.name}, which is {same}")
+        problems += [
+            f"model {name!r} was fitted to images of {scored[content]}"
+            for content in dict.fromkeys(note.train_content)
+            if content in scored
+        ]
+        if subject.recipe is not None and subject.directory is not None and not subject.recipe.generator.takes_rows:
+            seed = subject.recipe.samples.seed
+            problems += [
+                f"model {name!r} was mended with {one.name} (recipe {one.recipe or 'unknown'}), whose samples.seed"
+                f" {seed} is also that of {subject.source}: images of one seed come from the same noise"
+                for one in note.datasets
+                if one.seed == seed and one.content not in scored
+            ]
     problems += _common_rows(subject, notes)
     fitted_to = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
     if fitted_to and not problems:
-        common = _common_images(subject, fitted_to)
-        total = len(subject.keys)
+        counts, total = dict.fromkeys(fitted_to, 0), len(subject.keys)
+        pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
+        for picture in track(pictures, "checking for training images of the models", total, _REPORTED_EVERY):
+            if picture is not None:
+                content = pixels_sha256(picture)
+                for name, contents in fitted_to.items():
+                    counts[name] += content in contents
         problems = [
             f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source}, or to edits of them"
-            for name, count in common.items()
+            for name, count in counts.items()
             if count
         ]
     if problems:
         raise UserError(problems, _HINT)
-
-
-def _common_sets(subject: Subject, name: str, note: MendedNote) -> list[str]:
-    """A line for each set of images that a model has seen and is to be scored on; and for a common seed."""
-    scored = {part.images.content: part.images.name for part in subject.parts}
-    lines = []
-    for one in (*note.on, *note.datasets):
-        if one.content in scored:
-            lines.append(f"model {name!r} was mended on {one.name}, which is {scored[one.content]}: the same images")
-    lines += [
-        f"model {name!r} was fitted to images of {scored[content]}"
-        for content in dict.fromkeys(note.train_content)
-        if content in scored
-    ]
-    if subject.recipe is not None and subject.directory is not None and not subject.recipe.generator.takes_rows:
-        seed = subject.recipe.samples.seed
-        lines += [
-            f"model {name!r} was mended with {one.name} (recipe {one.recipe or 'unknown'}), whose samples.seed {seed}"
-            f" is also that of {subject.source}: images of one seed come from the same noise"
-            for one in note.datasets
-            if one.seed == seed and one.content not in scored
-        ]
-    return lines
 
 
 def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
@@ -113,24 +114,18 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
     return lines
 
 
-def _common_images(subject: Subject, fitted_to: Mapping[str, frozenset[str]]) -> dict[str, int]:
-    """How many of the images each model was fitted to."""
-    counts = dict.fromkeys(fitted_to, 0)
-    pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
-    for picture in track(pictures, "checking for training images of the models", len(subject.keys), _REPORTED_EVERY):
-        if picture is not None:
-            content = pixels_sha256(picture)
-            for name, contents in fitted_to.items():
-                counts[name] += content in contents
-    return counts
-
-
 def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]) -> EditsOf | None:
-    """The rows that the images of these keys are edits of; None where they are no edits."""
+    """Return the rows that the images of these keys are edits of; None where they are no edits."""
     if not recipe.generator.alters_rows:
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))
-    return EditsOf(_pool_called(recipe, pins.get("pool")), recipe.generator.split, tuple(rows))
+    # A hash that two pools of the same rows share: of a folder's content, wherever it lies, or a name and a commit.
+    pool, pin = pool_of(recipe), SourcePin.of(pins.get("pool"))
+    if pin is None:
+        called = sha256_json([pool.dataset, pool.revision, pool.config])
+    else:
+        called = sha256_json([pin.content or [pin.dataset, pin.revision], pool.config])
+    return EditsOf(called, recipe.generator.split, tuple(rows))
 
 
 def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:
@@ -153,11 +148,3 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
             f"See what is wrong with it: counterfoil verify {directory}",
         )
     return [row for row in found if row is not None]
-
-
-def _pool_called(recipe: Recipe, recorded: Any) -> str:
-    """A hash that two pools of the same rows share: of a folder's content, wherever it lies, or a name and a commit."""
-    pool, pin = pool_of(recipe), SourcePin.of(recorded)
-    if pin is None:
-        return sha256_json([pool.dataset, pool.revision, pool.config])
-    return sha256_json([pin.content or [pin.dataset, pin.revision], pool.config])

@@ -115,7 +115,8 @@ def _precision(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
-    found: list[tuple[int, ResultRow]] = []
+    # Two outputs may have one name: their shares and counts are one row's.
+    found: dict[tuple[str, str, str, str], tuple[float, int]] = {}
     for model, group, rows, said in _each(answered):
         called = answer_names(answered.subject.classes, answered.maps[model])
         labels = answered.subject.labels[rows]
@@ -125,29 +126,14 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
         keys, counts = np.unique(np.stack([labels, said, np.where(said < 0, outputs, -1)]), axis=1, return_counts=True)
         for (label, answer, output), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
             against = answered.subject.classes[answer].id if answer >= 0 else called(output)
-            share = count / int(images[label])
-            key = {"model": answered.models[model], "group": group, "class_id": answered.subject.classes[label].id}
-            found.append((count, row("confusion", share, against=against, n=count, **key)))
-    # Two outputs may have one name: their counts are one row's.
-    together: dict[tuple[str, ...], ResultRow] = {}
-    for _, one in found:
-        key = (one.model, one.group, one.class_id, one.against)
-        before = together.get(key)
-        if before is not None:
-            one = row(
-                "confusion",
-                (one.value or 0) + (before.value or 0),
-                model=one.model,
-                group=one.group,
-                class_id=one.class_id,
-                against=one.against,
-                n=(one.n or 0) + (before.n or 0),
-            )
-        together[key] = one
-    rows = list(together.values())
-    most = sorted((one.n or 0 for one in rows), reverse=True)[:MOST_MISTAKEN]
-    least = most[-1] if len(rows) > MOST_MISTAKEN else 0
-    yield from (one for one in rows if (one.n or 0) > least or least == 0)
+            key = answered.models[model], group, answered.subject.classes[label].id, against
+            share, n = found.get(key, (0.0, 0))
+            found[key] = share + count / int(images[label]), n + count
+    most = sorted((n for _, n in found.values()), reverse=True)[:MOST_MISTAKEN]
+    least = most[-1] if len(found) > MOST_MISTAKEN else 0
+    for (model_name, group, class_id, against), (share, n) in found.items():
+        if n > least or least == 0:
+            yield row("confusion", share, model=model_name, group=group, class_id=class_id, against=against, n=n)
 
 
 def _each(answered: AllAnswers) -> Iterator[tuple[int, str, NDArray[np.int64], NDArray[np.int64]]]:

@@ -51,19 +51,16 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
         signed = np.zeros((len(right), BINS))
         signed[np.arange(len(right)), bins] = right - confidence.astype(np.float64)
         signed = signed[:, np.unique(bins)]
-        drawn = np.concatenate([_drawn(rng, signed, size) for size in _blocks(len(right))])
+        at_once = max(1, min(_REPLICATES, _DRAWN_AT_ONCE // len(right)))
+        drawn = np.concatenate(
+            [_drawn(rng, signed, min(at_once, _REPLICATES - start)) for start in range(0, _REPLICATES, at_once)]
+        )
         low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
         # Draws are biased upward as the error itself is: the interval reaches to it at least.
         found = Estimate(value, min(low, value), max(high, value))
         yield row(
             "calibration_error", found, model=answered.models[model], group=answered.group(place).name, n=len(right)
         )
-
-
-def _blocks(images: int) -> list[int]:
-    """How many replicates are drawn at once, in turn."""
-    size = max(1, min(_REPLICATES, _DRAWN_AT_ONCE // images))
-    return [min(size, _REPLICATES - start) for start in range(0, _REPLICATES, size)]
 
 
 def _drawn(rng: np.random.Generator, signed: NDArray[np.float64], replicates: int) -> NDArray[np.float64]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers
-from counterfoil.models.mended import MendedNote
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, percentile_interval, seeded, sign_test
@@ -42,6 +41,9 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     # A column a group, in the order of `measured`.
     replicates = drawn_averages(subject, [(own, gain) for own in measured.values()], answered.seed)
     origin = answered.wanted.get("mended", {}).get(pair[0])
+    original, note = answered.scored[places[1]].classifier.sha256, None
+    if origin is not None and origin.model.sha256 is not None and original not in (None, origin.model.sha256):
+        note = f"{pair[0]} was mended from {origin.model.name}, whose weights differ from those of {pair[1]}."
     comparison = ModelComparison(
         *pair,
         groups=tuple(
@@ -53,7 +55,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
             )
             for group, own in measured.items()
         ),
-        note=_other_origin(pair, origin, answered.scored[places[1]].classifier.sha256),
+        note=note,
         near_chance=tuple(name for name, place in zip(pair, places, strict=True) if answered.near_chance.models[place]),
         classes_near_chance=tuple(one.name for one in subject.classes if one.id in near),
     )
@@ -67,7 +69,11 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     rows = [one if one.p is None else replace(one, q=next(adjusted)) for one in rows]
     values = [one.value for one in rows if one.measure == GAIN and one.value is not None]
     if values:
-        average = percentile_interval(float(np.mean(values)), _mean(replicates))
+        # Each replicate is averaged over the groups that its draw holds.
+        held = np.isfinite(replicates)
+        sums = np.where(held, replicates, 0.0).sum(axis=1)
+        drawn = np.divide(sums, held.sum(axis=1), out=np.full(len(replicates), np.nan), where=held.any(axis=1))
+        average = percentile_interval(float(np.mean(values)), drawn)
         rows.append(row(GAIN, average, **comparison.key()))
     return comparison, rows
 
@@ -128,7 +134,18 @@ def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArra
     """
     groups = len(subject.groups)
     total, counted = np.zeros((REPLICATES, len(sides))), np.zeros((REPLICATES, len(sides)))
-    strata, units = _strata(subject)
+    # What is drawn together: the class, and the first of the groups that units reach over.
+    first_group, units = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
+    start = 0
+    for part in subject.parts:
+        part_rows = slice(start, start + len(part.images))
+        start = part_rows.stop
+        if part.images.units is not None:
+            first_group[part_rows] = part.first
+            units[part_rows] = np.unique(part.images.units, return_inverse=True)[1]
+        elif subject.groups[part.first].paired:
+            first_group[part_rows], units[part_rows] = part.first, subject.indices[part_rows]
+    strata = subject.labels * groups + first_group
     ordered = [rows[np.argsort(strata[rows], kind="stable")] for rows, _ in sides]
     every = np.unique(np.concatenate(ordered))
     for stratum in np.unique(strata[every]).tolist():
@@ -148,31 +165,3 @@ def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArra
             total[:, place] += np.divide(weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0)
             counted[:, place] += drawn > 0
     return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
-
-
-def _strata(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each row what is drawn together (class and first of the groups that units reach over), and its unit."""
-    first, unit = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
-    start = 0
-    for part in subject.parts:
-        rows = slice(start, start + len(part.images))
-        start = rows.stop
-        if part.images.units is not None:
-            first[rows], unit[rows] = part.first, np.unique(part.images.units, return_inverse=True)[1]
-        elif subject.groups[part.first].paired:
-            first[rows], unit[rows] = part.first, subject.indices[rows]
-    return subject.labels * len(subject.groups) + first, unit
-
-
-def _mean(replicates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The average over groups of each replicate; of those that its draw holds."""
-    held = np.isfinite(replicates)
-    sums = np.where(held, replicates, 0.0).sum(axis=1)
-    return np.divide(sums, held.sum(axis=1), out=np.full(len(replicates), np.nan), where=held.any(axis=1))
-
-
-def _other_origin(pair: tuple[str, str], note: MendedNote | None, original_sha256: str | None) -> str | None:
-    """A sentence where the mended model says that it was mended from another one than it is compared with."""
-    if note is None or note.model.sha256 is None or original_sha256 in (None, note.model.sha256):
-        return None
-    return f"{pair[0]} was mended from {note.model.name}, whose weights differ from those of {pair[1]}."

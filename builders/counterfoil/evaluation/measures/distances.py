@@ -38,7 +38,7 @@ from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.names import Pin, local_folder
 from counterfoil.prediction.embedding import Embedder, classifier_embedder, clip_embedder, embed
 from counterfoil.progress import renamed, report
-from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.results import ResultRow, row
@@ -72,7 +72,14 @@ def prepared_distances(
     UserError for names that can give no features, and for what is wrong with `against`; a recipe's source that is not
     at hand is noted. RunFailure where `against` cannot be reached.
     """
-    wanted = _named_features(names, subject)
+    wanted = tuple(dict.fromkeys([names] if isinstance(names, str) else names or ()))
+    problems: list[CounterfoilError] = []
+    for name in wanted:
+        try:
+            _refuse_unfit(name, subject)
+        except CounterfoilError as error:
+            problems.append(type(error)([f"distances: {problem}" for problem in error.problems], error.hint))
+    raise_together(problems)
     if not wanted:
         if against is not None:
             raise UserError(
@@ -274,19 +281,6 @@ class FeatureModel:
     scaled: bool
 
 
-def _named_features(names: str | Sequence[str] | None, subject: Subject) -> tuple[str, ...]:
-    """The names, each once. UserError, collected, for those that can give no features, before any weight is loaded."""
-    wanted = tuple(dict.fromkeys([names] if isinstance(names, str) else names or ()))
-    problems: list[CounterfoilError] = []
-    for name in wanted:
-        try:
-            _refuse_unfit(name, subject)
-        except CounterfoilError as error:
-            problems.append(type(error)([f"distances: {problem}" for problem in error.problems], error.hint))
-    raise_together(problems)
-    return wanted
-
-
 def _refuse_unfit(name: str, subject: Subject) -> None:
     if name == CLIP:
         if subject.recipe is None:
@@ -312,7 +306,7 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
         classifier = load_classifier(name, device, subject.classes)
         embedder = classifier_embedder(classifier, device)
         return FeatureModel(name, f"sha256 {classifier.sha256}", embedder, scaled=name.startswith(_OPEN_CLIP))
-    assert subject.recipe is not None  # `_named_features` asked
+    assert subject.recipe is not None  # `prepared_distances` asked
     screen = subject.recipe.screen
     pinned = (subject.pins.get("models") or {}).get("screen") or {}
     if pinned.get("name") and pinned.get("revision"):
@@ -371,7 +365,15 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
         raise UserError(
             f"source: '{recipe.source.dataset}' has neither split of the recipe; its splits: {', '.join(splits)}"
         )
-    opened = [_split(recipe, name, pin) for name in dict.fromkeys(names or [recipe.source.validation_split])]
+    opened = []
+    for name in dict.fromkeys(names or [recipe.source.validation_split]):
+        if recipe.source.conditions is None:
+            images, sets = labelled_split(recipe.source, name, recipe.classes, pin), None
+        else:
+            images, found = labelled_conditions(recipe.source, name, pin)
+            # In the order that `sets` numbers them.
+            sets = ConditionLabels(found.names, np.unique(found.present, axis=0))
+        opened.append(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images), sets))
     return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
 
 
@@ -406,16 +408,6 @@ def pinned_source(subject: Subject) -> SourcePin:
 def shown_source(dataset: str, split: str) -> str:
     """DATASET:SPLIT, without the folders of this machine."""
     return f"{without_folders(dataset)}:{split}"
-
-
-def _split(recipe: Recipe, split: str, pin: SourcePin) -> SourceImages:
-    if recipe.source.conditions is None:
-        images, sets = labelled_split(recipe.source, split, recipe.classes, pin), None
-    else:
-        images, found = labelled_conditions(recipe.source, split, pin)
-        # In the order that `sets` numbers them.
-        sets = ConditionLabels(found.names, np.unique(found.present, axis=0))
-    return SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images), sets)
 
 
 def _shown(images: LabelledImages) -> str:

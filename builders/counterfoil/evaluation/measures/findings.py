@@ -97,7 +97,9 @@ class _Measuring:
             if at in found:
                 continue
             if at in judges:
-                found[at] = self._of_record(shift, own, judges[at], at)
+                # What the judge is recorded to have answered, against its answers to the base.
+                units = self._units(shift, _recorded(own, judges[at]), [at])
+                found[at] = self._compared(shift, [at], units, "recorded", _RECORDED)[0]
                 continue
             reason = _FILE
             if not complete:
@@ -112,11 +114,6 @@ class _Measuring:
     def _of_images(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[FindingModel]:
         side = replace(side, correct=side.correct[:, list(places)])
         return self._compared(shift, places, self._units(shift, side, places), "images", "")
-
-    def _of_record(self, shift: MinedShift, own: Unpicked, judge: str, place: int) -> FindingModel:
-        """What a judge that is scored is recorded to have answered, against its answers to the base."""
-        units = self._units(shift, _recorded(own, judge), [place])
-        return self._compared(shift, [place], units, "recorded", _RECORDED)[0]
 
     def _of_absent(self, shift: MinedShift, own: Unpicked, judge: str) -> FindingModel:
         """What a judge that is not scored here is recorded to have answered."""

@@ -10,22 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages, first_of_classes, labelled_split, rows_of
-from counterfoil.data.pins import SourcePin, prepared_folders
+from counterfoil.data.pins import prepared_folders
 from counterfoil.errors import UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
 from counterfoil.evaluation.scores import AllAnswers
-from counterfoil.evaluation.statistics import ClassUnits, NearChance, near_chance
+from counterfoil.evaluation.statistics import ClassUnits, near_chance
 from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.models.names import LAB
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import renamed
-from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import is_local
 from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
 from counterfoil.report.results import ResultRow, row
@@ -76,7 +74,15 @@ def prepared_reference(
     try:
         if not set(stands_for) - set(left_out):
             raise UserError("no model can be scored on it: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
-        images = _validation(subject, subject.recipe, fetch=wanted is True)
+        if subject.recipe.source.conditions is not None:
+            raise UserError("each row of the source has several labels, expected one class per row")
+        pin, source = pinned_source(subject), subject.recipe.source
+        # A dataset of the Hub may be of any size.
+        large = not (source.dataset.startswith(LAB) or is_local(source.dataset))
+        if large and wanted is None and not any(folder.name == pin.revision for folder in prepared_folders(source)):
+            raise UserError(f"'{source.dataset}' is not on this machine", "Add --reference to download it.")
+        images = labelled_split(source, source.validation_split, subject.recipe.classes, pin, units=False)
+        images = rows_of(images, first_of_classes(images.keys, images.labels, IMAGES_A_CLASS))
     except Exception as error:
         reason = skipped_because(skipped_reason(_SOURCE, error))
         return PreparedReference(split=split, left_out=left_out, skipped=reason)
@@ -104,26 +110,6 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
     return _measured(answered, prepared, prepared.images, {name: scored[name] for name in scorable})
 
 
-def _validation(subject: Subject, recipe: Recipe, *, fetch: bool) -> LabelledImages:
-    """At most `IMAGES_A_CLASS` images of each class. UserError or RunFailure for a source that is not at hand."""
-    if recipe.source.conditions is not None:
-        raise UserError("each row of the source has several labels, expected one class per row")
-    pin = pinned_source(subject)
-    if not fetch:
-        _refuse_far(recipe, pin)
-    images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, pin, units=False)
-    return rows_of(images, first_of_classes(images.keys, images.labels, IMAGES_A_CLASS))
-
-
-def _refuse_far(recipe: Recipe, pin: SourcePin) -> None:
-    """UserError for a dataset of the Hub that is not on this machine as it is pinned: it may be of any size."""
-    source = recipe.source
-    if source.dataset.startswith(LAB) or is_local(source.dataset):
-        return
-    if not any(folder.name == pin.revision for folder in prepared_folders(source)):
-        raise UserError(f"'{source.dataset}' is not on this machine", "Add --reference to download it.")
-
-
 def _measured(
     answered: AllAnswers, prepared: PreparedReference, images: LabelledImages, scored: Mapping[str, Scored]
 ) -> tuple[ReferenceResult, list[ResultRow]]:
@@ -142,8 +128,14 @@ def _measured(
             both.append(ClassUnits(one.class_id, first, together, ~first, together))
     measured = [one for one in both if one.class_id not in near.classes]
     others = [one for one in both if one.class_id in near.classes]
-    sound = ~near.models[places]
-    unseen = _unseen(others, sound if sound.any() else np.ones_like(sound)) if others else None
+    unseen, unseen_known = None, False
+    if others:
+        sound = ~near.models[places]
+        shares = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in others]
+        unseen = float(np.mean(shares, axis=0)[sound if sound.any() else np.ones_like(sound)].mean())
+        # Whether classes near chance on the base are clearly above chance here.
+        chance = float(np.mean([near.chances[one.class_id] for one in others]))
+        unseen_known = not near_chance(np.array([unseen]), sum(one.counts[0] for one in others), chance).item()
     why = "it has no readable image of these classes" if enough else "no class has enough images on the base"
     result = ReferenceResult(
         split=prepared.split,
@@ -152,7 +144,7 @@ def _measured(
         skipped=None if both else why,
         left_out=prepared.left_out,
         unseen=unseen,
-        unseen_known=unseen is not None and _is_known(unseen, others, near),
+        unseen_known=unseen_known,
     )
     if not measured:
         return result, []
@@ -168,15 +160,3 @@ def _measured(
         for column, name in enumerate(scored)
         for measure, numbers in ((VALIDATION, shown), (VALIDATION_BASE, base), (VALIDATION_GAP, found))
     ]
-
-
-def _unseen(classes: Sequence[ClassUnits], models: NDArray[np.bool_]) -> float:
-    """Accuracy on the validation images of some classes, averaged over them and over some models."""
-    shares = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in classes]
-    return float(np.mean(shares, axis=0)[models].mean())
-
-
-def _is_known(unseen: float, classes: Sequence[ClassUnits], near: NearChance) -> bool:
-    """Whether the accuracy on the validation images of some classes near chance on the base is clearly above chance."""
-    chance = float(np.mean([near.chances[one.class_id] for one in classes]))
-    return not near_chance(np.array([unseen]), sum(one.counts[0] for one in classes), chance).item()

@@ -186,7 +186,10 @@ def _rates(
         for part in subject.parts[1:]
         for at in range(part.first, part.first + len(part.images.group_names))
     }
-    constructed = _constructed(subject, judge, place)
+    # The rules by which the judge is wrong about every image, because they were chosen so: whatever the rule was, the
+    # first answer is not the label; and none of the first three is, where these were asked.
+    asked = [one for one in subject.judged.shifts if judge.name in one.judges and place in (None, one.place)]
+    constructed = RULES if all(one.rule.failure in (TOP3, PARENT) for one in asked) else (TOP1,)
     found: list[ResultRow] = []
     if not judge.places:
         # A judge that is not scored here is shown by what was recorded of it: wrong about each of these.
@@ -216,15 +219,6 @@ def _rates(
                 if elsewhere is not None:
                     found.append(row(BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}))
     return found
-
-
-def _constructed(subject: Subject, judge: _Judge, place: int | None) -> tuple[str, ...]:
-    """The rules by which a judge is wrong about every image of one shift, or of all, because they were chosen so.
-
-    Whatever the rule was, the first answer is not the label; and none of the first three is, where these were asked.
-    """
-    asked = [one for one in subject.judged.shifts if judge.name in one.judges and place in (None, one.place)]
-    return RULES if all(one.rule.failure in (TOP3, PARENT) for one in asked) else (TOP1,)
 
 
 def _rows_of(
