@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
     from counterfoil.building.regenerate_dataset import Comparison, RowDifferences
     from counterfoil.generate.screen import FewImages, ScreenDoubts
-    from counterfoil.generate.tokens.learn_tokens import TokenResult
 
 _WIDTH = 120
 MOST_LISTED = 10
@@ -91,16 +90,13 @@ def tokens(
             }
         )
     else:
-        _print_tokens(result, recipe)
-
-
-def _print_tokens(result: TokenResult, recipe: str) -> None:
-    losses = [loss for loss in result.losses.values() if loss is not None]
-    mean = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
-    say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {len(result.learned)} of them made in this run.")
-    shown = result.folder if result.folder.is_absolute() else f"./{result.folder}"
-    built = f"{result.folder}-built"
-    next_command("counterfoil", "build", recipe, "--set", f"tokens={{path: {shown}}}", "--out", built)
+        losses = [loss for loss in result.losses.values() if loss is not None]
+        mean = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
+        made = f"{len(result.learned)} of them made in this run"
+        say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {made}.")
+        shown = result.folder if result.folder.is_absolute() else f"./{result.folder}"
+        built = f"{result.folder}-built"
+        next_command("counterfoil", "build", recipe, "--set", f"tokens={{path: {shown}}}", "--out", built)
 
 
 @app.command(epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini")

@@ -23,7 +23,7 @@ from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
     from counterfoil.reviewing.calibrate_dataset import Calibration
-    from counterfoil.reviewing.recut_dataset import CutLosses, RecutResult
+    from counterfoil.reviewing.recut_dataset import CutLosses
 
 app = typer.Typer()
 
@@ -97,7 +97,26 @@ def calibrate(
     from counterfoil.reviewing.recut_dataset import recut
 
     ask = partial(_ask, dataset, yes)
-    _show_cut(recut(dataset, apply, out, in_place=in_place, source=source, device=device, before=ask), json)
+    result = recut(dataset, apply, out, in_place=in_place, source=source, device=device, before=ask)
+    if json:
+        print_json(
+            {
+                **fields_of(result, "directory", "candidates", "accepted", "shards", "images_dropped", "changed"),
+                **fields_of(result, "manifest_sha256", "counts"),
+                **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
+            }
+        )
+    else:
+        print_counts(result.counts)
+        say(f"{result.accepted} of {result.candidates} candidates accepted; nothing was rendered.")
+        say(f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).")
+    if not result.changed:
+        note("Nothing was left to do: the dataset has these thresholds already.")
+    if result.images_dropped > 0:
+        note(f"{result.images_dropped} rejected images are no longer stored.")
+    print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
+    if not result.open_shifts:
+        next_evaluation(result.directory)
 
 
 def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
@@ -134,25 +153,3 @@ def _show(made: Calibration, json: bool) -> None:
     note(f"Open {made.page} in a browser, move the sliders, and download cut.yaml. Then, in the folder of cut.yaml:")
     cut = f"{made.directory}-cut"
     next_command("counterfoil", "calibrate", str(made.directory), "--apply", "cut.yaml", "--out", cut)
-
-
-def _show_cut(result: RecutResult, json: bool) -> None:
-    if json:
-        print_json(
-            {
-                **fields_of(result, "directory", "candidates", "accepted", "shards", "images_dropped", "changed"),
-                **fields_of(result, "manifest_sha256", "counts"),
-                **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
-            }
-        )
-    else:
-        print_counts(result.counts)
-        say(f"{result.accepted} of {result.candidates} candidates accepted; nothing was rendered.")
-        say(f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).")
-    if not result.changed:
-        note("Nothing was left to do: the dataset has these thresholds already.")
-    if result.images_dropped > 0:
-        note(f"{result.images_dropped} rejected images are no longer stored.")
-    print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
-    if not result.open_shifts:
-        next_evaluation(result.directory)

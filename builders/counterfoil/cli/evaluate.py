@@ -23,7 +23,6 @@ from counterfoil.errors import UserError
 from counterfoil.report.words import counted, listed
 
 if TYPE_CHECKING:
-    from counterfoil.evaluation.gate import GateResult
     from counterfoil.evaluation.results import Evaluation
 
 app = typer.Typer()
@@ -238,7 +237,10 @@ def evaluate(
         if one.skipped is not None:
             say(f"No distances in the features of {one.features}: {one.skipped}", err=True)
     if evaluation.gate is not None and not json:
-        _print_gate(evaluation.gate)
+        from counterfoil.evaluation.gate_files import gate_sentence, gate_table
+
+        print_table(terminal(PIPED_WIDTH), gate_table(evaluation.gate), MOST_ROWS, "gate.md")
+        say(gate_sentence(evaluation.gate))
     if into_card and "entries" not in evaluation.files:
         say(
             "No evaluation-result entries were written for the Hub: the dataset's name there is unknown."
@@ -255,13 +257,6 @@ def _class_order(words: list[str] | None) -> str | dict[str, str] | None:
     if len(words) == 1 and "=" not in words[0]:
         return words[0]
     return named_values("--class-order", words, "MODEL=ORDER", "local-dir:my-model=timm")
-
-
-def _print_gate(gate: GateResult) -> None:
-    from counterfoil.evaluation.gate_files import gate_sentence, gate_table
-
-    print_table(terminal(PIPED_WIDTH), gate_table(gate), MOST_ROWS, "gate.md")
-    say(gate_sentence(gate))
 
 
 def _write_keys(

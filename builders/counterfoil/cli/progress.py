@@ -85,7 +85,15 @@ class BuildDisplay(Display):
             self.reported_there = True
             whole = progress.there + progress.images
             self.console.print(f"{progress.there:,} of {whole:,} images are rendered already", highlight=False)
-        self._mark(now, progress.images_done)
+        # The first mark is the first batch: loading models takes as long for ten images as for a thousand, so it says
+        # nothing of the time left. The newest mark moves until it is a step ahead of the one before.
+        if self.history and not self.history[-1][1]:
+            self.history.clear()
+        if len(self.history) > 1 and self.history[-1][0] - self.history[-2][0] < _RATE_STEP:
+            self.history.pop()
+        self.history.append((now, progress.images_done))
+        while len(self.history) > 1 and now - self.history[0][0] > _RATE_WINDOW:
+            self.history.popleft()
         rate = self._rate()
         left = (progress.images - progress.images_done) / rate if rate else None
         if self.live is not None:
@@ -105,20 +113,6 @@ class BuildDisplay(Display):
             # The line of what comes next is not held back by a stage that ended.
             self.printed = 0.0 if stage.done == stage.total else now
             note(line)
-
-    def _mark(self, now: float, images: int) -> None:
-        """Remember how far it was at which time; the newest mark moves until it is a step ahead of the one before.
-
-        The first mark is the first batch: loading models takes as long for ten images as for a thousand, so it says
-        nothing of the time left.
-        """
-        if self.history and not self.history[-1][1]:
-            self.history.clear()
-        if len(self.history) > 1 and self.history[-1][0] - self.history[-2][0] < _RATE_STEP:
-            self.history.pop()
-        self.history.append((now, images))
-        while len(self.history) > 1 and now - self.history[0][0] > _RATE_WINDOW:
-            self.history.popleft()
 
     def _rate(self) -> float | None:
         (first, few), (last, many) = self.history[0], self.history[-1]

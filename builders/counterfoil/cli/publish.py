@@ -69,7 +69,7 @@ def publish(
     """
     _refuse_unfit(model, repo, create_pr, files_per_commit, license, dry_run, json)
     note(f"{dataset}: loading libraries and verifying")
-    from counterfoil.publishing import publish, publish_model
+    from counterfoil.publishing import Publication, publish, publish_model
     from counterfoil.publishing.sending import FILES_PER_COMMIT
 
     def confirm(ahead: Preview) -> bool:
@@ -98,7 +98,24 @@ def publish(
     if json:
         print_json(_as_json(done))
     else:
-        _print_done(done)
+        console, where, what = terminal(120), f"{done.branch}, commit {done.commit[:12]}", "model"
+        if isinstance(done, Publication):
+            what = "directory"
+            where = f"pull request {done.pull_request}" if done.pull_request else where
+        if done.files_changed:
+            console.print(
+                f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False
+            )
+        else:
+            console.print(f"Nothing to publish: {where} equals the {what}.", highlight=False)
+        address = f"{done.url} ({'private' if done.private else 'public'})"
+        if isinstance(done, Publication):
+            read = f"one row of each of {done.configs_loaded} configs was loaded"
+            console.print(f"Every remote file was compared, and {read}.\n{address}", highlight=False)
+            next_command("counterfoil", "verify", done.repo)
+        else:
+            console.print(address, highlight=False)
+            note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")
 
 
 def _refuse_unfit(
@@ -239,24 +256,3 @@ def _as_json(done: Publication | PublishedModel) -> dict[str, Any]:
         "bytes": done.bytes_changed,
         **(fields_of(done, "configs_loaded") if of_dataset else fields_of(done.metadata, *_OF_A_MODEL)),
     }
-
-
-def _print_done(done: Publication | PublishedModel) -> None:
-    from counterfoil.publishing import Publication
-
-    console, where, what = terminal(120), f"{done.branch}, commit {done.commit[:12]}", "model"
-    if isinstance(done, Publication):
-        what = "directory"
-        where = f"pull request {done.pull_request}" if done.pull_request else where
-    if done.files_changed:
-        console.print(f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False)
-    else:
-        console.print(f"Nothing to publish: {where} equals the {what}.", highlight=False)
-    address = f"{done.url} ({'private' if done.private else 'public'})"
-    if isinstance(done, Publication):
-        read = f"one row of each of {done.configs_loaded} configs was loaded"
-        console.print(f"Every remote file was compared, and {read}.\n{address}", highlight=False)
-        next_command("counterfoil", "verify", done.repo)
-    else:
-        console.print(address, highlight=False)
-        note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")

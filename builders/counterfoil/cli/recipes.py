@@ -94,7 +94,26 @@ def init(
     if json:
         print_json(_init_as_json(result))
     else:
-        _print_init(result)
+        from rich.markup import escape
+
+        recipe, console = result.recipe, terminal(_WIDTH)
+        splits = list(dict.fromkeys((recipe.source.train_split, recipe.source.validation_split)))
+        rows = []
+        for each in recipe.classes[:MOST_CLASSES]:
+            images = result.images[each.name]
+            rows.append(
+                [escape(fit(each.name)), *("?" if images is None else f"{images[split]:,}" for split in splits)]
+            )
+        print_rows(console, ("class", *(escape(fit(split)) for split in splits)), rows)
+        if len(recipe.classes) > MOST_CLASSES:
+            console.print(f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them all\n")
+        for said in (*result.notes, result.models):
+            console.print(f"- {escape(fit(said))}")
+        console.print(
+            f"\n[bold]{escape(fit(str(result.path)))}[/bold] is written. Read it, change what you like, then run:"
+        )
+        for command in result.commands:
+            console.print(f"  {escape(fit(command))}", soft_wrap=True)
 
 
 def _init_as_json(result: InitResult) -> dict[str, Any]:
@@ -115,27 +134,6 @@ def _init_as_json(result: InitResult) -> dict[str, Any]:
         "notes": list(result.notes),
         "next": list(result.commands),
     }
-
-
-def _print_init(result: InitResult) -> None:
-    from rich.markup import escape
-
-    recipe, console = result.recipe, terminal(_WIDTH)
-    splits = list(dict.fromkeys((recipe.source.train_split, recipe.source.validation_split)))
-    rows = []
-    for each in recipe.classes[:MOST_CLASSES]:
-        images = result.images[each.name]
-        rows.append([escape(fit(each.name)), *("?" if images is None else f"{images[split]:,}" for split in splits)])
-    print_rows(console, ("class", *(escape(fit(split)) for split in splits)), rows)
-    if len(recipe.classes) > MOST_CLASSES:
-        console.print(f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them all\n")
-    for said in (*result.notes, result.models):
-        console.print(f"- {escape(fit(said))}")
-    console.print(
-        f"\n[bold]{escape(fit(str(result.path)))}[/bold] is written. Read it, change what you like, then run:"
-    )
-    for command in result.commands:
-        console.print(f"  {escape(fit(command))}", soft_wrap=True)
 
 
 @app.command(epilog="Example: counterfoil recipes --json")

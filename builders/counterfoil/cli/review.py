@@ -14,7 +14,7 @@ from counterfoil.errors import UserError
 from counterfoil.report.words import counted, number, points
 
 if TYPE_CHECKING:
-    from counterfoil.reviewing import Review, ReviewPage
+    from counterfoil.reviewing import Review
 
 app = typer.Typer()
 
@@ -88,11 +88,6 @@ def review(
     made = run(
         dataset, out, images=images, tasks=tasks, shifts=shifts or None, seed=seed, source=source, controls=controls
     )
-    _show_page(made, json)
-    open_page(Path(made.page), opened)
-
-
-def _show_page(made: ReviewPage, json: bool) -> None:
     if json:
         print_json(asdict(made))
     else:
@@ -110,13 +105,27 @@ def _show_page(made: ReviewPage, json: bool) -> None:
         note(f"Note: {line}.")
     note("Send the page to several people. Each opens it in a browser and downloads answers.json at the end. Then run:")
     next_command("counterfoil", "review", str(made.directory), "--answers", "answers.json")
+    open_page(Path(made.page), opened)
 
 
 def _show_answers(result: Review, json: bool) -> None:
     if json:
         print_json(result.to_json())
     else:
-        _print_table(result)
+        shifts, rows = result.selection.shifts, []
+        for shift in shifts[:_MOST_ROWS]:
+            rows.append([shift.name])
+            for one in (shift.by_class, shift.by_shift):
+                if one is None:
+                    rows[-1] += ["–", "–", "–"]
+                    continue
+                selected, low, high = (points(getattr(one.selected, name)) for name in ("value", "low", "high"))
+                rows[-1] += [f"{selected} ({low} to {high})", str(one.images), number(one.kappa)]
+        columns = ("shift", "shows its class", "images", "kappa", "shows its shift", "images", "kappa")
+        title = "Selection frequency in percent (95 % confidence interval over images)"
+        print_rows(terminal(120), columns, rows, title)
+        if len(shifts) > _MOST_ROWS:
+            say(f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}")
         say(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
     if result.replaced:
         note(f"This replaces the earlier answers of {counted(result.replaced, 'person', 'people')}.")
@@ -136,20 +145,3 @@ def _show_answers(result: Review, json: bool) -> None:
     names = [given.name.casefold() for given in result.raters if given.name]
     if len(set(names)) < len(names):
         note("Note: two of these people gave the same name. If they are one person, pass only one of the files.")
-
-
-def _print_table(result: Review) -> None:
-    shifts, rows = result.selection.shifts, []
-    for shift in shifts[:_MOST_ROWS]:
-        rows.append([shift.name])
-        for one in (shift.by_class, shift.by_shift):
-            if one is None:
-                rows[-1] += ["–", "–", "–"]
-                continue
-            selected, low, high = (points(getattr(one.selected, name)) for name in ("value", "low", "high"))
-            rows[-1] += [f"{selected} ({low} to {high})", str(one.images), number(one.kappa)]
-    columns = ("shift", "shows its class", "images", "kappa", "shows its shift", "images", "kappa")
-    title = "Selection frequency in percent (95 % confidence interval over images)"
-    print_rows(terminal(120), columns, rows, title)
-    if len(shifts) > _MOST_ROWS:
-        say(f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}")

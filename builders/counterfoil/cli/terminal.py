@@ -173,7 +173,16 @@ def show_error(error: BaseException) -> int:
     if not isinstance(error, CounterfoilError):
         error = _of_a_library(error) or error
     if isinstance(error, CounterfoilError):
-        _show_problems(error)
+        if len(error.problems) == 1:
+            _line(f"error: {fit(error.problems[0])}", colour="red")
+        else:
+            _line(f"error: {len(error.problems)} problems", colour="red")
+            for problem in error.problems[:MOST_PROBLEMS]:
+                _line(f"  - {fit(problem)}")
+            if len(error.problems) > MOST_PROBLEMS:
+                _line(f"  … and {len(error.problems) - MOST_PROBLEMS} more")
+        if error.hint:
+            _line(fit(error.hint))
         return error.exit_code
     text = fit(" ".join(str(error).split()))
     _line(f"internal error: {type(error).__name__}: {text}", colour="red")
@@ -198,19 +207,6 @@ def show_interrupted() -> int:
     """
     _line("\nInterrupted. Run the same command again: it does only what is not stored yet.")
     return INTERRUPTED
-
-
-def _show_problems(error: CounterfoilError) -> None:
-    if len(error.problems) == 1:
-        _line(f"error: {fit(error.problems[0])}", colour="red")
-    else:
-        _line(f"error: {len(error.problems)} problems", colour="red")
-        for problem in error.problems[:MOST_PROBLEMS]:
-            _line(f"  - {fit(problem)}")
-        if len(error.problems) > MOST_PROBLEMS:
-            _line(f"  … and {len(error.problems) - MOST_PROBLEMS} more")
-    if error.hint:
-        _line(fit(error.hint))
 
 
 def fit(text: str) -> str:

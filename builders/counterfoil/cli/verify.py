@@ -12,7 +12,7 @@ from counterfoil.cli.terminal import fit, note, print_json, say
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
-    from counterfoil.dataset.verification import Problem, Rerendered, Verification
+    from counterfoil.dataset.verification import Problem, Verification
 
 app = typer.Typer()
 
@@ -51,7 +51,20 @@ def verify(
 
 def _print_summary(found: Verification) -> None:
     if found.rerendered:
-        _print_rerendered(found.rerendered)
+        for row in found.rerendered:
+            numbers = (
+                "" if row.psnr is None else f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
+            )
+            say(f"{row.key}: {row.outcome}{numbers}")
+        stacks: dict[tuple[str, ...], int] = {}
+        for row in found.rerendered:
+            stacks[row.stack] = stacks.get(row.stack, 0) + 1
+        for stack, count in stacks.items():
+            where = "on the original stack"
+            if stack:
+                where = f"on another stack than the original (“there”): {'; '.join(stack)}"
+            say(f"{counted(count, 'row')} re-rendered {where}.")
+        say("")
     for repair, problems in found.by_repair().items():
         _print_problems(repair, problems)
     if not found.whole:
@@ -73,23 +86,6 @@ def _print_problems(repair: str, problems: tuple[Problem, ...]) -> None:
     if len(problems) > MOST_LISTED:
         say(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
     say(f"  Repair: {fit(repair)}\n")
-
-
-def _print_rerendered(rows: tuple[Rerendered, ...]) -> None:
-    for row in rows:
-        numbers = (
-            "" if row.psnr is None else f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
-        )
-        say(f"{row.key}: {row.outcome}{numbers}")
-    stacks: dict[tuple[str, ...], int] = {}
-    for row in rows:
-        stacks[row.stack] = stacks.get(row.stack, 0) + 1
-    for stack, count in stacks.items():
-        where = "on the original stack"
-        if stack:
-            where = f"on another stack than the original (“there”): {'; '.join(stack)}"
-        say(f"{counted(count, 'row')} re-rendered {where}.")
-    say("")
 
 
 def _size(count: int) -> str:

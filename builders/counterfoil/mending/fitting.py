@@ -276,13 +276,16 @@ class KeptHeads:
 
     def fitted(self, train: Lesson, debug: Lesson | None, lam: float) -> FittedHead:
         """As `fit_head`."""
+        from safetensors.numpy import save
+
         path = self.folder / f"{self._key(train, debug, lam)[:32]}.safetensors"
         known = _read(path)
         if known is not None:
             return known
         found = fit_head(self.start, train, debug, lam, self.how)
         make_folder(self.folder)
-        write_atomically(path, _bytes(found))
+        numbers = np.asarray([found.loss, found.steps, found.gradient_norm, found.settled], dtype=np.float64)
+        write_atomically(path, save({"weight": found.head.weight, "bias": found.head.bias, "numbers": numbers}))
         return found
 
     def _key(self, train: Lesson, debug: Lesson | None, lam: float) -> str:
@@ -314,13 +317,6 @@ def _digest(*arrays: np.ndarray) -> str:
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _bytes(fitted: FittedHead) -> bytes:
-    from safetensors.numpy import save
-
-    numbers = np.asarray([fitted.loss, fitted.steps, fitted.gradient_norm, fitted.settled], dtype=np.float64)
-    return save({"weight": fitted.head.weight, "bias": fitted.head.bias, "numbers": numbers})
 
 
 def _read(path: Path) -> FittedHead | None:

@@ -132,7 +132,17 @@ def see_model(name: str, source: MendSource, device: str) -> SeenModel:
     features = np.concatenate([features_through(part, embedder) for part in audit.parts])[audit.rows]
     refuse_infinite(name, features, ", ".join(part.name for part in audit.parts))
     seen = SeenModel(classifier, head, embedder, audit, clip, EvaluationRows(features, audit.labels, audit.units))
-    _refuse_other_answers(seen)
+    logits = seen.head.logits(seen.audited.features)
+    given = seen.audit.target.predictions.prediction[seen.audit.rows]
+    best = logits.max(axis=1)
+    behind = best - logits[np.arange(len(logits)), given]
+    other = int((behind > _TIE * np.maximum(1.0, np.abs(best))).sum())
+    if other:
+        raise RunFailure(
+            f"model {seen.classifier.name!r}: its last layer on its features predicts {other:,} of {len(logits):,}"
+            " audited images differently from the model itself",
+            "If it computes something after its last layer, refitting that layer cannot mend it.",
+        )
     return seen
 
 
@@ -162,21 +172,6 @@ def refuse_infinite(model: str, features: NDArray[np.floating], images: str) -> 
             f"model {model!r}: the features of {wrong:,} of {len(features):,} images of {images} are not"
             " finite numbers",
             "Its weights may be damaged, or overflow on this device; another one may do: --device cpu",
-        )
-
-
-def _refuse_other_answers(seen: SeenModel) -> None:
-    """RunFailure where the head on these features answers otherwise than the model did, beyond ties."""
-    logits = seen.head.logits(seen.audited.features)
-    given = seen.audit.target.predictions.prediction[seen.audit.rows]
-    best = logits.max(axis=1)
-    behind = best - logits[np.arange(len(logits)), given]
-    other = int((behind > _TIE * np.maximum(1.0, np.abs(best))).sum())
-    if other:
-        raise RunFailure(
-            f"model {seen.classifier.name!r}: its last layer on its features predicts {other:,} of {len(logits):,}"
-            " audited images differently from the model itself",
-            "If it computes something after its last layer, refitting that layer cannot mend it.",
         )
 
 

@@ -158,7 +158,10 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
     group = given.group
     if group is None:
         group = next((name for name in (CONTEXTS, HARD) if name in groups), None)
-    shifts = groups.get(group or "", ()) if group is not None else _all_but_base(opened)
+    if group is None:
+        shifts = tuple(place for place, shift in enumerate(opened.recipe.all_shifts()) if place and shift.top)
+    else:
+        shifts = groups.get(group, ())
     if not shifts:
         known = [name for name in groups if name != BASE]
         near = did_you_mean(group or "", known)
@@ -197,13 +200,18 @@ def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
     return {name: tuple(places) for name, places in groups.items()}
 
 
-def _all_but_base(opened: OpenDataset) -> tuple[int, ...]:
-    return tuple(place for place, shift in enumerate(opened.recipe.all_shifts()) if place and shift.top)
-
-
 def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe) -> DebugImages:
     rows = np.flatnonzero(np.isin(opened.shifts, shifts))
-    label_of = _labels(opened, source, np.unique(opened.labels[rows]), recipe)
+    ours = {(cls.id, cls.name): cls.label for cls in recipe.classes}
+    theirs = opened.recipe.classes
+    label_of = np.asarray([ours.get((cls.id, cls.name), -1) for cls in theirs], dtype=np.int64)
+    strange = [theirs[label] for label in np.unique(opened.labels[rows]).tolist() if label_of[label] < 0]
+    if strange:
+        shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
+        raise UserError(
+            f"{source} has images of {len(strange)} classes that the recipe {recipe.name} does not have: {shown}",
+            "Mend on the recipe that it was mined from: --on RECIPE.",
+        )
     labels = label_of[opened.labels[rows]]
     contexts, places = _contexts(opened, shifts, recipe, label_of)
     pairs = zip(opened.shifts[rows].tolist(), opened.labels[rows].tolist(), strict=True)
@@ -303,21 +311,6 @@ def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) 
     pin = open_source(recipe.source, opened.pins.get("pool"), as_recorded=True).pin
     split = labelled_split(recipe.source, opened.recipe.generator.split, recipe.classes, pin, units=False)
     return rows_of(split, np.flatnonzero([key in own for key in split.keys]))
-
-
-def _labels(opened: OpenDataset, source: str, used: NDArray[np.int64], recipe: Recipe) -> NDArray[np.int64]:
-    """(classes of the dataset,) their labels in `recipe`; UserError for a class of an image that it has not."""
-    ours = {(cls.id, cls.name): cls.label for cls in recipe.classes}
-    theirs = opened.recipe.classes
-    found = np.asarray([ours.get((cls.id, cls.name), -1) for cls in theirs], dtype=np.int64)
-    strange = [theirs[label] for label in used.tolist() if found[label] < 0]
-    if strange:
-        shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
-        raise UserError(
-            f"{source} has images of {len(strange)} classes that the recipe {recipe.name} does not have: {shown}",
-            "Mend on the recipe that it was mined from: --on RECIPE.",
-        )
-    return found
 
 
 def _contexts(

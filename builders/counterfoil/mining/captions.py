@@ -469,7 +469,9 @@ def _subject(caption: str) -> str:
 def _added(subject: str, noun: str) -> _Added | None:
     """What stands around the noun; None where the subject does not have it, or there is none."""
     words, sought = subject.split(), noun.split()
-    start = _place_of(sought, words)
+    folded, like = [word.casefold() for word in words], [word.casefold() for word in sought]
+    places = range(len(folded) - len(like) + 1) if like else ()
+    start = next((place for place in places if folded[place : place + len(like)] == like), None)
     if start is None:
         return None
     before, after = " ".join(words[:start]), " ".join(words[start + len(sought) :])
@@ -478,12 +480,6 @@ def _added(subject: str, noun: str) -> _Added | None:
     elif companion := _COMPANION_AFTER.fullmatch(after):
         after = f"with {companion[1]}"
     return _Added(before, after)
-
-
-def _place_of(sought: Sequence[str], words: Sequence[str]) -> int | None:
-    folded, like = [word.casefold() for word in words], [word.casefold() for word in sought]
-    places = range(len(folded) - len(like) + 1) if like else ()
-    return next((place for place in places if folded[place : place + len(like)] == like), None)
 
 
 def _article(words: str) -> str:

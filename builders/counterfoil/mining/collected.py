@@ -385,7 +385,19 @@ def _with_rendered(
     assert counts.rendered is not None
     numbers = compared(*counts.rendered, confirmation.level)
     drawn = rendered.sets[finding.name]
-    own = _rendered_evidence(recipe, audited, rendered, drawn.rows, drawn.scores)
+    class_map = audited.target.class_map
+    own = [
+        Evidence(
+            key=rendered.key(row),
+            score=float(drawn.scores[place]),
+            failed=bool(rendered.failed[row]),
+            half="rendered",
+            label=recipe.classes[int(rendered.images.labels[row])].name,
+            answered=_answered(int(rendered.predictions.prediction[row]), recipe, class_map),
+        )
+        for place in _first_of_both(rendered.failed[drawn.rows])
+        for row in [int(drawn.rows[place])]
+    ]
     here = [one for one in finding.evidence if one.half == "confirm"]
     before = [one for one in finding.evidence if one.half == "discover"]
     evidence = (*own, *here, *before) if counts.rows is None else (*here, *own, *before)
@@ -395,24 +407,6 @@ def _with_rendered(
         tested_on=counts.tested_on,
         rendered=RenderedTest(numbers.set, numbers.rest, numbers.difference, score_test(*counts.rendered, mine.margin)),
     )
-
-
-def _rendered_evidence(
-    recipe: Recipe, audited: Audited, rendered: AnsweredRound, rows: NDArray[np.int64], scores: NDArray[np.floating]
-) -> list[Evidence]:
-    class_map = audited.target.class_map
-    return [
-        Evidence(
-            key=rendered.key(row),
-            score=float(scores[place]),
-            failed=bool(rendered.failed[row]),
-            half="rendered",
-            label=recipe.classes[int(rendered.images.labels[row])].name,
-            answered=_answered(int(rendered.predictions.prediction[row]), recipe, class_map),
-        )
-        for place in _first_of_both(rendered.failed[rows])
-        for row in [int(rows[place])]
-    ]
 
 
 def _evidence(

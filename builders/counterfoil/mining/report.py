@@ -202,6 +202,10 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
             "apart": _apart,
         },
     )  # fmt: skip
+    reasons: dict[str, list[ClassAudit]] = {}
+    for audit in findings.classes:
+        if audit.direction is None and audit.reason is not None:
+            reasons.setdefault(audit.reason, []).append(audit)
     return environment.get_template(TEMPLATE).render(
         findings=findings,
         headline=headline(findings),
@@ -220,7 +224,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
         unseen=unseen(findings),
         accuracy=lambda one: _accuracy(findings, one),
         by_rate=sorted(findings.classes, key=lambda one: (-(one.rate or 0.0), one.id)),
-        undirected=_by_reason(findings.classes),
+        undirected=list(reasons.items()),
         counts_from=lambda one: counts_from(findings, one),
         curve_figure=curve_figure,
         looks_figure=looks_figure,
@@ -405,15 +409,6 @@ def _accuracy(findings: Findings, one: Finding) -> float | None:
     audits = [audit for audit in findings.classes if audit.id in one.classes]
     rows = sum(audit.rows for audit in audits)
     return 1 - sum(audit.errors for audit in audits) / rows if rows else None
-
-
-def _by_reason(classes: Sequence[ClassAudit]) -> list[tuple[str, list[ClassAudit]]]:
-    """Classes without a direction under the reason that each has, in the order of the classes."""
-    reasons: dict[str, list[ClassAudit]] = {}
-    for audit in classes:
-        if audit.direction is None and audit.reason is not None:
-            reasons.setdefault(audit.reason, []).append(audit)
-    return list(reasons.items())
 
 
 def _apart(caption: str, own: str) -> str:

@@ -94,7 +94,11 @@ def resolve_devices(device: str = "auto") -> tuple[str, ...]:
         return tuple(chosen)
     if len(words) > 1:
         _refuse(device, "only GPUs, each by its number, can be named together")
-    return (_other_device(device),)
+    try:
+        touch(device)
+    except (RuntimeError, AssertionError) as error:
+        _refuse(device, str(error).splitlines()[0], error)
+    return (device,)
 
 
 def _all_gpus() -> tuple[str, ...]:
@@ -120,14 +124,6 @@ def _absent(gpu: str, visible: int) -> str:
         return "no GPU is visible to torch here"
     there = "cuda:0 alone" if visible == 1 else f"{visible} GPUs, cuda:0 to cuda:{visible - 1}"
     return f"there is no {gpu}, but {there}"
-
-
-def _other_device(device: str) -> str:
-    try:
-        touch(device)
-    except (RuntimeError, AssertionError) as error:
-        _refuse(device, str(error).splitlines()[0], error)
-    return device
 
 
 def _refuse(device: str, reason: str, error: BaseException | None = None) -> NoReturn:

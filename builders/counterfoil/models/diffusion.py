@@ -87,12 +87,18 @@ def load_pipeline(
         # of many that draw from plain prompts it knows no task.
         opener = diffusers.DiffusionPipeline if family.as_named else diffusers.AutoPipelineForText2Image
         pipeline: Any = opener.from_pretrained(_source(name), revision=revision, **options)
-        for part in _unused(family, pipeline):
-            pipeline.register_modules(**{part: None})
+        # What no image needs: a safety filter, and encoders of images where none is given.
+        parts = ["safety_checker", "feature_extractor", *([] if family.takes == "every" else ["image_encoder"])]
+        if family.prompts == "plain":
+            parts = [part for part in parts if part in type(pipeline)._optional_components]
+        for part in parts:
+            if getattr(pipeline, part, None) is not None:
+                pipeline.register_modules(**{part: None})
         if "requires_safety_checker" in pipeline.config:
             pipeline.register_to_config(requires_safety_checker=False)
     if scheduler is not None:
-        pipeline.scheduler = _scheduler(scheduler, pipeline.scheduler)
+        kind = getattr(diffusers, f"{scheduler.removesuffix('Scheduler')}Scheduler")
+        pipeline.scheduler = kind.from_config(pipeline.scheduler.config)
     if tokens:
         _add_tokens(name, pipeline, tokens)
     pipeline.set_progress_bar_config(disable=True)
@@ -234,14 +240,6 @@ def _parts(name: str, revision: str | None, part: str) -> list[str]:
     return [place for place, own in classes.items() if isinstance(own, str) and own.startswith("CLIP")]
 
 
-def _unused(family: Family, pipeline: Any) -> list[str]:
-    """Loaded parts that no image needs: a safety filter, and encoders of images where none is given."""
-    parts = ["safety_checker", "feature_extractor", *([] if family.takes == "every" else ["image_encoder"])]
-    if family.prompts == "plain":
-        parts = [part for part in parts if part in type(pipeline)._optional_components]
-    return [part for part in parts if getattr(pipeline, part, None) is not None]
-
-
 # Where neither a model nor its pipeline says it: what all that were made since 2024 are trained on.
 _USUAL_SIDE = 1024
 
@@ -266,12 +264,6 @@ def check_scheduler(name: str) -> None:
     known = [n.removesuffix("Scheduler") for n in dir(diffusers.schedulers) if n.endswith("Scheduler")]
     if name.removesuffix("Scheduler") not in known:
         raise UserError(f"generator.scheduler: diffusers has no '{name[:80]}'{did_you_mean(name, known)}")
-
-
-def _scheduler(name: str, current: Any) -> Any:
-    import diffusers
-
-    return getattr(diffusers, f"{name.removesuffix('Scheduler')}Scheduler").from_config(current.config)
 
 
 _OTHER_ENCODER = (

@@ -136,7 +136,14 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
         case hub.LocalEntryNotFoundError() | hub.OfflineModeIsEnabled():
             return RunFailure(f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT)
         case hub.HfHubHTTPError():
-            return _answered(what, error)
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            if status in (401, 403):
+                return UserError(
+                    f"{what}: the Hub denies this login access ({status})",
+                    "Run `hf auth login`, or ask its owner for access.",
+                )
+            answer = "gave an invalid answer" if status is None else f"answered {status}"
+            return RunFailure(f"{what} could not be fetched: the Hub {answer}", "Run the same command again later.")
         case httpx2.TransportError() | ConnectionError() | TimeoutError():
             return RunFailure(f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT)
         case OSError() if error.errno in _OF_THE_MACHINE:
@@ -147,16 +154,6 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
         case RuntimeError() if is_of_memory(error):
             return _out_of_memory(what)
     return None
-
-
-def _answered(what: str, error: Any) -> CounterfoilError:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status in (401, 403):
-        return UserError(
-            f"{what}: the Hub denies this login access ({status})", "Run `hf auth login`, or ask its owner for access."
-        )
-    answer = "gave an invalid answer" if status is None else f"answered {status}"
-    return RunFailure(f"{what} could not be fetched: the Hub {answer}", "Run the same command again later.")
 
 
 def _out_of_memory(what: str) -> RunFailure:

@@ -125,25 +125,6 @@ def pin_model(name: str, revision: str | None = None) -> Pin:
     folder = local_folder(name)
     if folder is not None:
         return Pin(_shown(name), None, folder_sha256(folder), _LAB_LICENSE if name.startswith(LAB) else None)
-    return _pin_on_hub(name, revision)
-
-
-def folder_sha256(folder: Path) -> str:
-    """SHA-256 over the relative paths and contents of a model's files; notes and measurements do not count."""
-    digest = hashlib.sha256()
-    for file in sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in _NOT_WEIGHTS):
-        digest.update(f"{file.relative_to(folder).as_posix()}\0".encode())
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
-
-
-def _shown(name: str) -> str:
-    """A folder goes into the lock by its last part: the same files elsewhere are the same model."""
-    return name if name.startswith(LAB) else f"{LOCAL}{Path(name.removeprefix(LOCAL)).name}"
-
-
-def _pin_on_hub(name: str, revision: str | None) -> Pin:
     import httpx2
     from huggingface_hub import HfApi, scan_cache_dir
     from huggingface_hub import errors as hub
@@ -177,3 +158,18 @@ def _pin_on_hub(name: str, revision: str | None) -> Pin:
             f"model '{name}' is not in the local cache and the Hub cannot be reached",
             "Connect once to fetch it, give its commit as `revision`, or name a local-dir: or lab: model.",
         ) from error
+
+
+def folder_sha256(folder: Path) -> str:
+    """SHA-256 over the relative paths and contents of a model's files; notes and measurements do not count."""
+    digest = hashlib.sha256()
+    for file in sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in _NOT_WEIGHTS):
+        digest.update(f"{file.relative_to(folder).as_posix()}\0".encode())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _shown(name: str) -> str:
+    """A folder goes into the lock by its last part: the same files elsewhere are the same model."""
+    return name if name.startswith(LAB) else f"{LOCAL}{Path(name.removeprefix(LOCAL)).name}"

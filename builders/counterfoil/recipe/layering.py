@@ -69,15 +69,7 @@ def find_recipe(source: str | Path) -> Path:
         if not named_path(source).exists():
             hint = f"Bundled recipes: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
             raise UserError(f"no bundled recipe is called '{source}'{did_you_mean(source, known)}", hint=hint)
-    return _existing(named_path(source))
-
-
-def is_of_a_dataset(path: Path) -> bool:
-    """Whether a recipe's file is the one that a dataset directory brings: only there lies a lock beside it."""
-    return path.name == RECIPE and (path.parent / LOCK).exists()
-
-
-def _existing(path: Path) -> Path:
+    path = named_path(source)
     if path.is_dir():
         inside = path / RECIPE
         if inside.is_file():
@@ -90,6 +82,11 @@ def _existing(path: Path) -> Path:
     close = nearest(path.name, beside)
     clause = f"; did you mean '{folder / close}'?" if close else ""
     raise UserError(f"{path}: no such recipe{clause}")
+
+
+def is_of_a_dataset(path: Path) -> bool:
+    """Whether a recipe's file is the one that a dataset directory brings: only there lies a lock beside it."""
+    return path.name == RECIPE and (path.parent / LOCK).exists()
 
 
 def class_slug(name: str) -> str:
@@ -383,7 +380,14 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
     replace_names(recipe, lambda name: _absolute(name, folder))
     source = recipe.get("source")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
-        source["classes"] = _read_classes(folder / named_path(source["classes"]), source.origins["classes"])
+        path = folder / named_path(source["classes"])
+        origin = source.origins["classes"]
+        if not path.exists():
+            raise UserError(f"source.classes ({origin}): no such file: {path}; expected a list, or a YAML file of one")
+        classes = read_yaml(text_of(path), _shown(path))
+        if not isinstance(classes, LocatedList):
+            raise UserError(f"source.classes ({origin}): {_shown(path)} holds no list, expected a list of classes")
+        source["classes"] = classes
     spell_out(recipe)
     for _, spec in embedding_specs(recipe):
         if isinstance(spec, LocatedMapping) and isinstance(spec.get("file"), str):
@@ -450,15 +454,6 @@ def _elsewhere(name: str) -> str:
         # Whoever mines a stranger's dataset sends no question, and no key, to an address of the stranger's.
         return f"{ELSEWHERE}{name}"
     return f"{ELSEWHERE}{without_folders(name)}" if is_local(name) else name
-
-
-def _read_classes(path: Path, origin: Origin) -> Any:
-    if not path.exists():
-        raise UserError(f"source.classes ({origin}): no such file: {path}; expected a list, or a YAML file of one")
-    classes = read_yaml(text_of(path), _shown(path))
-    if not isinstance(classes, LocatedList):
-        raise UserError(f"source.classes ({origin}): {_shown(path)} holds no list, expected a list of classes")
-    return classes
 
 
 def _with_rows_of_a_file(recipe: LocatedMapping) -> LocatedMapping | None:

@@ -156,21 +156,16 @@ def load_cut(recipe: Path, cut: Path) -> Recipe:
     UserError with every problem for a layer that is not YAML, or changes more than `screen` and the thresholds
     of `prompts`.
     """
-    layer = _read_cut(cut)
+    layer = read_yaml(text_of(cut), str(cut))
+    if not isinstance(layer, LocatedMapping):
+        found = "nothing" if layer is None else type(layer).__name__
+        raise UserError(f"{cut}: found {found}, expected a layer of thresholds", hint=f"As in: {_EXAMPLE}")
     below = own_layers(text_of(recipe), str(recipe), recipe.parent)
     problems = list(_cut_problems(layer, below, str(cut)))
     if problems:
         raise UserError(problems, hint=f"A cut changes thresholds alone, as in: {_EXAMPLE}")
     _replace_whole(layer)
     return validated(lay_over(below, layer))
-
-
-def _read_cut(path: Path) -> LocatedMapping:
-    layer = read_yaml(text_of(path), str(path))
-    if not isinstance(layer, LocatedMapping):
-        found = "nothing" if layer is None else type(layer).__name__
-        raise UserError(f"{path}: found {found}, expected a layer of thresholds", hint=f"As in: {_EXAMPLE}")
-    return layer
 
 
 def _replace_whole(layer: LocatedMapping) -> None:

@@ -19,7 +19,6 @@ from counterfoil.recipe.severity import MOST_SEVERE, REALISED, SEVERITY, By, lev
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_output import CellSamples
     from counterfoil.recipe.schema_prompts import (
-        BaseSpec,
         EmbeddingSpec,
         ObjectThresholdSpec,
         Prompted,
@@ -218,7 +217,25 @@ def resolve_shifts(
     every = tuple(range(len(labels)))
     base = prompts.base.classes
     chosen = every if base is None else tuple(sorted(labels[class_id] for class_id in base))
-    shifts = [_base(prompts.base, screen, samples, chosen)]
+    shifts = [
+        Shift(
+            name=BASE,
+            of=BASE,
+            prompt=prompts.base.prompt,
+            caption=None,
+            object_caption=_object_caption(screen, prompts.base),
+            style=prompts.base.style,
+            threshold=None,
+            object_threshold=_object_threshold(screen, prompts.base),
+            class_labels=chosen,
+            group=BASE,
+            kind=None,
+            keep=tuple(rule for rule in _rules(screen.keep, None) if not rule.judges()),
+            candidates=samples.most_candidates,
+            accepted=samples.accepted,
+            embedding=prompts.base.embedding,
+        )
+    ]
     for name, spec in prompts.shifts.items():
         # One shared tuple for "every class", so that thousands of shifts stay small.
         chosen = every if spec.classes is None else tuple(sorted(labels[class_id] for class_id in spec.classes))
@@ -299,26 +316,6 @@ def drawn_from(shift: Shift, *, given: bool) -> str:
 def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
     """The caption that screens for the object; always the class's name, never a placeholder."""
     return cls.text(shift.object_caption)
-
-
-def _base(spec: BaseSpec, screen: Screen, samples: CellSamples, labels: tuple[int, ...]) -> Shift:
-    return Shift(
-        name=BASE,
-        of=BASE,
-        prompt=spec.prompt,
-        caption=None,
-        object_caption=_object_caption(screen, spec),
-        style=spec.style,
-        threshold=None,
-        object_threshold=_object_threshold(screen, spec),
-        class_labels=labels,
-        group=BASE,
-        kind=None,
-        keep=tuple(rule for rule in _rules(screen.keep, None) if not rule.judges()),
-        candidates=samples.most_candidates,
-        accepted=samples.accepted,
-        embedding=spec.embedding,
-    )
 
 
 def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:

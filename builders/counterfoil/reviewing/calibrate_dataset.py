@@ -404,7 +404,17 @@ def calibrate(
     recipe, receipts = finished.recipe, finished.receipts
     doubts = screen_doubts(recipe, finished.thresholds)
     screened = [s.name for s in recipe.all_shifts() if has_threshold(s)]
-    _refuse_unscreened(screened, shifts)
+    if not screened:
+        raise UserError(
+            "no shift of this dataset has a threshold: levels have none, and others need a caption",
+            hint="Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate --apply` it.",
+        )
+    unknown = [name for name in shifts or () if name not in screened]
+    if unknown:
+        raise UserError(
+            [f"found '{name}', expected a screened shift{did_you_mean(name, screened)}" for name in unknown],
+            hint=f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
+        )
     asked = [name for name in screened if not shifts or name in shifts]
     candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())
     exact = candidates <= MOST_CANDIDATES
@@ -447,17 +457,3 @@ def cut_yaml(recipe: Recipe, cuts: Sequence[ShiftCut]) -> str:
     """The layer that sets each shift's threshold by value; shifts without a number are left out."""
     layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
     return layer_text({"prompts": {"shifts": layer}}, recipe)
-
-
-def _refuse_unscreened(screened: Sequence[str], asked: Sequence[str] | None) -> None:
-    if not screened:
-        raise UserError(
-            "no shift of this dataset has a threshold: levels have none, and others need a caption",
-            hint="Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate --apply` it.",
-        )
-    unknown = [name for name in asked or () if name not in screened]
-    if unknown:
-        raise UserError(
-            [f"found '{name}', expected a screened shift{did_you_mean(name, screened)}" for name in unknown],
-            hint=f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
-        )

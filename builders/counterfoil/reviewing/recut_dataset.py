@@ -291,7 +291,19 @@ class _New:
     def write(self, target: Path) -> list[Receipt]:
         """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
         portable = self.recipe.portable_yaml
-        attachments = self._attachments() | {THRESHOLDS: self.thresholds.content()}
+        # The class tokens, and whatever else a person has put beside them; results were measured on other images.
+        own = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
+        folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
+        paths = published_paths(self.old.directory)
+        kept = [path for path in paths if path not in own and path.partition("/")[0] not in folders]
+        odd = [path for path in kept if is_outside(path)]
+        if odd:
+            raise UserError(
+                [f"{self.old.directory}: the file name {path!r} is a path on some systems" for path in odd[:10]],
+                "No build writes such a file: rename it, or move it elsewhere.",
+            )
+        attachments = {path: (self.old.directory / path).read_bytes() for path in kept}
+        attachments[THRESHOLDS] = self.thresholds.content()
         with DatasetStore.open(
             target, self.plan, self.hashes, self.inputs, self.old.lock.stack,
             recipe_yaml=portable, attachments=attachments, allow_mixed=True,
@@ -369,7 +381,17 @@ class _New:
         return {folder: count for folder in _RESULTS if (count := folders.count(folder))}
 
     def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
-        _refuse_changed(self.old.directory, receipt)
+        directory = self.old.directory
+        # A fault must not be cut into a new dataset.
+        changed = [file.path for file in receipt.files if not (directory / file.path).is_file()]
+        if not changed:
+            found = {file.path: file.sha256 for file in hash_files(directory, [file.path for file in receipt.files])}
+            changed = [file.path for file in receipt.files if found[file.path] != file.sha256]
+        if changed:
+            raise RunFailure(
+                [f"{directory / path} is missing or differs from {receipt.path}" for path in changed],
+                hint=repair_hint(directory),
+            )
         images = {
             row["key"]: (row["image"] or {}).get("bytes")
             for what in ("data", "rejected")
@@ -385,23 +407,6 @@ class _New:
                 columns = (*self.recipe.generator.columns, *self.recipe.given(self.plan.shift(row["shift"])))
                 values = {name: row[name] for name in columns}
                 yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values)
-
-    def _attachments(self) -> dict[str, bytes]:
-        """The class tokens, and whatever else a person has put beside them; results were measured on other images.
-
-        UserError for names that are paths on some systems.
-        """
-        own = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
-        folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
-        paths = published_paths(self.old.directory)
-        kept = [path for path in paths if path not in own and path.partition("/")[0] not in folders]
-        odd = [path for path in kept if is_outside(path)]
-        if odd:
-            raise UserError(
-                [f"{self.old.directory}: the file name {path!r} is a path on some systems" for path in odd[:10]],
-                "No build writes such a file: rename it, or move it elsewhere.",
-            )
-        return {path: (self.old.directory / path).read_bytes() for path in kept}
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,18 +425,6 @@ class _CutCell:
 
     def rows_and_reasons(self) -> Iterator[tuple[Mapping[str, Any], str]]:
         return zip(self.rows, self.reasons, strict=True)
-
-
-def _refuse_changed(directory: Path, receipt: Receipt) -> None:
-    """RunFailure when a file of the shard is not as its receipt says: a fault must not be cut into a new dataset."""
-    missing = [file.path for file in receipt.files if not (directory / file.path).is_file()]
-    found = {} if missing else {e.path: e.sha256 for e in hash_files(directory, [f.path for f in receipt.files])}
-    changed = missing or [file.path for file in receipt.files if found[file.path] != file.sha256]
-    if changed:
-        raise RunFailure(
-            [f"{directory / path} is missing or differs from {receipt.path}" for path in changed],
-            hint=repair_hint(directory),
-        )
 
 
 def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:

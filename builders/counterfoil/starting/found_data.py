@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -21,7 +21,6 @@ from counterfoil.data.image_folders import ImageFolder, shown_name
 from counterfoil.data.labels import labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread, look_at_pictures
-from counterfoil.data.pins import SourcePin
 from counterfoil.data.tables import Outline, plain_folder
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
 from counterfoil.generate.corruptions import twice_compressed
@@ -79,16 +78,14 @@ def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Se
             owners.add(slug)
             entries.append(name)
             continue
-        own = slug if slug and slug not in owners else _unique(slug or f"class-{label:0{width}d}", taken | owners)
+        own = slug
+        if not slug or slug in owners:
+            own = slug or f"class-{label:0{width}d}"
+            numbered = (f"{own[: LONGEST_NAME - 8]}-{number}" for number in count(2))
+            own = next(each for each in chain([own], numbered) if each not in taken | owners)
         owners.add(own)
         entries.append({"id": own, "name": name, "source_label": label})
     return entries
-
-
-def _unique(slug: str, taken: Set[str]) -> str:
-    """The slug, or with the first number from 2 that makes it none of those that are taken."""
-    tries = (f"{slug[: LONGEST_NAME - 8]}-{number}" for number in count(2))
-    return slug if slug not in taken else next(each for each in tries if each not in taken)
 
 
 _LARGEST_IMAGE = 1 << 28
@@ -196,9 +193,21 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
         )
     folder = plain_folder(origin)
     if folder is not None:
-        _refuse_classless(folder, wanted)
+        named = (wanted.train_split, wanted.validation_split)
+        # A split may be without classes, unless it is named.
+        needed = [split for split in folder.splits if split in named or not folder.is_flat(split)]
+        for split in needed or folder.splits:
+            if (problem := folder.classless(split)) is not None:
+                raise problem
+        folder.refuse_alike()
     opened = open_source(origin)
-    _refuse_no_folder(source, origin, opened.pin)
+    name = origin.dataset
+    if not is_local(name) and not name.startswith(LAB) and "/" not in name and opened.pin.revision is None:
+        # A bare word that neither the Hub nor a cache knows: a folder was meant.
+        raise RunFailure(
+            f"there is no folder {name[:80]} in {Path.cwd()}, and no dataset of this name was found on the Hub",
+            "Name the folder of your images, or user/name on the Hub (which may be unreachable just now).",
+        )
     outline = opened.outline(MOST_FETCHED)
     flat = [] if folder is None else [split for split in folder.splits if folder.is_flat(split)]
     outline = replace(outline, rows={split: count for split, count in outline.rows.items() if split not in flat})
@@ -211,7 +220,16 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     kept, without = _with_validation_images(classes, validation)
     notes = [*left_out, *without]
     if wanted.drawn:
-        notes = [*_split_notes(train, validation), *notes, *_class_notes(kept, validation)]
+        if train == validation:
+            notes.insert(
+                0,
+                f"there is only one split, {train}. It serves for training and for thresholds, so object thresholds are"
+                " percentiles of training images. If your model was trained on them, its accuracy there is no"
+                " reference",
+            )
+        elif validation.lower().startswith(("test", "eval")):
+            notes.insert(0, f"there is no validation split, so thresholds are percentiles of {validation}")
+        notes += _class_notes(kept, validation)
     elif train == validation:
         notes.insert(
             0, f"all images are in one split, {train}: accuracy is too high on images that your model was trained on"
@@ -224,26 +242,6 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
         of_files, side = look_at_files(folder, corrupts=not wanted.drawn)
         notes += of_files
     return FoundData(origin, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
-
-
-def _refuse_no_folder(source: str | Path, origin: NamedDataset, pin: SourcePin) -> None:
-    """RunFailure for a bare word that is no folder, and that neither the Hub nor a cache knows: a folder was meant."""
-    name = origin.dataset
-    if not is_local(name) and not name.startswith(LAB) and "/" not in name and pin.revision is None:
-        raise RunFailure(
-            f"there is no folder {name[:80]} in {Path.cwd()}, and no dataset of this name was found on the Hub",
-            "Name the folder of your images, or user/name on the Hub (which may be unreachable just now).",
-        )
-
-
-def _refuse_classless(folder: ImageFolder, wanted: Wanted) -> None:
-    """UserError for a folder without classes, or with some that cannot be told apart; a split may be without."""
-    named = (wanted.train_split, wanted.validation_split)
-    needed = [split for split in folder.splits if split in named or not folder.is_flat(split)] or [*folder.splits]
-    for split in needed:
-        if (problem := folder.classless(split)) is not None:
-            raise problem
-    folder.refuse_alike()
 
 
 def _image_column(outline: Outline, wanted: Wanted) -> str:
@@ -296,16 +294,6 @@ def _splits(outline: Outline, wanted: Wanted) -> tuple[str, str]:
 
 def _first(known: Sequence[str], names: Sequence[str]) -> str | None:
     return next((split for name in names for split in known if split.lower() == name), None)
-
-
-def _split_notes(train: str, validation: str) -> Iterator[str]:
-    if train == validation:
-        yield (
-            f"there is only one split, {train}. It serves for training and for thresholds, so object thresholds are"
-            " percentiles of training images. If your model was trained on them, its accuracy there is no reference"
-        )
-    elif validation.lower().startswith(("test", "eval")):
-        yield f"there is no validation split, so thresholds are percentiles of {validation}"
 
 
 def _classes(

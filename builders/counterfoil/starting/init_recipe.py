@@ -464,7 +464,13 @@ def init(
     """
     wanted = Wanted(config, image_column, label_column, train_split, validation_split)
     path = named_path(out)
-    _refuse_there(path, force)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, expected the file to write", f"For example: --out {path / RECIPE}")
+    if path.exists() and not force:
+        raise UserError(
+            f"{path} exists already and may hold your changes",
+            "Name another file with --out, or overwrite it with --force.",
+        )
     if name is not None and (problem := dataset_name_problem(name)) is not None:
         raise UserError(f"--name: {problem}")
     device = resolve_device(device)
@@ -474,7 +480,11 @@ def init(
     dataset = name or _dataset_name(found.origin, _CORRUPTED if corrupts else _DRAWN)
     named = _from(path, found.origin)
     text = corrupt_recipe_text(found, dataset, named) if models is None else recipe_text(found, models, dataset, named)
-    recipe = _validated(text, path, found)
+    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.origin.dataset)}"], place=str(path))
+    recipe = resolve_classes(recipe, names=found.labels)
+    classes = [(each.name, each.source_label) for each in recipe.classes]
+    if classes != [(each.name, each.source_label) for each in found.classes]:
+        raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
     _write(path, text)
     return InitResult(
         path=path,
@@ -485,26 +495,6 @@ def init(
         models=WITHOUT_GPU if models is None else models.reason,
         commands=_commands(path, dataset, cut=not corrupts),
     )
-
-
-def _validated(text: str, path: Path, found: FoundData) -> Recipe:
-    """The recipe that was written, as every command reads it; its labels are those that were found."""
-    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.origin.dataset)}"], place=str(path))
-    recipe = resolve_classes(recipe, names=found.labels)
-    classes = [(each.name, each.source_label) for each in recipe.classes]
-    if classes != [(each.name, each.source_label) for each in found.classes]:
-        raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
-    return recipe
-
-
-def _refuse_there(path: Path, force: bool) -> None:
-    if path.is_dir():
-        raise UserError(f"{path} is a folder, expected the file to write", f"For example: --out {path / RECIPE}")
-    if path.exists() and not force:
-        raise UserError(
-            f"{path} exists already and may hold your changes",
-            "Name another file with --out, or overwrite it with --force.",
-        )
 
 
 def _dataset_name(origin: NamedDataset, suffix: str) -> str:

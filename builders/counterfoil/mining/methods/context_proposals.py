@@ -499,7 +499,13 @@ def proposed_contexts(
         of_chat = answered.get(cls.label, ())
         texts = [" ".join(text.split()) for text in (*of_list, *of_chat)]
         by_label.append(tuple(texts[place] for place in without_same_words(texts)))
-    _refuse_empty(recipe, by_label)
+    empty = [cls.name for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts]
+    if empty:
+        more = f", … and {len(empty) - 5} more" if len(empty) > 5 else ""
+        raise UserError(
+            f"contexts: the list has no context for {', '.join(repr(name) for name in empty[:5])}{more}",
+            "Add `contexts` for all classes, or `by_name` for these; or ask a chat model too: mine.settings.chat",
+        )
     return tuple(by_label), tuple(_odd(list(answered.values())))
 
 
@@ -530,14 +536,4 @@ def _odd(answered: Sequence[Sequence[str]]) -> Iterator[str]:
         yield (
             f"the chat model names the same {len(next(iter(named)))} contexts for all {len(answered)} classes:"
             " it may not have understood the question"
-        )
-
-
-def _refuse_empty(recipe: Recipe, by_label: list[tuple[str, ...]]) -> None:
-    empty = [cls.name for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts]
-    if empty:
-        more = f", … and {len(empty) - 5} more" if len(empty) > 5 else ""
-        raise UserError(
-            f"contexts: the list has no context for {', '.join(repr(name) for name in empty[:5])}{more}",
-            "Add `contexts` for all classes, or `by_name` for these; or ask a chat model too: mine.settings.chat",
         )

@@ -168,7 +168,9 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         others = [context for context in audit.contexts if context.rank is None]
         if not own:
             continue
-        counts = [images_a_context(_failed_images(one), settings.images, settings.at_most_images) for one in own]
+        # An image that several pooled classifiers fail on is one.
+        failed = [one.failures if one.failed_images is None else one.failed_images for one in own]
+        counts = [images_a_context(count, settings.images, settings.at_most_images) for count in failed]
         names = slugs([f"{stem} {context.words}" for context in own])
         for name, context, count in zip(names, own, counts, strict=True):
             origin = _came_from(findings, context, tested.get((cls.id, context.caption)))
@@ -202,11 +204,6 @@ def control_notes(findings: Findings, run: MiningRun) -> tuple[str, ...]:
         f"All contexts of {some_of(every, _MOST_NAMED)} were chosen, so none is left for {RANDOM_CONTEXTS}, and mending"
         " has no such control for these classes",
     )
-
-
-def _failed_images(context: ClassContext) -> int:
-    """An image that several pooled classifiers fail on is one."""
-    return context.failures if context.failed_images is None else context.failed_images
 
 
 def _evenly(images: int, contexts: int) -> list[int]:

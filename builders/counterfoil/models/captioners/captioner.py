@@ -161,7 +161,8 @@ class Captioner:
                 seen = self._seen(image, examples)
                 first = torch.log_softmax(seen.scores.float().cpu(), dim=-1)
                 for rows, width in _together([len(own) for own in tokens]):
-                    sums[rows] = self._summed(seen, first, [tokens[row] for row in rows], self._width(width))
+                    most = width if self.longest is None else min(width, self.longest - 1)
+                    sums[rows] = self._summed(seen, first, [tokens[row] for row in rows], most)
         # Rounding alone makes a certainty more than one.
         return np.minimum(sums, 0.0), np.array([len(own) + 1 for own in tokens], dtype=np.int64)
 
@@ -256,9 +257,6 @@ class Captioner:
             end = torch.logsumexp(logarithms[-1, ends], 0)
             sums.append(begun[row] + float(following.double().sum()) + float(end))
         return np.array(sums)
-
-    def _width(self, width: int) -> int:
-        return width if self.longest is None else min(width, self.longest - 1)
 
     def _refuse_examples(self, examples: Sequence[CaptionExample]) -> None:
         if examples and not self.takes_examples:

@@ -105,8 +105,16 @@ class _Read:
 
 def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
     """The captioner on `device`. Raises as `loaded`, and where it cannot be asked about an image."""
+    from transformers import AutoProcessor
+
     parts = loaded(name, files, config, device)
-    processor = _processor(name, config)
+    with files_alone(config) as folder, quiet():
+        try:
+            processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
+        except Exception as error:  # whatever files of any content make it raise
+            raise UserError(f"model {name!r}: no processor can be made from its files: {one_line(error)}") from error
+    if getattr(processor, "tokenizer", None) is None or getattr(processor, "image_processor", None) is None:
+        raise UserError(f"model {name!r}: its processor does not take images and texts")
     module = parts["module"]
     settings = module.config.get_text_config()
     tokenizer = processor.tokenizer
@@ -151,19 +159,6 @@ def _tried(captioner: ChatCaptioner) -> ChatCaptioner:
     except RunFailure:  # a model whose cache cannot be repeated, or that takes nothing behind it
         return whole
     return captioner if abs(float(found[0] - expected[0])) <= _SAME else whole
-
-
-def _processor(name: str, config: TextModelConfig) -> Any:
-    from transformers import AutoProcessor
-
-    with files_alone(config) as folder, quiet():
-        try:
-            processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
-        except Exception as error:  # whatever files of any content make it raise
-            raise UserError(f"model {name!r}: no processor can be made from its files: {one_line(error)}") from error
-    if getattr(processor, "tokenizer", None) is None or getattr(processor, "image_processor", None) is None:
-        raise UserError(f"model {name!r}: its processor does not take images and texts")
-    return processor
 
 
 def _lead(name: str, processor: Any) -> str:

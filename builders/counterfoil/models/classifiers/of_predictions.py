@@ -229,40 +229,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
         named = {as_cell(one.name): one.name for one in classes} | {one.name: one.name for one in classes}
         scores = tuple(named.get(score, score) for score in columns.scores)
         return ClassifierFacts(name, str(path), "predictions", len(scores), scores)
-    _refuse_other_labels(name, path, columns, classes)
-    outputs = (*unique_names(classes), ANOTHER)
-    return ClassifierFacts(name, str(path), "predictions", len(outputs), outputs, most_ranked=1, of_classes=True)
-
-
-def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> RecordedClassifier:
-    """The file as a classifier that looks at no image. Raises as `describe`."""
-    facts = describe(name, classes)
-    path = named_path(name.removeprefix(PREFIX))
-    columns = read_columns(path, name)
-    return RecordedClassifier(
-        name=name,
-        architecture=facts.architecture,
-        num_classes=facts.num_classes,
-        label_names=facts.label_names,
-        param_count=None,
-        sha256=file_sha256(path, name),
-        input_key="predictions",
-        input_size=None,
-        crop_pct=None,
-        interpolation=None,
-        kept=False,
-        path=path,
-        columns=columns,
-        classes=_spelled_classes(classes, columns.answer or ""),
-        probabilities=columns.answer is None and _are_probabilities(name, path, columns),
-    )
-
-
-def _refuse_other_labels(name: str, path: Path, columns: PredictionColumns, classes: Sequence[RecipeClass]) -> None:
-    """UserError where labels cannot be told apart, where none is a class, or where one is nearly a class.
-
-    The second would score nought silently, and the last nought for one class.
-    """
+    # A label that is no class would score nought silently; one that is nearly a class, nought for one class.
     assert columns.answer is not None
     spelled = _spelled_classes(classes, columns.answer)
     labels: set[str] = set()
@@ -289,11 +256,33 @@ def _refuse_other_labels(name: str, path: Path, columns: PredictionColumns, clas
             "Write the names of the dataset's classes as label, or their ids as class_id, as evaluate --write-keys FILE"
             " lists them.",
         )
+    outputs = (*unique_names(classes), ANOTHER)
+    return ClassifierFacts(name, str(path), "predictions", len(outputs), outputs, most_ranked=1, of_classes=True)
 
 
-def _are_probabilities(name: str, path: Path, columns: PredictionColumns) -> bool:
-    """Whether every row of scores has no negative and sums to one."""
-    return all(_sum_to_one(_numbers(batch, columns.scores)) for batch in read_batches(path, name, columns))
+def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> RecordedClassifier:
+    """The file as a classifier that looks at no image. Raises as `describe`."""
+    facts = describe(name, classes)
+    path = named_path(name.removeprefix(PREFIX))
+    columns = read_columns(path, name)
+    return RecordedClassifier(
+        name=name,
+        architecture=facts.architecture,
+        num_classes=facts.num_classes,
+        label_names=facts.label_names,
+        param_count=None,
+        sha256=file_sha256(path, name),
+        input_key="predictions",
+        input_size=None,
+        crop_pct=None,
+        interpolation=None,
+        kept=False,
+        path=path,
+        columns=columns,
+        classes=_spelled_classes(classes, columns.answer or ""),
+        probabilities=columns.answer is None
+        and all(_sum_to_one(_numbers(batch, columns.scores)) for batch in read_batches(path, name, columns)),
+    )
 
 
 def _sum_to_one(values: NDArray[np.float64]) -> bool:

@@ -54,10 +54,17 @@ class CallableClassifier(Classifier):
 
     def transform(self) -> Callable[[Any], torch.Tensor]:
         """The transform, whose result becomes a tensor. UserError where it fails."""
+        import torch
 
         def transformed(image: Any) -> torch.Tensor:
             try:
-                return _as_tensor(self.prepare(image))
+                prepared = self.prepare(image)
+                if isinstance(prepared, torch.Tensor):
+                    return prepared.detach()
+                array = np.asarray(prepared)
+                if array.dtype == object:
+                    raise UserError(f"a transform gives {type(prepared).__name__}, expected an array of numbers")
+                return torch.from_numpy(np.ascontiguousarray(array))
             except CounterfoilError:
                 raise
             except (Exception, SystemExit) as error:  # the person's own code
@@ -146,7 +153,13 @@ def classifier_of(
         home=_home(module) if module is not None else None,
     )
     tensor = first.transform()(image)
-    outputs = _count_outputs(first, tensor)
+    found = _scores_of(first.name, first.model, tensor[None], first.home)
+    if found.ndim != 2 or len(found) != 1 or found.shape[1] < 1:
+        raise UserError(
+            f"model {first.name!r} gives scores of shape {list(found.shape)} for a batch of one image; "
+            "expected [1, classes]"
+        )
+    outputs = int(found.shape[1])
     names = _names_of(name, model, outputs)
     classifier = replace(first, num_classes=outputs, label_names=names, shape=tuple(tensor.shape))
     return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
@@ -184,17 +197,6 @@ def _timms_transform(form: dict[str, Any]) -> Transform:
 
     timms: Any = create_transform(**form, is_training=False)
     return timms
-
-
-def _count_outputs(classifier: CallableClassifier, tensor: torch.Tensor) -> int:
-    """How many scores it gives of one image, where the module lies."""
-    found = _scores_of(classifier.name, classifier.model, tensor[None], classifier.home)
-    if found.ndim != 2 or len(found) != 1 or found.shape[1] < 1:
-        raise UserError(
-            f"model {classifier.name!r} gives scores of shape {list(found.shape)} for a batch of one image; "
-            "expected [1, classes]"
-        )
-    return int(found.shape[1])
 
 
 def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, device: str | None) -> torch.Tensor:
@@ -290,17 +292,6 @@ def _librarys_names(module: Any, outputs: int) -> tuple[str, ...] | None:
 
 def _as_it_is(image: Any) -> np.ndarray:
     return np.asarray(image, dtype=np.float32).transpose(2, 0, 1) / 255
-
-
-def _as_tensor(prepared: Any) -> torch.Tensor:
-    import torch
-
-    if isinstance(prepared, torch.Tensor):
-        return prepared.detach()
-    array = np.asarray(prepared)
-    if array.dtype == object:
-        raise UserError(f"a transform gives {type(prepared).__name__}, expected an array of numbers")
-    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def _as_module(model: Any) -> nn.Module | None:

@@ -173,7 +173,10 @@ def _found(name: str) -> _Found:
     source, _, identifier = resolved.partition(":")
     repository = None
     if folder is not None:
-        file = _local_config(name, folder)
+        file = folder / "config.json"
+        if not file.exists():
+            raise UserError(f"model {name!r}: {folder} has no config.json, so it is not a folder of a timm model")
+        _local_weights(name, folder)
     elif source == "hf-hub":
         repository, file = _hub_config(name, identifier)
     elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
@@ -240,14 +243,6 @@ def _timm_facts(name: str, resolved: str) -> ClassifierFacts:
     if config is None or not config.num_classes:
         raise UserError(f"model {name!r} has no classification head")
     return ClassifierFacts(name, resolved, architecture, int(config.num_classes), None)
-
-
-def _local_config(name: str, folder: Path) -> Path:
-    file = folder / "config.json"
-    if not file.exists():
-        raise UserError(f"model {name!r}: {folder} has no config.json, so it is not a folder of a timm model")
-    _local_weights(name, folder)
-    return file
 
 
 def _local_weights(name: str, folder: Path) -> Path:

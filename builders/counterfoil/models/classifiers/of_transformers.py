@@ -176,15 +176,24 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     Raises UserError for a folder that cannot be a trained classifier, RunFailure when it cannot be fetched or its
     weights cannot be read.
     """
+    from PIL import Image
+
     place, config = _configured(name)
     module: Any = while_loading(name, lambda: _trained(name, place, config))
     processor = image_processor_of(name, config.processor, module.config)
+    resample: Any = getattr(processor, "resample", None)
+    prepare = prepared_by(name, processor)
+    # Of two forms of an image: the processor may follow the image's sides.
+    sizes = {tuple(prepare(Image.new("RGB", sides, "grey")).shape) for sides in ((48, 32), (32, 48))}
+    shape = sizes.pop()
+    if len(shape) != 3:
+        raise UserError(f"model {name!r}: its image processor gives {list(shape)}, expected [channels, height, width]")
     return TransformersClassifier(
         **module_fields(_facts(name, config), module, f"{config.architecture}\n{config.text()}", device),
         input_key=input_key_of(processor),
-        input_size=_input_size(name, processor),
+        input_size=None if sizes else (shape[0], shape[1], shape[2]),
         crop_pct=_crop_share(processor),
-        interpolation=_interpolation(processor),
+        interpolation=Image.Resampling(int(resample)).name.lower() if resample in set(Image.Resampling) else None,
         processor=processor,
     )
 
@@ -206,18 +215,6 @@ def _trained(name: str, place: ModelFiles, config: TransformersConfig) -> nn.Mod
     return module
 
 
-def _input_size(name: str, processor: Any) -> tuple[int, int, int] | None:
-    """[C, H, W] of what the processor makes of any image; None where it follows the image's sides."""
-    from PIL import Image
-
-    prepare = prepared_by(name, processor)
-    sizes = {tuple(prepare(Image.new("RGB", sides, "grey")).shape) for sides in ((48, 32), (32, 48))}
-    shape = sizes.pop()
-    if len(shape) != 3:
-        raise UserError(f"model {name!r}: its image processor gives {list(shape)}, expected [channels, height, width]")
-    return None if sizes else (shape[0], shape[1], shape[2])
-
-
 def _crop_share(processor: Any) -> float:
     """timm's crop_pct: the side that is cut out over the side that is resized to."""
     settings = processor.to_dict()
@@ -226,10 +223,3 @@ def _crop_share(processor: Any) -> float:
     size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
     edge, cut = size.get("shortest_edge") or size.get("height"), crop.get("height")
     return round(cut / edge, 4) if settings.get("do_center_crop") and edge and cut else 1.0
-
-
-def _interpolation(processor: Any) -> str | None:
-    from PIL import Image
-
-    resample: Any = getattr(processor, "resample", None)
-    return Image.Resampling(int(resample)).name.lower() if resample in set(Image.Resampling) else None

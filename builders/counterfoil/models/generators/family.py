@@ -236,12 +236,12 @@ def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[st
         )
     named = zip(family.outputs, values, strict=True)
     # An empty list is how Z-Image says that there is none.
-    parts = {name: value for name, value in named if name and value is not None and not _is_empty(value)}
+    parts = {
+        name: value
+        for name, value in named
+        if name and value is not None and not (isinstance(value, list) and not value)
+    }
     return dict(parts if family.settled is None else family.settled(parts))
-
-
-def _is_empty(value: Any) -> bool:
-    return isinstance(value, list) and not value
 
 
 def _settings(pipeline: Any, options: Mapping[str, Any]) -> dict[str, Any]:

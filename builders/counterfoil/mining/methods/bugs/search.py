@@ -113,8 +113,15 @@ def search_bugs(
     class_names = {cls.label: cls.name for cls in classes}
     outcomes = describe(clusters)
     hypotheses = _hypotheses(clusters, outcomes, class_names)
-    undescribed = tuple(_undescribed(clusters, outcomes, hypotheses))
-    search = BugSearch(tuple(baseline), (base,), undescribed=undescribed)
+    by_words = {(one.label, one.description): one for one in hypotheses}
+    undescribed = []  # clusters that made no hypothesis of their own, and why
+    for cluster, each in zip(clusters, outcomes, strict=True):
+        same = None if each.description is None else by_words[cluster.label, each.description]
+        if each.reason is not None:
+            undescribed.append((cluster, each.reason))
+        elif same is not None and same.evidence != cluster.keys:
+            undescribed.append((cluster, f"it has the same description as {same.name}"))
+    search = BugSearch(tuple(baseline), (base,), undescribed=tuple(undescribed))
     if not hypotheses:
         return search
     family = len(hypotheses) * (1 + (_MOST_SHORTER if settings.shorten else 0))
@@ -232,21 +239,6 @@ def _hypotheses(
             name, cluster.label, described.description, evidence=cluster.keys, about=about
         )
     return list(found.values())
-
-
-def _undescribed(
-    clusters: Sequence[FailureCluster], outcomes: Sequence[Described], hypotheses: Sequence[BugHypothesis]
-) -> list[tuple[FailureCluster, str]]:
-    """Clusters that made no hypothesis of their own, and why."""
-    by_words = {(one.label, one.description): one for one in hypotheses}
-    found = []
-    for cluster, each in zip(clusters, outcomes, strict=True):
-        same = None if each.description is None else by_words[cluster.label, each.description]
-        if each.reason is not None:
-            found.append((cluster, each.reason))
-        elif same is not None and same.evidence != cluster.keys:
-            found.append((cluster, f"it has the same description as {same.name}"))
-    return found
 
 
 def _shortened(

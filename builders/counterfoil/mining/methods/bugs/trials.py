@@ -306,9 +306,13 @@ def carry_to_test(
         left = [one for one in tested.values() if one.state == "open"]
         if not left:
             break
-        asked = _next_round(left, budget, min(max(drawn_pairs, settings.batch), settings.pairs - drawn_pairs), purpose)
-        if asked is None:
+        pairs = min(max(drawn_pairs, settings.batch), settings.pairs - drawn_pairs)
+        cells = {one.hypothesis.name: one.hypothesis for one in left}
+        labels = tuple(sorted({cell.label for cell in cells.values()}))
+        pairs = min(pairs, budget.images // (len(cells) + len(labels)))
+        if pairs < FEWEST:
             break
+        asked = RoundAsked(budget.number, purpose, pairs, cells, labels)
         drawn = draw(asked)
         # Drawn may be one of a later number, past rounds of others: what is drawn twice would count twice.
         budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + asked.candidates
@@ -341,11 +345,3 @@ def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
         found and one.state != "futile" and one.count.difference >= mine.margin
         for one, found in zip(tested, rejected, strict=True)
     ]
-
-
-def _next_round(left: Sequence[Trial], budget: Budget, pairs: int, purpose: Purpose) -> RoundAsked | None:
-    """The round that gives each hypothesis `pairs` more, or as many as the budget still has; None where that is few."""
-    cells = {one.hypothesis.name: one.hypothesis for one in left}
-    labels = tuple(sorted({cell.label for cell in cells.values()}))
-    pairs = min(pairs, budget.images // (len(cells) + len(labels)))
-    return RoundAsked(budget.number, purpose, pairs, cells, labels) if pairs >= FEWEST else None
