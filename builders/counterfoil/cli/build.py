@@ -28,7 +28,7 @@ from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
-    from counterfoil.building.regenerate_dataset import Comparison, RowDifferences
+    from counterfoil.building.regenerate_dataset import Comparison
     from counterfoil.generate.screen import FewImages, ScreenDoubts
 
 _WIDTH = 120
@@ -350,24 +350,21 @@ def _compared_lines(found: Comparison | None) -> list[str]:
     if found.unexplained:
         lines += ["These differences are not explained by the stack:", *_listed(found.unexplained)]
     if found.rows is not None:
-        lines += _row_lines(found.rows)
+        rows = found.rows
+        lines.append(
+            f"{rows.rows} images compared in these shards: {rows.same_bytes} are byte-identical, {rows.same_pixels}"
+            f" have the same pixels in other bytes, {rows.rows - rows.same_bytes - rows.same_pixels} differ."
+        )
+        if rows.least_psnr is not None:
+            psnr = f"lowest {rows.least_psnr:.1f} dB, median {rows.median_psnr:.1f} dB"
+            lines.append(f"PSNR of those that differ: {psnr}.")
+        lines.append(f"{rows.decisions} candidates of these shards have another screening result.")
+        lines += _listed(
+            [f"{c.key}: {c.there or 'absent'} in the original, {c.here or 'absent'} here" for c in rows.changed]
+        )
     if found.left_out:
         lines += ["Not compared:", *_listed(found.left_out)]
     return lines
-
-
-def _row_lines(rows: RowDifferences) -> list[str]:
-    others = rows.rows - rows.same_bytes - rows.same_pixels
-    lines = [
-        f"{rows.rows} images compared in these shards: {rows.same_bytes} are byte-identical, {rows.same_pixels} have"
-        f" the same pixels in other bytes, {others} differ."
-    ]
-    if rows.least_psnr is not None:
-        lines.append(f"PSNR of those that differ: lowest {rows.least_psnr:.1f} dB, median {rows.median_psnr:.1f} dB.")
-    lines.append(f"{rows.decisions} candidates of these shards have another screening result.")
-    return lines + _listed(
-        [f"{c.key}: {c.there or 'absent'} in the original, {c.here or 'absent'} here" for c in rows.changed]
-    )
 
 
 def _listed(names: Sequence[str]) -> list[str]:

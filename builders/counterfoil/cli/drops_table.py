@@ -50,9 +50,14 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
         table.add_row("validation → base", *map(points_cell, estimates), style="dim")
     for shift in results.shifts:
         slope = number.value("slope", group=shift.name)
+        drops = []
+        for model in shown:
+            drop = points_cell(number.estimate("drop", model=model.name, group=shift.name))
+            base = number.value("base_accuracy", model=model.name, group=shift.name)
+            drops.append(drop if base is None else f"{drop}\n[dim]of {percent(base)}[/dim]")
         table.add_row(
             escape(shift.name),
-            *(_drop_of(results, model, shift.name) for model in shown),
+            *drops,
             points_cell(number.estimate("impact", group=shift.name)),
             percent(results.averaged("relative_drop", group=shift.name)),
             NOTHING if slope is None else f"{slope:.2f}",
@@ -66,13 +71,6 @@ def _heading(model: ModelFacts) -> str:
 
 def _table(title: str | None = None) -> Table:
     return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left", caption_justify="left")
-
-
-def _drop_of(results: Results, model: ModelFacts, shift: str) -> str:
-    """A drop, its interval, and the base accuracy over the same classes."""
-    text = points_cell(results.rows.estimate("drop", model=model.name, group=shift))
-    base = results.rows.value("base_accuracy", model=model.name, group=shift)
-    return text if base is None else f"{text}\n[dim]of {percent(base)}[/dim]"
 
 
 def _accuracy(estimate: Estimate | None) -> str:

@@ -13,7 +13,6 @@ from counterfoil.progress import Stage, listening
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildProgress
-    from counterfoil.generate.tokens.learn_tokens import TokenProgress
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
 # A stage's line on a terminal: its name, a bar, "5,500/5,500" and the time left, none of them cut.
@@ -130,22 +129,18 @@ class TokenLines:
     def draw(self, event: Any) -> None:
         from counterfoil.generate.tokens.learn_tokens import TokenProgress
 
-        if isinstance(event, TokenProgress):
-            self._update(event)
-
-    def _update(self, progress: TokenProgress) -> None:
-        for sentence in progress.lost[self.lost :]:
+        if not isinstance(event, TokenProgress):
+            return
+        for sentence in event.lost[self.lost :]:
             note(sentence)
-        self.lost = len(progress.lost)
+        self.lost = len(event.lost)
         now = time.monotonic()
-        if now - self.printed < _PLAIN_EVERY and progress.classes_done < progress.classes:
+        if now - self.printed < _PLAIN_EVERY and event.classes_done < event.classes:
             return
         self.printed = now
-        text = (
-            f"tokens: {progress.classes_done}/{progress.classes} classes, {progress.steps_done}/{progress.steps} steps"
-        )
-        if progress.steps_done and progress.steps_done < progress.steps:
-            left = (now - self.started) / progress.steps_done * (progress.steps - progress.steps_done)
+        text = f"tokens: {event.classes_done}/{event.classes} classes, {event.steps_done}/{event.steps} steps"
+        if event.steps_done and event.steps_done < event.steps:
+            left = (now - self.started) / event.steps_done * (event.steps - event.steps_done)
             text += f", {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left"
         note(text)
 

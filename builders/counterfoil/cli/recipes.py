@@ -18,8 +18,6 @@ from counterfoil.report.words import counted
 if TYPE_CHECKING:
     from counterfoil.plan import Cost, JudgedQuota, Plan, RenderedBudget
     from counterfoil.recipe import Recipe, ThresholdSpec
-    from counterfoil.starting.init_recipe import InitResult
-    from counterfoil.starting.lacking import Lack
 
 MOST_CLASSES = 30  # the file lists them all
 _CANNOT = "The recipe is valid, but it cannot be built on this machine until you fix this."
@@ -91,12 +89,31 @@ def init(
             train_split=train_split, validation_split=validation_split, generator=generator, clip=clip,
             device=device, force=force,
         )  # fmt: skip
+    recipe = result.recipe
     if json:
-        print_json(_init_as_json(result))
+        counts = [{"id": each.id, "name": each.name, "images": result.images[each.name]} for each in recipe.classes]
+        print_json(
+            {
+                "recipe": str(result.path),
+                "name": recipe.name,
+                "splits": dict(result.rows),
+                "train_split": recipe.source.train_split,
+                "validation_split": recipe.source.validation_split,
+                "image_column": recipe.source.image_column,
+                "label_column": recipe.source.label_column,
+                "classes": counts,
+                "shifts": [shift.name for shift in recipe.all_shifts()],
+                "generator": recipe.generator.model or recipe.generator.kind,
+                "clip": "/".join(filter(None, (recipe.screen.model, recipe.screen.weights))),
+                "models": result.models,
+                "notes": list(result.notes),
+                "next": list(result.commands),
+            }
+        )
     else:
         from rich.markup import escape
 
-        recipe, console = result.recipe, terminal(_WIDTH)
+        console = terminal(_WIDTH)
         splits = list(dict.fromkeys((recipe.source.train_split, recipe.source.validation_split)))
         rows = []
         for each in recipe.classes[:MOST_CLASSES]:
@@ -114,26 +131,6 @@ def init(
         )
         for command in result.commands:
             console.print(f"  {escape(fit(command))}", soft_wrap=True)
-
-
-def _init_as_json(result: InitResult) -> dict[str, Any]:
-    recipe = result.recipe
-    return {
-        "recipe": str(result.path),
-        "name": recipe.name,
-        "splits": dict(result.rows),
-        "train_split": recipe.source.train_split,
-        "validation_split": recipe.source.validation_split,
-        "image_column": recipe.source.image_column,
-        "label_column": recipe.source.label_column,
-        "classes": [{"id": each.id, "name": each.name, "images": result.images[each.name]} for each in recipe.classes],
-        "shifts": [shift.name for shift in recipe.all_shifts()],
-        "generator": recipe.generator.model or recipe.generator.kind,
-        "clip": "/".join(filter(None, (recipe.screen.model, recipe.screen.weights))),
-        "models": result.models,
-        "notes": list(result.notes),
-        "next": list(result.commands),
-    }
 
 
 @app.command(epilog="Example: counterfoil recipes --json")
@@ -205,7 +202,9 @@ def check(
         print_json(_check_as_json(plan, cost, budget, quotas) | {"buildable": not missing, "lacks": lists})
     else:
         _print_tables(plan, cost, budget, quotas)
-        _print_lacks(lacks)
+        for lack in lacks:
+            if lack.weight != "missing":
+                say(fit(lack.line))
     if missing:
         raise UserError([f"{lack.key}: {lack.text}" for lack in missing], _CANNOT)
 
@@ -277,7 +276,11 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     totals.add_column(justify="right")
     totals.add_column(style="dim")
     totals.add_row("cells", f"{plan.n_cells:,}", counted(len(plan.recipe.classes), "class", "classes"))
-    totals.add_row("samples", f"{plan.n_samples:,}", _per_cell(plan))
+    samples = plan.recipe.samples
+    wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
+    others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
+    own = f"; {others} shift{'s have their' if others > 1 else ' has its'} own number" if others else ""
+    totals.add_row("samples", f"{plan.n_samples:,}", f"at most {samples.most_candidates:,} per cell{wanted}{own}")
     totals.add_row(
         "shards", f"{plan.n_shards:,}", f"in {counted(len(plan.groups), 'group')}, {counted(cost.files, 'file')}"
     )
@@ -336,22 +339,6 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
         console.print(f"[bold]Object thresholds by class[/bold]: {escape(line)}", soft_wrap=True)
     if len(every) > MOST_LINES:
         console.print(f"and {len(every) - MOST_LINES:,} more shifts; --json lists them all")
-
-
-def _print_lacks(lacks: Sequence[Lack]) -> None:
-    """A line each, of what is not missing: that is an error."""
-    for lack in lacks:
-        if lack.weight != "missing":
-            say(fit(lack.line))
-
-
-def _per_cell(plan: Plan) -> str:
-    """How many samples a cell has, as `samples` says, and that some shifts say otherwise."""
-    samples = plan.recipe.samples
-    wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
-    others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
-    own = f"; {others} shift{'s have' if others > 1 else ' has'} its own number" if others else ""
-    return f"at most {samples.most_candidates:,} per cell{wanted}{own.replace('have its', 'have their')}"
 
 
 def _threshold(threshold: ThresholdSpec | None) -> str:

@@ -13,6 +13,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +172,12 @@ def show_error(error: BaseException) -> int:
         where = f"{error.filename}: " if error.filename is not None else ""
         error = RunFailure(f"{where}{error.strerror}", hint=_MACHINE_HINTS[error.errno])
     if not isinstance(error, CounterfoilError):
-        error = _of_a_library(error) or error
+        # What reached nobody who could say what was being done, and is no fault of the program: no network, no memory.
+        # An installation that is not whole is reported as what it met first.
+        with suppress(ImportError):
+            from counterfoil.models.loading_errors import meaning
+
+            error = meaning("what this command needs", error) or error
     if isinstance(error, CounterfoilError):
         if len(error.problems) == 1:
             _line(f"error: {fit(error.problems[0])}", colour="red")
@@ -188,16 +194,6 @@ def show_error(error: BaseException) -> int:
     _line(f"internal error: {type(error).__name__}: {text}", colour="red")
     _line("Please report it; run with COUNTERFOIL_DEBUG=1 for the traceback.")
     return 1
-
-
-def _of_a_library(error: BaseException) -> CounterfoilError | None:
-    """What reached nobody who could say what was being done, and is no fault of the program: no network, no memory."""
-    from counterfoil.models.loading_errors import meaning
-
-    try:
-        return meaning("what this command needs", error)
-    except ImportError:  # an installation that is not whole is reported as what it met first
-        return None
 
 
 def show_interrupted() -> int:

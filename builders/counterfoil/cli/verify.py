@@ -12,7 +12,7 @@ from counterfoil.cli.terminal import fit, note, print_json, say
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
-    from counterfoil.dataset.verification import Problem, Verification
+    from counterfoil.dataset.verification import Verification
 
 app = typer.Typer()
 
@@ -66,7 +66,11 @@ def _print_summary(found: Verification) -> None:
             say(f"{counted(count, 'row')} re-rendered {where}.")
         say("")
     for repair, problems in found.by_repair().items():
-        _print_problems(repair, problems)
+        for problem in problems[:MOST_LISTED]:
+            say(fit(str(problem)))
+        if len(problems) > MOST_LISTED:
+            say(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
+        say(f"  Repair: {fit(repair)}\n")
     if not found.whole:
         files = len({problem.path for problem in found.problems})
         say(f"{found.source} is damaged: {counted(files, 'file')} of {found.files:,}.")
@@ -78,14 +82,6 @@ def _print_summary(found: Verification) -> None:
         f" {counted(found.images, 'image')} that can be decoded."
     )
     say(f"Its sha256 is {found.manifest_sha256}.")
-
-
-def _print_problems(repair: str, problems: tuple[Problem, ...]) -> None:
-    for problem in problems[:MOST_LISTED]:
-        say(fit(str(problem)))
-    if len(problems) > MOST_LISTED:
-        say(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
-    say(f"  Repair: {fit(repair)}\n")
 
 
 def _size(count: int) -> str:

@@ -446,6 +446,11 @@ def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
     used = next((known for known in prepared.variants_of(one.summary.name) if known.name == variant.name), None)
     debug = None if used is None or variant.lam == 0 else used.debug
     seen = ((source.whole_train,) if variant.role not in BALANCED_ROLES else ()) + prepared.audited
+    rows = {"discover": variant.images}
+    if variant.role not in BALANCED_ROLES:
+        rows = {"train": len(source.train)}
+        if variant.images and variant.lam != 0:  # at λ = 0 the head was fitted to no drawn image
+            rows["debug"] = variant.images
     return MendedNote(
         format=FORMAT,
         model=MendedModelName(without_folders(one.summary.name), one.summary.sha256),
@@ -466,16 +471,7 @@ def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
         lam=variant.lam,
         fit=prepared.settings.how,
         weight_decay=WEIGHT_DECAY,
-        rows=_row_kinds(variant, prepared),
-    )
-
-
-def _row_kinds(variant: VariantResult, prepared: Prepared) -> dict[str, int]:
-    """How many rows of each kind a head was fitted to; at λ = 0 drawn images are none of them."""
-    if variant.role in BALANCED_ROLES:
-        return {"discover": variant.images}
-    return {"train": len(prepared.source.train)} | (
-        {"debug": variant.images} if variant.images and variant.lam != 0 else {}
+        rows=rows,
     )
 
 

@@ -133,13 +133,19 @@ def mend_source(
             f"Name fewer, such as --per-class {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
         )
     name = _test_split(recipe, mine, splits, test)
+    build = None
+    if len(mine.on) == 1 and mine.on[0] not in splits and is_built(mine.on[0]):
+        # What is known of audited images that a recipe made: a built dataset, which is named alone.
+        opened = open_dataset(mine.on[0])
+        rows = np.arange(len(opened.keys))
+        build = AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe))
     return MendSource(
         recipe=recipe,
         mine=mine,
         train=rows_of(whole, chosen),
         whole_train=whole,
         test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
-        audited=_audited(recipe, mine, splits),
+        audited=build,
         per_class=per_class,
     )
 
@@ -160,15 +166,6 @@ def _test_split(recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | 
             f"Its splits are {', '.join(splits)}.",
         )
     return asked
-
-
-def _audited(recipe: Recipe, mine: Mine, splits: Sequence[str]) -> AuditedBuild | None:
-    """What is known of audited images that a recipe made: a built dataset, which is named alone."""
-    if len(mine.on) != 1 or mine.on[0] in splits or not is_built(mine.on[0]):
-        return None
-    opened = open_dataset(mine.on[0])
-    rows = np.arange(len(opened.keys))
-    return AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe))
 
 
 def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:

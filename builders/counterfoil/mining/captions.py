@@ -115,7 +115,10 @@ def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         if isinstance(nouns, Sequence) and not nouns:
             yield ("hyponyms", name), "found an empty list, expected at least one noun"
     yield from _unused_parts(grammar, places)
-    yield from _not_covered(grammar, by_name)
+    covers = [name for _, name in _texts(grammar.get("covers"))]
+    for name in by_name:
+        if covers and name not in covers:
+            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
     if not grammar.get("templates") and not any(words.get("captions") for _, words in places):
         yield (), "found no captions, expected `templates` or `captions`"
 
@@ -172,13 +175,6 @@ def _unused_parts(
         for path, words in places:
             if part not in used and any(word for word in _sequence(words.get(key))):
                 yield (*path, key), f"no template uses '{{{part}}}'; expected one that does, or no {key}"
-
-
-def _not_covered(grammar: Mapping[str, Any], by_name: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    covers = [name for _, name in _texts(grammar.get("covers"))]
-    for name in by_name:
-        if covers and name not in covers:
-            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
 
 
 def _texts(value: Any) -> Iterator[tuple[int, str]]:

@@ -175,7 +175,13 @@ def would_have_been_seen(
     were, where `counts` are not all of them.
     """
     carried = max(len(counts), 1) if tested is None else tested
-    sizes = list(counts) or [_typical(own, label) for own in rows for label in np.unique(own.labels).tolist()]
+    sizes = list(counts)
+    for own in () if counts else rows:
+        for label in np.unique(own.labels).tolist():
+            of_class = own.of_classes([label])
+            members = np.zeros(len(of_class), dtype=bool)
+            members[: max(1, round(len(of_class) * _TYPICAL_SHARE))] = True
+            sizes.append(count_failures(own.failed[of_class], own.units[of_class], members))
     # One that could be shown by no difference is worse than any.
     seen = [(smallest_difference(*each, margin, fdr, carried), each) for each in sizes]
     seen.sort(key=lambda one: (one[0] is None, one[0] or 0.0))
@@ -196,27 +202,18 @@ def smallest_seen(counted: Sequence[Counted], rows: Sequence[LabelledRows], mine
         seen.append(would_have_been_seen(on_rows, rows, mine.margin, mine.fdr))
     drawn = [one.rendered for one in counted if one.rendered is not None]
     if mine.confirm == "rendered" and not drawn:
-        drawn = [_as_rendered(own, label, mine.rendered) for own in rows for label in np.unique(own.labels).tolist()]
+        # Of each class as many images that fail as its rows do, and as many more.
+        drawn = []
+        for own in rows:
+            for label in np.unique(own.labels).tolist():
+                failed = round(mine.rendered * float(own.failed[own.of_classes([label])].mean()))
+                count = FailureCount(mine.rendered, mine.rendered, failed, float(mine.rendered))
+                drawn.append((count, count))
         seen.append(would_have_been_seen(drawn, rows, mine.margin, mine.fdr, tested=1))
     elif drawn:
         seen.append(would_have_been_seen(drawn, rows, mine.margin, mine.fdr, tested=len(counted)))
     known = [one for one in seen if one is not None]
     return max(known, key=lambda one: 1.0 if one.difference is None else one.difference) if known else None
-
-
-def _as_rendered(rows: LabelledRows, label: int, images: int) -> tuple[FailureCount, FailureCount]:
-    """Counts of `images` that fail as the rows of a class do, and of as many more."""
-    own = rows.of_classes([label])
-    failed = round(images * float(rows.failed[own].mean()))
-    one = FailureCount(images, images, failed, float(images))
-    return one, one
-
-
-def _typical(rows: LabelledRows, label: int) -> tuple[FailureCount, FailureCount]:
-    own = rows.of_classes([label])
-    members = np.zeros(len(own), dtype=bool)
-    members[: max(1, round(len(own) * _TYPICAL_SHARE))] = True
-    return count_failures(rows.failed[own], rows.units[own], members)
 
 
 _MOST_EVIDENCE = 12  # a half and finding

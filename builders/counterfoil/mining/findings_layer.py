@@ -12,7 +12,7 @@ from typing import Any
 
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
-from counterfoil.mining.findings import ClassAudit, CountedPairs, Finding, Findings, Rate
+from counterfoil.mining.findings import CountedPairs, Finding, Findings, Rate
 from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.layering import bundled_recipes, find_recipe, same_classes, with_overrides
@@ -158,7 +158,11 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
         if recipe.generator.adapter is not None and len(classes) == 1 and classes[0].id in decoded:
             origin = _beside(findings, one, DECODED, None)
             hard[f"{stem}_{DECODED}"] = _decoded(classes[0], origin)
-        easy = _easiest(one, audits)
+        # A document of another recipe's test says nothing of whole classes.
+        audit = audits.get(one.classes[0]) if len(one.classes) == 1 else None
+        easy = audit.easy[0].caption if audit is not None and audit.easy else None
+        if one.role == "far_from":
+            easy = one.caption
         if easy is not None:
             origin = _beside(findings, one, EASY, easy)
             others[f"{stem}_{EASY}"] = mined_shift(
@@ -313,14 +317,6 @@ def _decoded(cls: RecipeClass, origin: dict[str, Any]) -> dict[str, Any]:
     """What the direction itself looks like, without a word (Jain 2023, A.7)."""
     embedding = {"file": f"./{VECTORS}", "key": f"{{class_id}}_{HARD}"}
     return {"kind": "mined", "group": HARD, "classes": [cls.id], "embedding": embedding, "mined_from": origin}
-
-
-def _easiest(one: Finding, audits: Mapping[str, ClassAudit]) -> str | None:
-    if one.role == "far_from":
-        return one.caption
-    # A document of another recipe's test says nothing of whole classes.
-    audit = audits.get(one.classes[0])
-    return audit.easy[0].caption if len(one.classes) == 1 and audit is not None and audit.easy else None
 
 
 def _plain(value: Any) -> Any:

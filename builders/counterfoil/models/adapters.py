@@ -169,7 +169,13 @@ def named_file(name: str, revision: str | None, what: str = "adapter", usual: st
     """
     folder = local_folder(name)
     if folder is not None:
-        return _only_file(f"{what} '{name}'", folder, usual)
+        files = sorted(file for file in folder.glob(f"*{_SAFE}") if file.is_file())
+        named = [file for file in files if file.name == usual] or files
+        if len(named) != 1:
+            raise UserError(
+                f"{what} '{name}': {folder} has {len(files)} safetensors files, expected {usual}, or only one"
+            )
+        return named[0]
     repository, inside = _in_repository(name)
     repository = repository.removeprefix(HUB)
     refuse_shadowed(repository, what)
@@ -179,12 +185,3 @@ def named_file(name: str, revision: str | None, what: str = "adapter", usual: st
     from huggingface_hub import hf_hub_download
 
     return Path(while_loading(name, lambda: hf_hub_download(repository, inside, revision=revision)))
-
-
-def _only_file(what: str, folder: Path, usual: str) -> Path:
-    """The safetensors file of that name in a folder, or the only one."""
-    files = sorted(file for file in folder.glob(f"*{_SAFE}") if file.is_file())
-    named = [file for file in files if file.name == usual] or files
-    if len(named) != 1:
-        raise UserError(f"{what}: {folder} has {len(files)} safetensors files, expected {usual}, or only one")
-    return named[0]

@@ -114,6 +114,8 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
     import open_clip
     import torch
 
+    from counterfoil.models.trials import refuse_overgrown
+
     folder = local_folder(name)
     if folder is not None:
         refuse_odd_clip(name, folder)
@@ -131,9 +133,17 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
             # Without a pin the branch's commit: what is checked is what is loaded.
             resolved, tokens_of, chosen = _at_commit(name, weights, revision)
         if resolved.startswith(LOCAL) and not name.startswith(LAB):
-            _refuse_other_sizes(name, resolved)
+            # A folder's configuration may ask for more than its weights hold, or these may be a packed archive.
+            files = weights_in(Path(resolved.removeprefix(LOCAL)))
+            for file in files:
+                if file.suffix != SAFE:
+                    refuse_packed(file, name)
+            refuse_overgrown(name, files, lambda: open_clip.create_model(resolved, load_weights=False))
         module, _, preprocess = open_clip.create_model_and_transforms(resolved, precision="fp32", **chosen)
-        tokenizer = open_clip.get_tokenizer(tokens_of, **_never_code(resolved))
+        # A tokenizer of transformers runs none of its author's code, whatever the configuration asks for.
+        text = (open_clip.get_model_config(resolved) or {}).get("text_cfg", {})
+        never_code: dict[str, Any] = {"trust_remote_code": False} if text.get("hf_tokenizer_name") else {}
+        tokenizer = open_clip.get_tokenizer(tokens_of, **never_code)
         module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
         refuse_infinite(name, module)
     return ClipModel(name, module, preprocess, tokenizer, device)
@@ -149,27 +159,6 @@ def _loading(name: str) -> Iterator[None]:
             yield
     finally:
         logging.disable(logged)
-
-
-def _refuse_other_sizes(name: str, resolved: str) -> None:
-    """UserError where a folder's configuration asks for more than its weights hold, or these are a packed archive."""
-    import open_clip
-
-    from counterfoil.models.trials import refuse_overgrown
-
-    files = weights_in(Path(resolved.removeprefix(LOCAL)))
-    for file in files:
-        if file.suffix != SAFE:
-            refuse_packed(file, name)
-    refuse_overgrown(name, files, lambda: open_clip.create_model(resolved, load_weights=False))
-
-
-def _never_code(model: str) -> dict[str, Any]:
-    """For a tokenizer of transformers: none of its author's code, whatever the configuration asks for."""
-    import open_clip
-
-    text = (open_clip.get_model_config(model) or {}).get("text_cfg", {})
-    return {"trust_remote_code": False} if text.get("hf_tokenizer_name") else {}
 
 
 def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str, str, dict[str, Any]]:

@@ -153,7 +153,10 @@ def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> 
     try:
         document = json.loads(read_regular(file, most_bytes).decode("utf-8"))
     except OSError as error:
-        raise UserError(f"model {model!r}: {file} {_reason(error)}") from error
+        # "is a pipe, expected a regular file", or "cannot be read: Permission denied".
+        words = error.strerror or str(error)
+        reason = words if words.startswith(("is ", "has ")) else f"cannot be read: {words}"
+        raise UserError(f"model {model!r}: {file} {reason}") from error
     except RecursionError as error:
         raise UserError(f"model {model!r}: {file} is not readable JSON: it is nested too deeply") from error
     except ValueError as error:
@@ -161,12 +164,6 @@ def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> 
     if not isinstance(document, dict):
         raise UserError(f"model {model!r}: {file} should hold a JSON mapping, not {shown(document)}")
     return document
-
-
-def _reason(error: OSError) -> str:
-    """What follows a path: "is a pipe, expected a regular file", or "cannot be read: Permission denied"."""
-    words = error.strerror or str(error)
-    return words if words.startswith(("is ", "has ")) else f"cannot be read: {words}"
 
 
 def is_integer(value: Any, least: int, most: int) -> bool:

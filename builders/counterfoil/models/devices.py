@@ -87,8 +87,12 @@ def resolve_devices(device: str = "auto") -> tuple[str, ...]:
     if len(chosen) == len(words):
         visible = _all_gpus()
         for gpu in chosen:
+            if not visible:
+                _refuse(device, "no GPU is visible to torch here")
             if gpu not in visible:
-                _refuse(device, _absent(gpu, len(visible)))
+                count = len(visible)
+                there = "cuda:0 alone" if count == 1 else f"{count} GPUs, cuda:0 to cuda:{count - 1}"
+                _refuse(device, f"there is no {gpu}, but {there}")
             if chosen.count(gpu) > 1:
                 _refuse(device, f"{gpu} is named twice")
         return tuple(chosen)
@@ -102,28 +106,16 @@ def resolve_devices(device: str = "auto") -> tuple[str, ...]:
 
 
 def _all_gpus() -> tuple[str, ...]:
-    if "torch" not in sys.modules and not _may_have_gpus():
-        return ()  # importing torch takes seconds
+    if "torch" not in sys.modules and sys.platform.startswith("linux"):
+        # Under Linux every driver that torch knows has its files in /dev; importing torch takes seconds.
+        drivers = ("nvidia", "nvhost", "nvgpu", "nvmap", "kfd", "dxg", "dri")
+        if not any(name.startswith(drivers) for name in os.listdir("/dev")):  # noqa: PTH208 (names alone)
+            return ()
     import torch
 
     # Neither call makes a context on any GPU. That CUDA can be used at all is for `is_available` to say: NVML, by which
     # torch counts, also sees GPUs of a driver that is too old.
     return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
-
-
-def _may_have_gpus() -> bool:
-    """Whether this machine may have a GPU: under Linux, every driver that torch knows has its files in /dev."""
-    if not sys.platform.startswith("linux"):
-        return True
-    drivers = ("nvidia", "nvhost", "nvgpu", "nvmap", "kfd", "dxg", "dri")
-    return any(name.startswith(drivers) for name in os.listdir("/dev"))  # noqa: PTH208 (names alone)
-
-
-def _absent(gpu: str, visible: int) -> str:
-    if visible == 0:
-        return "no GPU is visible to torch here"
-    there = "cuda:0 alone" if visible == 1 else f"{visible} GPUs, cuda:0 to cuda:{visible - 1}"
-    return f"there is no {gpu}, but {there}"
 
 
 def _refuse(device: str, reason: str, error: BaseException | None = None) -> NoReturn:
@@ -223,13 +215,17 @@ def stack_of(
     else:
         capability = torch.backends.cpu.get_cpu_capability()
         hardware = {"device": device, "cpu_capability": capability, "kernels": kernels_digest()}
+    versions = {
+        "counterfoil": RENDERING_VERSION,
+        "python": platform.python_version_tuple()[0] + "." + platform.python_version_tuple()[1],
+    } | {name: metadata.version(name) for name in _LIBRARIES}
+    for name in libraries:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError as error:
+            raise UserError(absent_library(name)) from error
     return {
-        "versions": {
-            "counterfoil": RENDERING_VERSION,
-            "python": platform.python_version_tuple()[0] + "." + platform.python_version_tuple()[1],
-        }
-        | {name: metadata.version(name) for name in _LIBRARIES}
-        | {name: _version_of_extra(name) for name in libraries},
+        "versions": versions,
         **hardware,
         "dtype": str(resolve_dtype(dtype, device)).removeprefix("torch."),
         "batch_size": batch_size,
@@ -281,13 +277,6 @@ def libraries_of(generator: Generator) -> tuple[str, ...]:
     """The packages that bytes depend on with this generator alone: to quantise weights, add others or corrupt rows."""
     quantiser = () if generator.quantize is None else (_QUANTISERS[generator.quantize][0],)
     return (*quantiser, *(("peft",) if generator.lora else ()), *(("scipy",) if generator.kind == "corrupt" else ()))
-
-
-def _version_of_extra(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError as error:
-        raise UserError(absent_library(package)) from error
 
 
 # Limit and use of a container's memory, in version 2 of control groups and in version 1.

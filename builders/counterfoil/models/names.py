@@ -62,21 +62,12 @@ def resolve_name(name: str) -> str:
     short = name.removeprefix(LAB)
     known = lab_models()
     if short not in known:
-        raise UserError(
-            f"model '{name}': the lab has no '{short}'{did_you_mean(short, known)}",
-            _lab_hint(short, known),
-        )
+        # The package holds the classifiers of few worlds; a script trains the others.
+        hint = f"The lab's models are {', '.join(LAB + k for k in known)}." if known else None
+        if known and short.split("/")[0] == _PLANTED:
+            hint = f"{hint} scripts/train_planted.py trains others; name their folder with local-dir:."
+        raise UserError(f"model '{name}': the lab has no '{short}'{did_you_mean(short, known)}", hint)
     return f"{LOCAL}{LAB_WEIGHTS / short}"
-
-
-def _lab_hint(short: str, known: tuple[str, ...]) -> str | None:
-    """The hint for an unknown name. The package holds the classifiers of few worlds; a script trains the others."""
-    if not known:
-        return None
-    hint = f"The lab's models are {', '.join(LAB + k for k in known)}."
-    if short.split("/")[0] != _PLANTED:
-        return hint
-    return f"{hint} scripts/train_planted.py trains others; name their folder with local-dir:."
 
 
 def local_folder(name: str) -> Path | None:

@@ -76,7 +76,16 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
         yield problem
     if recipe.samples.pairs == "attention" and family.pairs is None:
         yield f"samples.pairs: {its}, whose images cannot attend to their base; expected noise"
-    yield from _level_problems(recipe, family, called, its)
+    # Levels that a pipeline has no way to, one problem a way.
+    first = {shift.by: shift.of for shift in reversed(recipe.all_shifts()) if shift.by is not None}
+    for by, shift in first.items():
+        place = f"prompts.shifts.{shift}.severity"
+        if by in ("prompt", "steps", "mix") and not family.levels:
+            yield f"{place}: {its}, whose prompts encode to different shapes: no level lies between two; expected null"
+        elif by == "steps" and called not in _BY_STEP:
+            yield f"{place}: {its}, whose prompt cannot change between two steps; expected by: prompt"
+        elif by == "mix" and family.edits != "inversion":
+            yield f"{place}: {its}, which edits by a call of its own; expected null, or a model that inverts images"
     if generator.lora and family.lora is None:
         yield f"generator.lora: {its}, which takes no LoRA weights here; expected none"
     if generator.guidance_interval is not None and not family.interval:
@@ -103,19 +112,6 @@ def _interval_problems(generator: Generator, called: str, unet: Mapping[str, Any
     sizes = [name for name in generator.options if name.startswith("negative_")]
     if sizes:
         yield f"{key}: found options {', '.join(sizes)}, expected none together with it"
-
-
-def _level_problems(recipe: Recipe, family: Family, called: str, its: str) -> Iterator[str]:
-    """Levels that a pipeline has no way to; one problem a way."""
-    first = {shift.by: shift.of for shift in reversed(recipe.all_shifts()) if shift.by is not None}
-    for by, shift in first.items():
-        place = f"prompts.shifts.{shift}.severity"
-        if by in ("prompt", "steps", "mix") and not family.levels:
-            yield f"{place}: {its}, whose prompts encode to different shapes: no level lies between two; expected null"
-        elif by == "steps" and called not in _BY_STEP:
-            yield f"{place}: {its}, whose prompt cannot change between two steps; expected by: prompt"
-        elif by == "mix" and family.edits != "inversion":
-            yield f"{place}: {its}, which edits by a call of its own; expected null, or a model that inverts images"
 
 
 def has_settings_to_compare(recipe: Recipe) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -76,21 +77,14 @@ def environment() -> ImmutableSandboxedEnvironment:
     return made
 
 
-def _bound_memory(most: int) -> None:
-    try:
-        import resource
-    except ImportError:  # Windows has no such bound
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    except (OSError, ValueError):  # nor has every other system
-        return
-
-
 def main() -> None:
     memory, characters = map(int, sys.argv[1:])
     asked = json.load(sys.stdin)
-    _bound_memory(memory)
+    # Windows has no such bound, nor has every other system.
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
         text = environment().from_string(asked["template"]).render(**asked["variables"])
         answer = {"text": text} if len(text) <= characters else {"problem": f"it says more than {characters:,} letters"}

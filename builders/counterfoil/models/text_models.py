@@ -170,6 +170,8 @@ def all_ids(*places: Any) -> tuple[int, ...]:
 
 def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: str) -> Iterator[str]:
     """What keeps a configuration from being of a kind that transformers has. known: its class by model type."""
+    from transformers import CONFIG_MAPPING
+
     found = document.get("model_type")
     if not isinstance(found, str) or found not in known:
         yield f"model_type is {shown(found)}, and transformers has no {what} of that kind"
@@ -179,13 +181,7 @@ def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: 
     asked = document.get("architectures")
     if isinstance(asked, list) and asked and known[found] not in asked:
         yield f"architectures are {shown(asked)}, expected {known[found]}: it was trained for something else"
-    yield from _nested_problems(document)
-
-
-def _nested_problems(document: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each model inside the model that transformers does not build by itself."""
-    from transformers import CONFIG_MAPPING
-
+    # A model inside the model is built by transformers alone.
     waiting: list[Any] = list(document.values())
     while waiting:
         value = waiting.pop()

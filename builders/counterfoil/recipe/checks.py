@@ -477,7 +477,15 @@ def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
         else:
             yield from _way_to_levels(parts, kind, path, spec, own)
             yield from _scenes_of_levels(parts, path, spec)
-            yield from _numbers_of_levels(parts, kind, place, own)
+            levels, shift = _level_values(own), str(place[-2])
+            if own.get("by") == "steps":
+                yield from _equal_steps((*place, "levels"), levels, parts.generator.get("steps"))
+            if kind == "corrupt" and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
+                fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
+                yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
+            for name in (level_name(shift, value, corrupts=parts.corrupts) for value in levels):
+                if name != shift and name in parts.shifts:
+                    yield place, f"a level would be named '{name}', as another shift is; expected another name for one"
 
 
 def _way_to_levels(
@@ -518,21 +526,6 @@ def _scenes_of_levels(parts: _Parts, path: RecipePath, spec: Mapping[str, Any]) 
         yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
     if spec.get("threshold") is not None:
         yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
-
-
-def _numbers_of_levels(
-    parts: _Parts, kind: str, place: RecipePath, severity: Mapping[str, Any]
-) -> Iterator[RecipeProblem]:
-    """Levels that a way does not have, or that would be called as another shift is."""
-    levels, shift = _level_values(severity), str(place[-2])
-    if severity.get("by") == "steps":
-        yield from _equal_steps((*place, "levels"), levels, parts.generator.get("steps"))
-    if kind == "corrupt" and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
-        fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
-        yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
-    for name in (level_name(shift, value, corrupts=parts.corrupts) for value in levels):
-        if name != shift and name in parts.shifts:
-            yield place, f"a level would be named '{name}', as another shift is; expected another name for one"
 
 
 def _equal_steps(place: RecipePath, levels: Sequence[float], steps: Any) -> Iterator[RecipeProblem]:

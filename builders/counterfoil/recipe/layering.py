@@ -259,19 +259,15 @@ def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...]
         below = merged.get(key)
         here = (*path, key)
         if key == "object_threshold" and isinstance(value, LocatedMapping) and set(value) == {"classes"}:
-            below = _as_mapping(below, merged.origins.get(key))
+            # A bare number becomes the mapping that it stands for, so that classes can be laid over it.
+            origin = merged.origins.get(key)
+            if origin is not None and isinstance(below, int | float) and not isinstance(below, bool):
+                below = LocatedMapping({"value": below}, {"value": origin})
         drops = here == ("prompts", "shifts") and not value
         if isinstance(below, LocatedMapping) and isinstance(value, LocatedMapping) and not drops:
             value = lay_over(below, value, here)
         merged[key], merged.origins[key] = value, upper.origins[key]
     return merged
-
-
-def _as_mapping(threshold: Any, origin: Origin | None) -> Any:
-    """A threshold that is a bare number as the mapping that it stands for, so that classes can be laid over it."""
-    if origin is None or isinstance(threshold, bool) or not isinstance(threshold, int | float):
-        return threshold
-    return LocatedMapping({"value": threshold}, {"value": origin})
 
 
 def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedMapping:
@@ -289,7 +285,9 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
         place = f"--set {override}" if len(override) <= _LONGEST_SHOWN else f"--set {override[:_LONGEST_SHOWN]}…"
         try:
             value = read_yaml(text, place) if text.strip() else None
-            layer = _nested(parts, _located(value, Origin(place)), Origin(place))
+            layer = _located(value, Origin(place))
+            for part in reversed(parts):
+                layer = LocatedMapping({part: layer}, {part: Origin(place)})
             _resolve_paths(layer, Path.cwd())
         except UserError as error:
             problems += error.problems
@@ -377,7 +375,12 @@ def _shown(path: Path) -> str:
 
 def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
     """Make the paths in one file's recipe absolute, and read the file of classes where it names one."""
-    replace_names(recipe, lambda name: _absolute(name, folder))
+
+    def absolute(name: str) -> str:
+        match = _LOCAL.fullmatch(name)
+        return name if match is None else f"{match['scheme'] or ''}{_absolute_file(match['path'], folder)}"
+
+    replace_names(recipe, absolute)
     source = recipe.get("source")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
         path = folder / named_path(source["classes"])
@@ -421,11 +424,6 @@ def _keys(values: Any, part: str) -> list[Any]:
     if isinstance(values, Mapping):
         return [*values] if part == "*" else [part] if part in values else []
     return [*range(len(values))] if part == "*" and isinstance(values, list | tuple) else []
-
-
-def _absolute(name: str, folder: Path) -> str:
-    match = _LOCAL.fullmatch(name)
-    return name if match is None else f"{match['scheme'] or ''}{_absolute_file(match['path'], folder)}"
 
 
 def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -478,10 +476,4 @@ def _located(value: Any, origin: Origin) -> Any:
         return LocatedMapping(items, dict.fromkeys(items, origin))
     if isinstance(value, list):
         return LocatedList([_located(item, origin) for item in value], [origin] * len(value))
-    return value
-
-
-def _nested(parts: Sequence[str], value: Any, origin: Origin) -> LocatedMapping:
-    for part in reversed(parts):
-        value = LocatedMapping({part: value}, {part: origin})
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, get_args, get_origin
 
@@ -113,7 +113,8 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
         # Where a bare name stands for a section, the place is the name's, and the keys are those of the section.
         whole = tuple(details["loc"])
         bare = path != whole
-        keys = list(_keys_at(model, whole[:-1] if bare else path[:-1]))
+        section = _without_none(_annotation(_place_at(model, whole[:-1] if bare else path[:-1])))
+        keys = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
         what = f"unknown name {quoted(str(whole[-1]))}" if bare else "unknown key"
         return f"{what}{did_you_mean(str(whole[-1]), keys)} ({'names' if bare else 'keys'} here: {', '.join(keys)})"
     place = _place_at(model, details["loc"])
@@ -246,9 +247,3 @@ def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
         if place is None:
             return None
     return place
-
-
-def _keys_at(model: type[BaseModel], path: RecipePath) -> Iterator[str]:
-    plain = _without_none(_annotation(_place_at(model, path)))
-    if isinstance(plain, type) and issubclass(plain, BaseModel):
-        yield from plain.model_fields

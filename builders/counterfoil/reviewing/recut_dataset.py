@@ -239,7 +239,10 @@ class _New:
             measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update=lies)})
         pin = _same_pins(old, measuring) if needs_validation(recipe, known) else None
         resolved = resolve_device(device)
-        thresholds = thresholds_of(measuring, known, resolved, _screen_pin(old), pin, old.thresholds.known)
+        # What the lock says of the CLIP model, whatever else it says there.
+        screen = old.lock.inputs["models"]["screen"]
+        clip = Pin(*(screen.get(name) for name in ("name", "revision", "sha256", "license")))
+        thresholds = thresholds_of(measuring, known, resolved, clip, pin, old.thresholds.known)
         inputs = {**old.lock.inputs, "thresholds": thresholds.pin()}
         judges = inputs.pop("judges", None) or {}
         if recipe.judges:
@@ -286,7 +289,13 @@ class _New:
                 hint="Choose thresholds that accept only images that were kept, or build the re-cut recipe into"
                 " another folder (with screen.keep_rejected: true every later cut is possible).",
             )
-        return CutLosses(lost, candidates, self._columns_lost(), self._results())
+        kept = TableForm.of(self.recipe).added
+        columns = [name for name in TableForm.of(self.old.recipe).added if name not in kept]
+        if self.old.recipe.screen.store_embeddings and not self.recipe.screen.store_embeddings:
+            columns.append("embedding")
+        folders = [path.partition("/")[0] for path in published_paths(self.old.directory)]
+        results = {folder: count for folder in _RESULTS if (count := folders.count(folder))}
+        return CutLosses(lost, candidates, tuple(columns), results)
 
     def write(self, target: Path) -> list[Receipt]:
         """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
@@ -368,18 +377,6 @@ class _New:
             return False
         return reason is None or not self._needs_image(row, reason)
 
-    def _columns_lost(self) -> tuple[str, ...]:
-        kept = TableForm.of(self.recipe).added
-        lost = [name for name in TableForm.of(self.old.recipe).added if name not in kept]
-        if self.old.recipe.screen.store_embeddings and not self.recipe.screen.store_embeddings:
-            lost.append("embedding")
-        return tuple(lost)
-
-    def _results(self) -> dict[str, int]:
-        """Published files by folder of results."""
-        folders = [path.partition("/")[0] for path in published_paths(self.old.directory)]
-        return {folder: count for folder in _RESULTS if (count := folders.count(folder))}
-
     def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
         directory = self.old.directory
         # A fault must not be cut into a new dataset.
@@ -443,12 +440,6 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
             hint="Restore them (for a moved folder: --source PATH), or give the object threshold as a value.",
         )
     return source
-
-
-def _screen_pin(old: SoundDataset) -> Pin:
-    """What the lock says of the CLIP model, whatever else it says there."""
-    pin = old.lock.inputs["models"]["screen"]
-    return Pin(*(pin.get(name) for name in ("name", "revision", "sha256", "license")))
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:

@@ -90,12 +90,21 @@ def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
         for shift in asked.shifts
         for task in TASKS
     }
-    people = tuple(_rater_result(f"rater-{place}", rater, asked) for place, rater in enumerate(raters, 1))
+    people = []
+    for place, rater in enumerate(raters, 1):
+        passed, images = ControlsPassed(), 0
+        for grid in rater.grids:
+            own, selected = _own(grid, asked), set(grid.selected)
+            real = {id for id in grid.shown if isinstance(asked.known[id], RealControl)}
+            without = set(grid.shown) - own.keys() - real
+            passed += ControlsPassed(len(real), len(real & selected), len(without), len(without - selected))
+            images += len(own)
+        people.append(RaterResult(f"rater-{place}", len(rater.grids), images, passed, passed.failed))
     controls = sum((rater.controls for rater in people), ControlsPassed())
     return Selection(
         content=asked.content,
         confidence=CONFIDENCE,
-        raters=people,
+        raters=tuple(people),
         controls=AllControls(
             **asdict(controls),
             real_share=_rounded(share_of(controls.real_passed, controls.real) if controls.real else None),
@@ -121,17 +130,6 @@ def _own(grid: AnsweredGrid, asked: Asked) -> dict[str, AcceptedImage]:
         if isinstance(picture := asked.known[id], AcceptedImage)
         and grid.label == (asked.classes[picture.label] if grid.task == "class" else picture.shift)
     }
-
-
-def _rater_result(name: str, rater: RaterAnswers, asked: Asked) -> RaterResult:
-    controls, images = ControlsPassed(), 0
-    for grid in rater.grids:
-        own, selected = _own(grid, asked), set(grid.selected)
-        real = {id for id in grid.shown if isinstance(asked.known[id], RealControl)}
-        without = set(grid.shown) - own.keys() - real
-        controls += ControlsPassed(len(real), len(real & selected), len(without), len(without - selected))
-        images += len(own)
-    return RaterResult(name, len(rater.grids), images, controls, controls.failed)
 
 
 def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None:

@@ -153,7 +153,12 @@ def thumbnail(image: Image) -> str:
 
 def asked_of_class(cls: RecipeClass) -> str:
     """“Select every image that shows a coat”."""
-    return f"Select every image that shows {_with_article(_short(cls.name))}"
+    name = _short(cls.name)
+    # What looks like a plural (“trousers”), or begins with no letter, stands alone.
+    plural = name.endswith("s") and not name.endswith(("ss", "us", "is"))
+    if not plural and name[:1].isalpha():
+        name = f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return f"Select every image that shows {name}"
 
 
 def asked_of_shift(shift: Shift) -> str:
@@ -169,14 +174,6 @@ def shift_words(shift: Shift) -> str:
             caption = caption[len(beginning) :]
             break
     return _short(caption or in_words(shift.name))
-
-
-def _with_article(name: str) -> str:
-    """A name with “a” or “an”; names that look like a plural (“trousers”), or begin with no letter, stand alone."""
-    plural = name.endswith("s") and not name.endswith(("ss", "us", "is"))
-    if plural or not name[:1].isalpha():
-        return name
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _short(text: str) -> str:
@@ -212,7 +209,15 @@ def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source:
     if source is not None:
         lies = lies.model_copy(update={"dataset": str(named_path(source).resolve())})
     pin = open_source(lies, recorded, as_recorded=True).pin
-    _refuse_other(pin, SourcePin.of(recorded))
+    known = SourcePin.of(recorded)
+    for name in ("revision", "content") if known is not None else ():
+        there, here = getattr(known, name), getattr(pin, name)
+        if there is not None and there != here:
+            raise UserError(
+                f"the input dataset is not the one that the dataset was built from ({name} {str(there)[:12]}, here"
+                f" {str(here)[:12]})",
+                "If the folder moved, name it with --source PATH.",
+            )
     images = labelled_split(lies, lies.validation_split, recipe.classes, pin, units=False)
     chosen: dict[str, int] = {}
     for label, most in wanted.items():
@@ -225,20 +230,6 @@ def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source:
             image.thumbnail((SIDE, SIDE))  # at once: photographs may be large
             found.setdefault(chosen[key], []).append(image)
     return found
-
-
-def _refuse_other(pin: SourcePin, known: SourcePin | None) -> None:
-    """UserError for an input dataset that is not the one that the lock pins, as far as that says."""
-    if known is None:
-        return
-    for name in ("revision", "content"):
-        there, here = getattr(known, name), getattr(pin, name)
-        if there is not None and there != here:
-            raise UserError(
-                f"the input dataset is not the one that the dataset was built from ({name} {str(there)[:12]}, here"
-                f" {str(here)[:12]})",
-                "If the folder moved, name it with --source PATH.",
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,10 @@ def scores_of(
     form = TableForm.of(recipe)
     measured = [name for name in _MEASURED if name in form.added]
     limits = {shift.name: _limits(shift) for shift in recipe.all_shifts()}
-    leasts = {shift.name: _least_similarity(shift) for shift in recipe.all_shifts()}
+    leasts: dict[str, np.float32 | None] = {}  # the similarity of an edit and its row that a keep rule asks for
+    for shift in recipe.all_shifts():
+        asked = (getattr(rule, "similarity", None) for rule in shift.keep)
+        leasts[shift.name] = next((np.float32(value) for value in asked if value is not None), None)
     for at, receipt in enumerate(receipts):
         if rows.keys().isdisjoint(receipt.counts):
             continue
@@ -155,29 +158,22 @@ def scores_of(
                     np.nan if contrast is None else contrast, visible,
                 )
             )  # fmt: skip
-    return tuple(
-        _sorted(shift, rows[shift.name], failed[shift.name]) for shift in recipe.all_shifts() if shift.name in rows
-    )
-
-
-def _sorted(shift: Shift, rows: list[tuple[Any, ...]], failed: int) -> ShiftScores:
-    rows.sort(key=lambda row: (row[0], row[4], row[5]))
-    columns = list(zip(*rows, strict=True)) or [()] * len(_TYPES)
-    *arrays, contrast, visible = (np.array(c, t) for c, t in zip(columns, _TYPES, strict=True))
-    there = contrast if contrast.size and not np.isnan(contrast).any() else None
-    return ShiftScores(shift, *arrays, contrast=there, visible=visible, failed=failed)
+    found = []
+    for shift in recipe.all_shifts():
+        if shift.name not in rows:
+            continue
+        own = sorted(rows[shift.name], key=lambda row: (row[0], row[4], row[5]))
+        columns = list(zip(*own, strict=True)) or [()] * len(_TYPES)
+        *arrays, contrasts, passing = (np.array(c, t) for c, t in zip(columns, _TYPES, strict=True))
+        there = contrasts if contrasts.size and not np.isnan(contrasts).any() else None
+        found.append(ShiftScores(shift, *arrays, contrast=there, visible=passing, failed=failed[shift.name]))
+    return tuple(found)
 
 
 def _limits(shift: Shift) -> dict[str, np.float32]:
     """The most black and white that a keep rule of the shift lets pass, as their columns hold it."""
     asked = [(name, getattr(rule, name, None)) for rule in shift.keep for name in ("black", "white")]
     return {name: np.float32(value) for name, value in asked if value is not None}
-
-
-def _least_similarity(shift: Shift) -> np.float32 | None:
-    """The similarity of an edit and its row that a keep rule of the shift asks for, as its column holds it."""
-    asked = (getattr(rule, "similarity", None) for rule in shift.keep)
-    return next((np.float32(value) for value in asked if value is not None), None)
 
 
 @dataclass(frozen=True, slots=True)

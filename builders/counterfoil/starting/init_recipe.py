@@ -477,7 +477,8 @@ def init(
     corrupts = device == "cpu" and generator is None and clip is None
     models = None if corrupts else proposed_models(device, generator, clip)
     found = find_data(source, replace(wanted, drawn=not corrupts))
-    dataset = name or _dataset_name(found.origin, _CORRUPTED if corrupts else _DRAWN)
+    last = re.sub(r"[^A-Za-z0-9_]+", "-", found.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2])
+    dataset = name or derived_name(last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN)
     named = _from(path, found.origin)
     text = corrupt_recipe_text(found, dataset, named) if models is None else recipe_text(found, models, dataset, named)
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.origin.dataset)}"], place=str(path))
@@ -486,20 +487,21 @@ def init(
     if classes != [(each.name, each.source_label) for each in found.classes]:
         raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
     _write(path, text)
+    notes = list(found.notes)
+    names = [each.name.casefold() for each in found.classes]
+    if alike := sorted({each.name for each in found.classes if names.count(each.name.casefold()) > 1}):
+        notes.append(f"several classes have the same name: {', '.join(alike[:10])}")
+    if corrupts:
+        notes += _left_for_time(found)
     return InitResult(
         path=path,
         recipe=recipe,
         images={each.name: each.images for each in found.classes},
         rows=found.rows,
-        notes=(*_with_repeated(found), *(_left_for_time(found) if corrupts else ())),
+        notes=tuple(notes),
         models=WITHOUT_GPU if models is None else models.reason,
         commands=_commands(path, dataset, cut=not corrupts),
     )
-
-
-def _dataset_name(origin: NamedDataset, suffix: str) -> str:
-    last = origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2]
-    return derived_name(re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_") or "photos", suffix)
 
 
 def _from(path: Path, origin: NamedDataset) -> str:
@@ -518,15 +520,6 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise UserError(f"{path.parent}: cannot be created: {error.strerror or error}") from error
     write_atomically(path, text.encode())
-
-
-def _with_repeated(found: FoundData) -> tuple[str, ...]:
-    """The notes, and one of classes whose names are said alike."""
-    names = [each.name.casefold() for each in found.classes]
-    alike = sorted({each.name for each in found.classes if names.count(each.name.casefold()) > 1})
-    if not alike:
-        return found.notes
-    return (*found.notes, f"several classes have the same name: {', '.join(alike[:10])}")
 
 
 def _left_for_time(found: FoundData) -> tuple[str, ...]:

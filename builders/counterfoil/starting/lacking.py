@@ -124,7 +124,17 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
         missing = _missing_folder(name)
         if missing is not None:
             yield Lack(key, missing + (why or " (needed only to re-cut with other percentiles)"), _if(needed))
-    elif not _is_fetched_dataset(name):
+        return
+    from huggingface_hub import constants
+
+    place = Path(constants.HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}" / "snapshots"
+    with contextlib.suppress(OSError):  # a name that no folder can have
+        if any(place.iterdir()):
+            return
+    # As `datasets` spells it: OWNER___some_name for OWNER/SomeName; asked without it, which loads half of Python.
+    tables = Path(constants.HF_HOME) / "datasets"
+    wanted = _plain(name.replace("/", "___"))
+    if not tables.is_dir() or all(_plain(folder.name) != wanted for folder in tables.iterdir()):
         yield _to_fetch(key, f"{name} is not on this machine yet{why}", None, needed)
 
 
@@ -331,20 +341,6 @@ def _is_fetched_model(repository: str) -> bool:
     folder = f"models--{repository.partition('@')[0].replace('/', '--')}"  # as timm names a revision: user/name@v1
     place = Path(constants.HF_HUB_CACHE) / folder / "snapshots"
     return any(any(place.rglob(pattern)) for pattern in ("*.safetensors", "*.bin", "*.pt"))
-
-
-def _is_fetched_dataset(name: str) -> bool:
-    """Whether files of a dataset, or tables that `datasets` made of it, are in the caches here."""
-    from huggingface_hub import constants
-
-    place = Path(constants.HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}" / "snapshots"
-    with contextlib.suppress(OSError):  # a name that no folder can have
-        if any(place.iterdir()):
-            return True
-    # As `datasets` spells it: OWNER___some_name for OWNER/SomeName; asked without it, which loads half of Python.
-    tables = Path(constants.HF_HOME) / "datasets"
-    wanted = _plain(name.replace("/", "___"))
-    return tables.is_dir() and any(_plain(folder.name) == wanted for folder in tables.iterdir())
 
 
 def _plain(name: str) -> str:

@@ -506,7 +506,14 @@ def proposed_contexts(
             f"contexts: the list has no context for {', '.join(repr(name) for name in empty[:5])}{more}",
             "Add `contexts` for all classes, or `by_name` for these; or ask a chat model too: mine.settings.chat",
         )
-    return tuple(by_label), tuple(_odd(list(answered.values())))
+    notes = []
+    named = {frozenset(map(same_words, texts)) for texts in answered.values()}
+    if len(answered) > 1 and len(named) == 1:
+        notes.append(
+            f"the chat model names the same {len(next(iter(named)))} contexts for all {len(answered)} classes:"
+            " it may not have understood the question"
+        )
+    return tuple(by_label), tuple(notes)
 
 
 class _Asked:
@@ -527,13 +534,3 @@ class _Asked:
         if self.model is None:
             self.model = load_chat(self.settings.model, base_url=self.settings.base_url, device=self.device)
         return self.model.answer(messages, **options)
-
-
-def _odd(answered: Sequence[Sequence[str]]) -> Iterator[str]:
-    """What is odd about a model's answers, for people."""
-    named = {frozenset(map(same_words, texts)) for texts in answered}
-    if len(answered) > 1 and len(named) == 1:
-        yield (
-            f"the chat model names the same {len(next(iter(named)))} contexts for all {len(answered)} classes:"
-            " it may not have understood the question"
-        )

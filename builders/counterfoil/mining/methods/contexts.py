@@ -183,7 +183,11 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(counts))
         order = draw.permutation(len(others))[: len(own)].tolist()
         # Fewer are left than were chosen: as many images all the same, or mending could not compare this class.
-        numbers = counts if len(order) == len(own) else _evenly(sum(counts), len(order))
+        numbers = counts
+        if len(order) != len(own):
+            images, contexts = sum(counts), len(order)
+            # As evenly as they go.
+            numbers = [images // contexts + (place < images % contexts) for place in range(contexts)]
         names = slugs([f"{stem} random {others[at].words}" for at in order])
         for place, name, count in zip(order, names, numbers, strict=True):
             origin = {"role": "random_context", "caption": others[place].caption, **origin_of(findings)}
@@ -204,11 +208,6 @@ def control_notes(findings: Findings, run: MiningRun) -> tuple[str, ...]:
         f"All contexts of {some_of(every, _MOST_NAMED)} were chosen, so none is left for {RANDOM_CONTEXTS}, and mending"
         " has no such control for these classes",
     )
-
-
-def _evenly(images: int, contexts: int) -> list[int]:
-    """So many images over so many contexts, as evenly as they go."""
-    return [images // contexts + (place < images % contexts) for place in range(contexts)]
 
 
 def _came_from(findings: Findings, context: ClassContext, one: Finding | None) -> dict[str, Any]:

@@ -49,13 +49,27 @@ def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, worker
         if len(labels) == 1:
             kinds += [_by_answers(half, labels[0]), _by_looks(half, labels[0], mine, settings)]
         for kind in kinds:
-            tried = [(_p(half, one, mine), one) for one in kind]
-            tried = sorted((each for each in tried if each[0] <= PROMISING_P), key=lambda each: each[0])
+            tried = []
+            for one in kind:
+                rows = np.flatnonzero(one.tested_on(half.features, half.labels))
+                members = one.members(half.features[rows], half.labels[rows])
+                counted = one.counted(half.failed[rows], half.taken_for[rows])
+                p = score_test(*count_failures(counted, half.units[rows], members), mine.margin)
+                if p <= PROMISING_P:
+                    tried.append((p, one))
+            tried.sort(key=lambda each: each[0])
             best += [one for _, one in tried[: settings.most]]
-    names = slugs([one.name for one in best])
+    hypotheses = []
+    for one, name in zip(best, slugs([one.name for one in best]), strict=True):
+        rows = np.flatnonzero(np.isin(half.labels, one.labels))
+        rows = rows[one.members(half.features[rows], half.labels[rows])]
+        towards = one.cosines(half.features[rows]) * (1 if one.role == "hard" else -1)
+        # Images of its set: what is counted first, then by how clearly they are of it.
+        order = np.lexsort((-towards, ~one.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
+        hypotheses.append(replace(one, name=name, evidence=rows[order], scores=towards[order].astype(np.float64)))
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"
     return Found(
-        tuple(_with_evidence(half, replace(one, name=name)) for one, name in zip(best, names, strict=True)),
+        tuple(hypotheses),
         tuple(ClassNote(reason=None if label in searched else reason) for label in range(len(half.class_names))),
     )
 
@@ -82,7 +96,11 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
     """The images with least and with most of each measure, as many of each class."""
     for column, measure in enumerate(half.columns.measures):
         values = half.features[:, column]
-        own = tuple(label for label in labels if len(labels) == 1 or _can_be_shared_out(values[half.labels == label]))
+        own = labels
+        if len(labels) > 1:
+            # So few images of a class must share a value that a cut-off takes about any share of them.
+            counts = {label: np.unique(values[half.labels == label], return_counts=True)[1] for label in labels}
+            own = tuple(label for label in labels if counts[label].max() <= max(1, _TOLERATED * counts[label].sum()))
         rows = np.flatnonzero(np.isin(half.labels, own))
         if len(own) < min(2, len(labels)) or np.ptp(values[rows]) == 0:
             continue
@@ -134,12 +152,6 @@ def _called(half: DiscoverHalf, labels: Sequence[int]) -> str:
     return half.class_names[labels[0]] if len(labels) == 1 else _ANY
 
 
-def _can_be_shared_out(values: NDArray[np.floating]) -> bool:
-    """Whether so few images of a class share a value that a cut-off takes about any share of them."""
-    counts = np.unique(values, return_counts=True)[1]
-    return bool(counts.max() <= max(1, _TOLERATED * len(values)))
-
-
 def _column(half: DiscoverHalf, column: int) -> NDArray[np.float32]:
     return np.eye(1, half.features.shape[1], column, dtype=np.float32)[0]
 
@@ -163,20 +175,3 @@ def _hypothesis(
         evidence=np.zeros(0, dtype=np.int64),
         scores=np.zeros(0),
     )
-
-
-def _p(half: DiscoverHalf, one: Hypothesis, mine: Mine) -> float:
-    """The p of a hypothesis on this half."""
-    rows = np.flatnonzero(one.tested_on(half.features, half.labels))
-    members = one.members(half.features[rows], half.labels[rows])
-    counted = one.counted(half.failed[rows], half.taken_for[rows])
-    return score_test(*count_failures(counted, half.units[rows], members), mine.margin)
-
-
-def _with_evidence(half: DiscoverHalf, one: Hypothesis) -> Hypothesis:
-    """The same with images of its set: what is counted first, then by how clearly they are of it."""
-    rows = np.flatnonzero(np.isin(half.labels, one.labels))
-    rows = rows[one.members(half.features[rows], half.labels[rows])]
-    towards = one.cosines(half.features[rows]) * (1 if one.role == "hard" else -1)
-    order = np.lexsort((-towards, ~one.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
-    return replace(one, evidence=rows[order], scores=towards[order].astype(np.float64))

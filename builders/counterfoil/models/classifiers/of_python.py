@@ -134,7 +134,13 @@ def classifier_of(
         raise UserError(f"model {name!r}: {wrong}is {type(what).__name__}, which cannot be called")
     module = _as_module(model)
     form = _timms_form(name, module) if transform is None and module is not None else None
-    prepare = transform or (_as_it_is if form is None else _timms_transform(form))
+    prepare: Any = transform or _as_it_is
+    if form is not None:
+        from timm.data.transforms_factory import create_transform
+
+        prepare = create_transform(**form, is_training=False)
+    parts = () if module is None else (*module.parameters(), *module.buffers())
+    devices = {str(one.device) for one in parts}
     first = CallableClassifier(
         name=name,
         architecture=type(model).__name__ if module is not None else getattr(model, "__name__", type(model).__name__),
@@ -150,7 +156,7 @@ def classifier_of(
         kept=version is not None,
         model=model,
         prepare=prepare,
-        home=_home(module) if module is not None else None,
+        home=devices.pop() if len(devices) == 1 and "meta" not in devices else None,
     )
     tensor = first.transform()(image)
     found = _scores_of(first.name, first.model, tensor[None], first.home)
@@ -192,13 +198,6 @@ def _timms_form(name: str, module: Any) -> dict[str, Any]:
     return dict(resolve_model_data_config(module, use_test_size=True))
 
 
-def _timms_transform(form: dict[str, Any]) -> Transform:
-    from timm.data.transforms_factory import create_transform
-
-    timms: Any = create_transform(**form, is_training=False)
-    return timms
-
-
 def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, device: str | None) -> torch.Tensor:
     """What the model gives of a batch, float32 on the CPU."""
     import torch
@@ -220,7 +219,13 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
         ) from error
     scores = getattr(found, "logits", found)
     try:
-        tensor = scores if isinstance(scores, torch.Tensor) else torch.from_numpy(_as_array(scores))
+        if isinstance(scores, torch.Tensor):
+            tensor = scores
+        else:
+            # In double precision; complex ones as they are.
+            array = np.asarray(scores)
+            array = array.copy() if np.iscomplexobj(array) else np.array(array, dtype=np.float64)
+            tensor = torch.from_numpy(array)
         tensor = tensor.detach() if tensor.layout == torch.strided else tensor.detach().to_dense()
         if tensor.is_complex():
             raise TypeError("they are complex numbers")
@@ -238,12 +243,6 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
     return single
 
 
-def _as_array(scores: Any) -> np.ndarray:
-    """Scores of numpy, or of what it takes, in double precision; complex ones as they are."""
-    array = np.asarray(scores)
-    return array.copy() if np.iscomplexobj(array) else np.array(array, dtype=np.float64)
-
-
 def _told(error: BaseException) -> str:
     """An error in one line; a program that ends itself is one, whatever its exit code."""
     return f"it called sys.exit({error.code})" if isinstance(error, SystemExit) else one_line(error)
@@ -259,11 +258,6 @@ def _in_eval_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-def _home(module: nn.Module) -> str | None:
-    devices = {str(one.device) for one in (*module.parameters(), *module.buffers())}
-    return devices.pop() if len(devices) == 1 and "meta" not in devices else None
 
 
 def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
@@ -336,21 +330,20 @@ def imported(name: str) -> tuple[Any, Any]:
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         what = "has no" if found is None else f"has a {type(found).__name__}, and no function,"
         raise UserError(f"model {name!r}: {parts['module']} {what} {parts['name']}{did_you_mean(parts['name'], known)}")
-    if _as_module(found) is not None or _needs_arguments(found):
+    if _as_module(found) is not None:
+        return found, None
+    try:
+        arguments = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):  # of a library in C
+        return found, None
+    needed = [one for one in arguments if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    if any(one.default is one.empty for one in needed):
         return found, None
     try:
         made = found()
     except (Exception, SystemExit) as error:
         raise RunFailure(f"model {name!r}: {parts['name']}() failed: {_told(error)}") from error
     return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-
-
-def _needs_arguments(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of a library in C
-        return True
-    return any(one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters)
 
 
 class HandedOver:

@@ -178,7 +178,11 @@ def _found(name: str) -> _Found:
             raise UserError(f"model {name!r}: {folder} has no config.json, so it is not a folder of a timm model")
         _local_weights(name, folder)
     elif source == "hf-hub":
-        repository, file = _hub_config(name, identifier)
+        from huggingface_hub import hf_hub_download
+
+        repository, _, revision = identifier.partition("@")
+        commit = revision or None
+        file = Path(while_loading(name, lambda: hf_hub_download(repository, "config.json", revision=commit)))
     elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
         raise UserError(f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it.")
     elif "/" in resolved:
@@ -250,16 +254,6 @@ def _local_weights(name: str, folder: Path) -> Path:
     if weights is None:
         raise UserError(f"model {name!r}: {folder} has a config.json but no weights (model.safetensors)")
     return weights
-
-
-def _hub_config(name: str, identifier: str) -> tuple[str, Path]:
-    """The name of a repository and its configuration in the cache, in the folder of one commit."""
-    from huggingface_hub import hf_hub_download
-
-    repository, _, revision = identifier.partition("@")
-    return repository, Path(
-        while_loading(name, lambda: hf_hub_download(repository, "config.json", revision=revision or None))
-    )
 
 
 def _hub_weights(name: str, repository: str, folder: Path) -> Path:
@@ -364,7 +358,19 @@ def checked_config(model: str, document: Mapping[str, Any]) -> ClassifierConfig:
     labels = document.get("label_names") or described.get("label_names") or None
     said, problems = declared(TimmDocument, {**document, "num_classes": num_classes, "label_names": labels})
     form = {key: described[key] for key in InputForm.model_fields if described.get(key) is not None}
-    problems += declared(InputForm, form, place)[1] or _joint_problems(form, place)
+    odd = declared(InputForm, form, place)[1]
+    size, crop = form.get("test_input_size", form.get("input_size")), form.get("test_crop_pct", form.get("crop_pct"))
+    # Values that are well each by itself may be wrong together.
+    if not odd and size and crop and max(sides := _divided(size, crop)) > _LARGEST_RESIZED_SIDE:
+        problems.append(
+            f"{place}input_size and crop_pct: images would be resized to {sides[0]:,} x {sides[1]:,} pixels, "
+            f"expected at most {_LARGEST_RESIZED_SIDE:,} a side"
+        )
+    if not odd and form.get("crop_mode") == "border" and not all(0 <= one <= 1 for one in form.get("mean", ())):
+        problems.append(
+            f"{place}mean: found {shown(form['mean'])}, expected three numbers from 0 to 1, the colour of the border"
+        )
+    problems += odd
     problems += _argument_problems(arguments, num_classes)
     if problems or said is None:
         raise UserError(
@@ -382,22 +388,6 @@ def checked_config(model: str, document: Mapping[str, Any]) -> ClassifierConfig:
         form = {key: value for key, value in form.items() if not key.startswith("test_")}
     described = {**form, "num_classes": num_classes}
     return ClassifierConfig(said.architecture, said.num_classes, said.label_names, described, dict(arguments), wrapped)
-
-
-def _joint_problems(form: Mapping[str, Any], place: str) -> list[str]:
-    """What is wrong with values together, each of which is well."""
-    problems = []
-    size, crop = form.get("test_input_size", form.get("input_size")), form.get("test_crop_pct", form.get("crop_pct"))
-    if size and crop and max(sides := _divided(size, crop)) > _LARGEST_RESIZED_SIDE:
-        problems.append(
-            f"{place}input_size and crop_pct: images would be resized to {sides[0]:,} x {sides[1]:,} pixels, "
-            f"expected at most {_LARGEST_RESIZED_SIDE:,} a side"
-        )
-    if form.get("crop_mode") == "border" and not all(0 <= one <= 1 for one in form.get("mean", ())):
-        problems.append(
-            f"{place}mean: found {shown(form['mean'])}, expected three numbers from 0 to 1, the colour of the border"
-        )
-    return problems
 
 
 def _divided(size: Sequence[int], crop: float) -> tuple[int, int]:
@@ -427,15 +417,21 @@ def stored_config(
 
 
 def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[str]:
+    import timm
+
     problems = [
         f"model_args.{shown_key(key)}: found {shown(value)}, expected {wrong}"
         for key, value in arguments.items()
         if key != "num_classes" and (wrong := _plain_problem(value)) is not None
     ]
+    # What timm's factory takes for itself: names of files, places, devices, and whether all weights have to fit.
+    builder = sys.modules[timm.create_model.__module__.rpartition(".")[0] + "._builder"].build_model_with_cfg
+    taken = {*inspect.signature(timm.create_model).parameters, *inspect.signature(builder).parameters}
+    taken = (taken - {"kwargs"}) | _NOT_THE_MODELS
     problems += [
         f"model_args.{shown_key(key)} is set here and cannot come from a configuration"
         for key in arguments
-        if key in _factory_arguments()
+        if key in taken
     ]
     if arguments.get("num_classes") not in (None, num_classes):
         problems.append(
@@ -447,15 +443,6 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     if sides is not None and not all(is_integer(side, 1, LARGEST_SIDE) for side in _two(sides)):
         problems.append(f"model_args.img_size: found {shown(sides)}, expected sides from 1 to {LARGEST_SIDE:,}")
     return problems
-
-
-def _factory_arguments() -> frozenset[str]:
-    """What timm's factory takes for itself: names of files, places, devices, and whether all weights have to fit."""
-    import timm
-
-    builder = sys.modules[timm.create_model.__module__.rpartition(".")[0] + "._builder"].build_model_with_cfg
-    named = {*inspect.signature(timm.create_model).parameters, *inspect.signature(builder).parameters}
-    return frozenset(named - {"kwargs"}) | _NOT_THE_MODELS
 
 
 def _plain_problem(value: Any, depth: int = 2) -> str | None:

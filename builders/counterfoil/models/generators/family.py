@@ -159,7 +159,10 @@ def encode_prompt(
     """
     settings = _settings(pipeline, options)
     if negative is None:
-        negative = family.blank if family.blank is not None else _default(type(pipeline).__call__, "negative_prompt")
+        negative = family.blank
+    if negative is None:
+        own = inspect.signature(type(pipeline).__call__).parameters.get("negative_prompt")
+        negative = None if own is None or own.default is own.empty else own.default
     given = {"negative_prompt": negative, "do_classifier_free_guidance": guided and not family.apart}
     parts = _outputs(family, pipeline, settings | given | {"prompt": prompt})
     if guided and family.apart:
@@ -249,8 +252,3 @@ def _settings(pipeline: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     call = inspect.signature(type(pipeline).__call__).parameters
     shared = [name for name in inspect.signature(pipeline.encode_prompt).parameters if name in call]
     return {name: options.get(name, call[name].default) for name in shared if name not in RESERVED}
-
-
-def _default(function: Any, name: str) -> Any:
-    found = inspect.signature(function).parameters.get(name)
-    return None if found is None or found.default is found.empty else found.default

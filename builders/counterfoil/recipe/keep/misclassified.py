@@ -82,12 +82,11 @@ class MisclassifiedRule(KeepRule):
         return self.models
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return [None if self._wrong(verdict) >= self.at_least else "answered_right" for verdict in left]
-
-    def _wrong(self, verdict: Verdict) -> int:
-        """How many judges are wrong; one that gave no answer is not."""
-        wrong = 0 if self.decides == RIGHT else 1
-        return sum(verdict.scores.get(name) == wrong for name in self.scores())
+        value = 0 if self.decides == RIGHT else 1
+        names = self.scores()
+        # A judge that gave no answer is not wrong.
+        wrong = [sum(verdict.scores.get(name) == value for name in names) for verdict in left]
+        return [None if count >= self.at_least else "answered_right" for count in wrong]
 
 
 def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:

@@ -40,12 +40,12 @@ class SameImageRule(KeepRule):
         return {SOURCE_SIMILARITY: Column("float32", description)}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return ["other_image" if self._differs(verdict) else None for verdict in left]
-
-    def _differs(self, verdict: Verdict) -> bool:
-        """Whether the cosine misses the setting; a number that is not there misses nothing."""
-        found = verdict.scores.get(SOURCE_SIMILARITY)
-        return self.similarity is not None and found is not None and found < as_stored(self.similarity)
+        if self.similarity is None:
+            return [None] * len(left)
+        least = as_stored(self.similarity)
+        # A number that is not there misses nothing.
+        cosines = [verdict.scores.get(SOURCE_SIMILARITY) for verdict in left]
+        return ["other_image" if cosine is not None and cosine < least else None for cosine in cosines]
 
 
 def similarity(image: np.ndarray, source: np.ndarray) -> float:

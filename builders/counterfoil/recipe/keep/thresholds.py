@@ -17,8 +17,5 @@ class ThresholdsRule(KeepRule):
         return CLIP_SCORES
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return [_why([name for name in CLIP_SCORES if verdict.is_low(name)]) for verdict in left]
-
-
-def _why(low: Sequence[str]) -> str | None:
-    return None if not low else f"low_{low[0]}" if len(low) == 1 else "low_both"
+        lows = [[name for name in CLIP_SCORES if verdict.is_low(name)] for verdict in left]
+        return [None if not low else f"low_{low[0]}" if len(low) == 1 else "low_both" for low in lows]

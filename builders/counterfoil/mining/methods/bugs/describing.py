@@ -73,7 +73,10 @@ def cluster_failures(
     found: list[Cluster] = []
     for rows in _by_answer(answers, least):
         for part in _split(features[rows], least, seed):
-            found.append(_cluster(rows[part], features, answers))
+            own = rows[part]
+            centrality = features[own] @ features[own].mean(axis=0)
+            values, counts = np.unique(answers[own], return_counts=True)
+            found.append(Cluster(own[np.argsort(-centrality, kind="stable")], int(values[counts.argmax()])))
     found.sort(key=lambda cluster: (-len(cluster.rows), cluster.answered, int(cluster.rows.min())))
     return found[:most]
 
@@ -89,16 +92,14 @@ def _by_answer(answers: NDArray[np.integer], least: int) -> Iterator[NDArray[np.
         yield rare
 
 
-def _cluster(rows: NDArray[np.int64], features: _Floats, answers: NDArray[np.integer]) -> Cluster:
-    centrality = features[rows] @ features[rows].mean(axis=0)
-    values, counts = np.unique(answers[rows], return_counts=True)
-    return Cluster(rows[np.argsort(-centrality, kind="stable")], int(values[counts.argmax()]))
-
-
 def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
     """Places of each part; all in one where no number of parts is good."""
     whole = np.arange(len(features), dtype=np.int64)
-    points, deviations = _principal(features)
+    # At most `PRINCIPAL` principal parts (n, k), and their standard deviations (k,).
+    left, singular, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
+    kept = int((singular[:PRINCIPAL] > 1e-6 * np.sqrt(len(features))).sum())
+    points = left[:, :kept] * singular[:kept]
+    deviations = singular[:kept] / np.sqrt(max(len(features) - 1, 1))
     rng = np.random.default_rng(seed)
     # Rows that differ by rounding alone have no parts.
     if len(whole) < 2 * least or len(whole) < 3 or not deviations.size:
@@ -116,14 +117,6 @@ def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
             best, parts = above, number
     labels = _labels(points, parts, least, seed)
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
-
-
-def _principal(features: _Floats) -> tuple[_Floats, _Floats]:
-    """(n, k) principal parts, k at most `PRINCIPAL`, and (k,) their standard deviations."""
-    centred = features - features.mean(axis=0)
-    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
-    kept = int((singular[:PRINCIPAL] > 1e-6 * np.sqrt(len(features))).sum())
-    return left[:, :kept] * singular[:kept], singular[:kept] / np.sqrt(max(len(features) - 1, 1))
 
 
 def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:

@@ -132,7 +132,13 @@ class Description:
         """The description alone, as the caption of a shift says it: "a photo red in the snow", "an oil painting"."""
         lead, opening, adjectives, phrases, sentences = self._by_rank()
         picture = lead[0].removesuffix(" of") if lead else "photo"
-        beside = [_without_end(words) for words in opening]
+        beside = []
+        for words in opening:
+            # What an opening names: "person" of "person and a".
+            kept = words.split()
+            while kept and (opens_noun(kept[-1]) or not says_something(kept[-1])):
+                kept.pop()
+            beside.append(" ".join(kept))
         beside += [words.removeprefix("and ") for words in phrases if words.startswith("and ")]
         said = [*adjectives, *(f"of {_with_article(words)}" for words in beside if words)]
         behind = _behind([words for words in phrases if not words.startswith("and ")])
@@ -152,7 +158,12 @@ class Description:
         lead, opening, adjectives, phrases, sentences = self._by_rank()
         mended = mended or article.lower() == "an"
         if lead:
-            stem, article = _led(stem, article, lead[0])
+            # What stands for "a photo of ", with an article where the base has one, and the article behind it.
+            began = re.match(r"(?:an?|the)\b", stem or article, re.IGNORECASE)
+            capital = (stem or article)[:1].isupper()
+            stem = f"{article_for(lead[0])} {lead[0]} " if began else f"{lead[0]} "
+            stem = stem[0].upper() + stem[1:] if capital else stem
+            article = article.lower()
         words = " ".join([*opening, *adjectives]).split()
         if words and article.lower() in ("a", "an"):
             article = article[0] + ("n" if mended and article_for(words[0]) == "an" else "")
@@ -235,14 +246,6 @@ def _cut(base: str) -> tuple[str, str, str, str, str]:
     return head[: article.start()] if article else head, article[1] if article else "", first, stop, rest
 
 
-def _led(stem: str, article: str, lead: str) -> tuple[str, str]:
-    """What stands for "a photo of " and the article behind it; the lead has an article where the base has one."""
-    began = re.match(r"(?:an?|the)\b", stem or article, re.IGNORECASE)
-    words = f"{article_for(lead)} {lead} " if began else f"{lead} "
-    capital = (stem or article)[:1].isupper()
-    return words[0].upper() + words[1:] if capital else words, article.lower()
-
-
 def _lead(before: str, stem: str) -> tuple[str | None, str]:
     """A lead that is not the base's, and what follows it; another way to say "a photo of" is passed over."""
     # A refused word stays one, for whoever reads what is left.
@@ -292,14 +295,6 @@ def _within(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         if left >= 0:
             kept.append(piece)
     return tuple(kept)
-
-
-def _without_end(words: str) -> str:
-    """What an opening names: "person" of "person and a"."""
-    kept = words.split()
-    while kept and (opens_noun(kept[-1]) or not says_something(kept[-1])):
-        kept.pop()
-    return " ".join(kept)
 
 
 def _with_article(words: str) -> str:

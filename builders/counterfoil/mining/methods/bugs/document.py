@@ -154,6 +154,9 @@ def finding_of(
     about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
     about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
     about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
+    reached = None
+    if estimate is not None and settings.until is not None and estimate.n:
+        reached = StoppedEstimate(settings.until, estimate.n, estimate.reached, estimate.rate, estimate.interval)
     return Finding(
         name=hypothesis.name,
         classes=(cls.id,),
@@ -175,7 +178,7 @@ def finding_of(
             **asdict(count),
             state="futile" if one.state == "futile" else "out_of_budget",
             looks=tuple(SequentialLook(*look) for look in one.looks),
-            estimate=None if estimate is None or settings.until is None else _estimate(estimate, settings.until),
+            estimate=reached,
             drawn=one.drawn,
         ),
         answers=wrong_answers(pairs, answer_names),
@@ -198,12 +201,6 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
     return SmallestDifference(
         smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr), POWER, pairs, pairs, rate
     )
-
-
-def _estimate(found: StoppedRate, until: int) -> StoppedEstimate | None:
-    if not found.n:
-        return None
-    return StoppedEstimate(until, found.n, found.reached, found.rate, found.interval)
 
 
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
@@ -287,10 +284,17 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
     }
     standing = {name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed}
     level = simultaneous_level(len(standing))
-    judged = [
-        _with_outcome(one, value, one.name in confirmed, level if one.name in standing else None)
-        for one, value in zip(findings, q, strict=True)
-    ]
+    judged = []
+    for one, value in zip(findings, q, strict=True):
+        pairs, stands = pairs_of(one), one.name in confirmed
+        state = "confirmed" if stands else "futile" if pairs.state == "futile" else "out_of_budget"
+        counted = pairs.fresh or (PairCount(0, 0, 0, 0) if stands else pairs)
+        # The interval holds beside those of all others that stand.
+        described, base, difference = rates_of(counted, level if one.name in standing else None)
+        pairs = replace(pairs, state=state)
+        judged.append(
+            replace(one, q=value, confirmed=stands, pairs=pairs, set=described, rest=base, difference=difference)
+        )
     return tuple(
         sorted(
             judged,
@@ -356,22 +360,6 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
     )
     reported = None if level is None else tango_interval(count, level)
     return described, base, Difference(count.difference, tango_interval(count), reported)
-
-
-def _with_outcome(one: Finding, q: float, confirmed: bool, level: float | None) -> Finding:
-    """level: of the interval that holds beside those of all others that stand; None for what does not stand."""
-    pairs = pairs_of(one)
-    state = "confirmed" if confirmed else "futile" if pairs.state == "futile" else "out_of_budget"
-    described, base, difference = rates_of(pairs.fresh or (PairCount(0, 0, 0, 0) if confirmed else pairs), level)
-    return replace(
-        one,
-        q=q,
-        confirmed=confirmed,
-        pairs=replace(pairs, state=state),
-        set=described,
-        rest=base,
-        difference=difference,
-    )
 
 
 def pairs_of(one: Finding) -> PairedTest:

@@ -112,13 +112,17 @@ def grouped(words: _Words) -> list[list[str | None]]:
 
 def phrases_of(text: str) -> list[str]:
     """What follows a noun within its sentence, cut at commas and where a phrase opens: "in the snow", "at night"."""
-    found: list[_Words] = []
+    found: list[str | None] = []
     for part in _BREAK.split(text):
         words = words_of_text(part)
         # What stands before the first opening belongs to it: "that is sitting on a floor".
         cuts = [0, *openings(words)[1:], len(words)]
-        found += [words[low:high] for low, high in pairwise(cuts)]
-    return _each_once(_phrase(words) for words in found)
+        for low, high in pairwise(cuts):
+            phrase = words[low:high]
+            while phrase and phrase[-1] in _DANGLING:
+                phrase = phrase[:-1]
+            found.append(_joined(phrase) if any(word not in _EMPTY for word in phrase) else None)
+    return _each_once(found)
 
 
 def openings(words: _Words) -> list[int]:
@@ -184,12 +188,6 @@ def _word(token: str) -> str | None:
     while high > low and unicodedata.category(token[high - 1])[0] in "PS":
         high -= 1
     return token[low:high] if high - low <= LONGEST_WORD else None
-
-
-def _phrase(words: _Words) -> str | None:
-    while words and words[-1] in _DANGLING:
-        words = words[:-1]
-    return _joined(words) if any(word not in _EMPTY for word in words) else None
 
 
 def _sentence(text: str) -> str | None:

@@ -112,8 +112,17 @@ def search_bugs(
         baseline.append(one if own or one.reason is not None else _too_few(one, cls.label, where, settings))
     class_names = {cls.label: cls.name for cls in classes}
     outcomes = describe(clusters)
-    hypotheses = _hypotheses(clusters, outcomes, class_names)
-    by_words = {(one.label, one.description): one for one in hypotheses}
+    # Each class and description once, of the cluster that comes first.
+    by_words: dict[tuple[int, Description], BugHypothesis] = {}
+    for cluster, described in zip(clusters, outcomes, strict=True):
+        if described.description is None or (cluster.label, described.description) in by_words:
+            continue
+        name = name_of(class_names[cluster.label], described.description, [one.name for one in by_words.values()])
+        about = {"captions": list(described.captions), "log_likelihood": described.log_likelihood}
+        by_words[cluster.label, described.description] = BugHypothesis(
+            name, cluster.label, described.description, evidence=cluster.keys, about=about
+        )
+    hypotheses = list(by_words.values())
     undescribed = []  # clusters that made no hypothesis of their own, and why
     for cluster, each in zip(clusters, outcomes, strict=True):
         same = None if each.description is None else by_words[cluster.label, each.description]
@@ -199,7 +208,7 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
 
 
 def _too_few(one: ClassAudit, label: int, where: FailedImages, settings: BugsSettings) -> ClassAudit:
-    """A class whose failures make no cluster, and how many there are."""
+    """Return a class whose failures make no cluster, with how many there are."""
     failures = int(((where.labels == label) & where.failed).sum())
     kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
     fail = "fails" if failures == 1 else "fail"
@@ -223,22 +232,6 @@ def _clusters(
         FailureCluster(label, tuple(where.keys[row] for row in rows[one.rows].tolist()), one.answered, beside)
         for one in found
     ]
-
-
-def _hypotheses(
-    clusters: Sequence[FailureCluster], outcomes: Sequence[Described], class_names: Mapping[int, str]
-) -> list[BugHypothesis]:
-    """Each class and description once, of the cluster that comes first."""
-    found: dict[tuple[int, Description], BugHypothesis] = {}
-    for cluster, described in zip(clusters, outcomes, strict=True):
-        if described.description is None or (cluster.label, described.description) in found:
-            continue
-        name = name_of(class_names[cluster.label], described.description, [one.name for one in found.values()])
-        about = {"captions": list(described.captions), "log_likelihood": described.log_likelihood}
-        found[cluster.label, described.description] = BugHypothesis(
-            name, cluster.label, described.description, evidence=cluster.keys, about=about
-        )
-    return list(found.values())
 
 
 def _shortened(
