@@ -152,18 +152,6 @@ def features_through(images: LabelledImages, embedder: Embedder) -> NDArray[np.f
         return np.asarray(embed(images, embedder, user_cache() / "embeddings", precision="float32"))
 
 
-def rows_through(
-    images: LabelledImages, pixels: Sequence[str | None], embedder: Embedder
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Rows of images that can be decoded, and their features. RunFailure where there is none, or one is not finite."""
-    features = features_through(images, embedder)
-    rows = np.flatnonzero([digest is not None for digest in pixels])
-    if not len(rows):
-        raise RunFailure(f"{images.name}: no image can be decoded")
-    refuse_infinite(embedder.name, features[rows], images.name)
-    return rows, features[rows]
-
-
 def refuse_infinite(model: str, features: NDArray[np.floating], images: str) -> None:
     """RunFailure for features of decoded images that are no numbers."""
     wrong = int((~np.isfinite(features).all(axis=1)).sum())
@@ -380,7 +368,12 @@ def _base_notes(name: str, prepared: Prepared, seen: SeenModel, allowed: NDArray
 
 
 def _rows(prepared: Prepared, images, seen: SeenModel) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    return rows_through(images, prepared.pixels[images.content], seen.embedder)
+    features = features_through(images, seen.embedder)
+    rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
+    if not len(rows):
+        raise RunFailure(f"{images.name}: no image can be decoded")
+    refuse_infinite(seen.embedder.name, features[rows], images.name)
+    return rows, features[rows]
 
 
 def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Variant]:

@@ -105,7 +105,10 @@ def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     by_name = {name: own for name, own in _mapping(grammar.get("by_name")).items() if isinstance(own, Mapping)}
     places: list[tuple[RecipePath, Mapping[str, Any]]] = [((), grammar)]
     places += [(("by_name", name), own) for name, own in by_name.items()]
-    yield from _templates(grammar)
+    for index, template in _texts(grammar.get("templates")):
+        yield from ((("templates", index), problem) for problem in _text_problems(template, (*PARTS, *ABOUT)))
+        if not {NOUN, CLASS} & set(PLACEHOLDER.findall(template)):
+            yield ("templates", index), f"found '{template[:80]}', expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'"
     for path, words in places:
         yield from _captions(path, words)
         for key in PARTS.values():
@@ -114,21 +117,18 @@ def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         yield from _words(("hyponyms",), {name: nouns}, name)
         if isinstance(nouns, Sequence) and not nouns:
             yield ("hyponyms", name), "found an empty list, expected at least one noun"
-    yield from _unused_parts(grammar, places)
+    used = {name for _, text in _texts(grammar.get("templates")) for name in PLACEHOLDER.findall(text)}
+    for part, key in PARTS.items():
+        for path, words in places:
+            # Words that no template uses would be dropped silently.
+            if part not in used and any(word for word in _sequence(words.get(key))):
+                yield (*path, key), f"no template uses '{{{part}}}'; expected one that does, or no {key}"
     covers = [name for _, name in _texts(grammar.get("covers"))]
     for name in by_name:
         if covers and name not in covers:
             yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
     if not grammar.get("templates") and not any(words.get("captions") for _, words in places):
         yield (), "found no captions, expected `templates` or `captions`"
-
-
-def _templates(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    for index, template in _texts(grammar.get("templates")):
-        path = ("templates", index)
-        yield from ((path, problem) for problem in _text_problems(template, (*PARTS, *ABOUT)))
-        if not {NOUN, CLASS} & set(PLACEHOLDER.findall(template)):
-            yield path, f"found '{template[:80]}', expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'"
 
 
 def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
@@ -164,17 +164,6 @@ def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
             yield f"unknown placeholder '{{{name[:40]}}}' in '{shown}', {expected}{did_you_mean(name, placeholders)}"
     if re.search(r"[{}]", PLACEHOLDER.sub("", text)):
         yield f"found an unmatched brace in '{shown}'; use braces only around placeholders"
-
-
-def _unused_parts(
-    grammar: Mapping[str, Any], places: Sequence[tuple[RecipePath, Mapping[str, Any]]]
-) -> Iterator[RecipeProblem]:
-    """Words that no template uses: they would be dropped silently."""
-    used = {name for _, text in _texts(grammar.get("templates")) for name in PLACEHOLDER.findall(text)}
-    for part, key in PARTS.items():
-        for path, words in places:
-            if part not in used and any(word for word in _sequence(words.get(key))):
-                yield (*path, key), f"no template uses '{{{part}}}'; expected one that does, or no {key}"
 
 
 def _texts(value: Any) -> Iterator[tuple[int, str]]:

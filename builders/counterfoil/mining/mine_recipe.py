@@ -155,7 +155,14 @@ def mine(
         chosen = METHODS[mined.method]
         settings = validated(chosen.settings, mined.settings, "mine.settings")
         for one in held:
-            refuse_only_here(one.name, mined, chosen.search is not None)
+            draws = chosen.search is not None
+            if draws or mined.confirm != "rows":
+                asked = f"the method '{mined.method}'" if draws else f"mine.confirm: '{mined.confirm}'"
+                raise UserError(
+                    f"{asked} renders images in other processes, but {one.name} runs only in this one",
+                    "Name the model (a timm folder: local-dir:PATH), or mine existing images with the method"
+                    " directions.",
+                )
             one.images = partial(labelled_images, loaded, mined.on)
         devices = resolve_devices(device)
         run = MiningRun(loaded, mined, settings, recipe, overrides, folder, devices[0], workers)
@@ -168,7 +175,12 @@ def mine(
                 return chosen.search(run)
             if chosen.captions is None:
                 refuse_pools(pool, weights, mined)
-                refuse_rendering(mined)
+                if mined.confirm != "rows":
+                    raise UserError(
+                        f"mine.confirm: '{mined.confirm}' renders images of words, and the method '{mined.method}' has"
+                        " none",
+                        "Set mine.confirm=rows, or mine with another method: --method directions",
+                    )
             refuse_unrendered(loaded, mined)
             wanted_pool = partial(asked_pool, pool, pool_rows, pool_labels, loaded, mined)
             return _audited_and_found(run, chosen, devices, wanted_pool, weights, held_here=bool(held))
@@ -309,16 +321,6 @@ def refuse_unused(mine: Mine, **given: object) -> None:
         )
 
 
-def refuse_only_here(name: str, mine: Mine, draws: bool) -> None:
-    """UserError where a model that only this process has would answer to images that workers draw."""
-    if draws or mine.confirm != "rows":
-        asked = f"the method '{mine.method}'" if draws else f"mine.confirm: '{mine.confirm}'"
-        raise UserError(
-            f"{asked} renders images in other processes, but {name} runs only in this one",
-            "Name the model (a timm folder: local-dir:PATH), or mine existing images with the method directions.",
-        )
-
-
 def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
     """UserError for what only methods can do that score any image of a class."""
     asked = [option for option, given in (("--pool", pool is not None), ("--weights", weights)) if given]
@@ -326,15 +328,6 @@ def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
         raise UserError(
             f"{' and '.join(asked)}: the method '{mine.method}' gives rows no score",
             "Leave it out, or mine with another method: --method directions",
-        )
-
-
-def refuse_rendering(mine: Mine) -> None:
-    """UserError where groups without words would be tested on images that words render."""
-    if mine.confirm != "rows":
-        raise UserError(
-            f"mine.confirm: '{mine.confirm}' renders images of words, and the method '{mine.method}' has none",
-            "Set mine.confirm=rows, or mine with another method: --method directions",
         )
 
 

@@ -47,18 +47,6 @@ from counterfoil.store.atomic import make_folder, write_atomically
 LAYER, DATASET = "recipe.yaml", "dataset"
 
 
-def keep_layer(path: Path, layer: str) -> None:
-    """Write a round's recipe. UserError where another one stands there: its images are of other hypotheses."""
-    make_folder(path.parent)
-    if not path.exists():
-        write_atomically(path, layer.encode())
-    elif path.read_bytes() != layer.encode():
-        raise UserError(
-            f"{path.parent} was rendered for other hypotheses or with other settings",
-            "Name another folder with --out, or remove that one.",
-        )
-
-
 def built_round(place: Path, name: str, device: str, workers: int | None) -> OpenDataset | None:
     """The round in the folder `place`, whose layer is there, built and opened; None where no base image was accepted.
 
@@ -112,7 +100,16 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
     Raises as `build` does, and UserError where a round of another layer stands there.
     """
     place = run.folder / name
-    keep_layer(place / LAYER, layer)
+    path = place / LAYER
+    make_folder(place)
+    if not path.exists():
+        write_atomically(path, layer.encode())
+    elif path.read_bytes() != layer.encode():
+        # Its images are of other hypotheses.
+        raise UserError(
+            f"{place} was rendered for other hypotheses or with other settings",
+            "Name another folder with --out, or remove that one.",
+        )
     opened = built_round(place, name, run.device, run.workers)
     if opened is None:
         return None

@@ -63,11 +63,17 @@ def pin_lora(name: str, lora: Lora) -> Pin:
     UserError for a name that does not exist and for a file whose head is not of LoRA weights; RunFailure where it
     cannot be fetched or read.
     """
+    import torch
+    from safetensors import safe_open
+
     local = Pin(without_folders(lora.path), None, None, None)
     found = local if is_local(lora.path) else pin_adapter(lora.path, lora.revision)
     file = lora_file(lora.path, found.revision)
     _settings_of(name, file)
-    _refuse_infinite(name, file)
+    # Before a directory is begun with them.
+    with loading(name), safe_open(file, framework="pt") as opened:
+        infinite = [key for key in opened.keys() if not bool(torch.isfinite(opened.get_tensor(key)).all())]  # noqa: SIM118
+    _refuse(name, infinite, "found numbers that are not finite")
     return replace(found, sha256=_sha256(file))
 
 
@@ -224,16 +230,6 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
     alone = [key for key in keys if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key)) and halves[half["layer"]] < 2]
     _refuse(name, alone, "there is no other half of")
     return settings
-
-
-def _refuse_infinite(name: str, file: Path) -> None:
-    """UserError for numbers that are not finite, before a directory is begun with them."""
-    import torch
-    from safetensors import safe_open
-
-    with loading(name), safe_open(file, framework="pt") as found:
-        infinite = [key for key in found.keys() if not bool(torch.isfinite(found.get_tensor(key)).all())]  # noqa: SIM118
-    _refuse(name, infinite, "found numbers that are not finite")
 
 
 def _is_known(key: str, shape: tuple[int, ...], number_type: str) -> bool:

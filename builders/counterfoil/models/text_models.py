@@ -141,7 +141,12 @@ def _checked(
     files, template, wrong = _tokenizer_files(model, place)
     if not template and without_template is not None:
         wrong.insert(0, without_template)
-    special = _special_ids(model, place, wrong)
+    special: dict[str, Any] = {}
+    if place.file(GENERATION) is not None:
+        # Of the settings of generation nothing but ids of tokens is followed.
+        found = read_config(place.folder / GENERATION, model, MOST_JSON_BYTES)
+        wrong += [f"{GENERATION}: {problem}" for problem in followed_problems(found)]
+        special = {key: value for key, value in found.items() if key.endswith("_token_id") and all_ids(value)}
     refuse_problems(model, wrong)
     model_type = document["model_type"]
     return TextModelConfig(model_type, known[model_type], without_places(document), files, special, {})
@@ -245,7 +250,20 @@ def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], b
             "Save its tokenizer into the same folder in the current format: tokenizer.save_pretrained(FOLDER)",
         )
     files = {TOKENIZER: _read(model, place, TOKENIZER, _MOST_TOKENIZER_BYTES)}
-    problems += [f"{TOKENIZER}: {problem}" for problem in _growth_problems(files[TOKENIZER])]
+    try:
+        tokenizer = json.loads(files[TOKENIZER])
+    except (ValueError, RecursionError):
+        tokenizer = {}  # whoever makes a tokenizer of it says so
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        # A few replacements, one after the other, make a text many times as long.
+        growth, waiting = 1, [tokenizer.get(part) if isinstance(tokenizer, dict) else None]
+        while waiting and growth <= _MOST_GROWTH:
+            value = waiting.pop()
+            if isinstance(value, dict) and value.get("type") == "Replace" and isinstance(value.get("content"), str):
+                growth *= max(1, len(value["content"]))
+            waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if growth > _MOST_GROWTH:
+            problems.append(f"{TOKENIZER}: its {part} makes a text more than {_MOST_GROWTH} times as long")
     template = False
     for name in _JSON_FILES:
         if place.file(name) is None:
@@ -262,37 +280,11 @@ def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], b
     return files, template, problems
 
 
-def _growth_problems(content: bytes) -> Iterator[str]:
-    """What of a tokenizer would make a text many times as long: a few replacements do, one after the other."""
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return  # whoever makes a tokenizer of it says so
-    for part in ("normalizer", "pre_tokenizer", "decoder"):
-        growth, waiting = 1, [document.get(part) if isinstance(document, dict) else None]
-        while waiting and growth <= _MOST_GROWTH:
-            value = waiting.pop()
-            if isinstance(value, dict) and value.get("type") == "Replace" and isinstance(value.get("content"), str):
-                growth *= max(1, len(value["content"]))
-            waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if growth > _MOST_GROWTH:
-            yield f"its {part} makes a text more than {_MOST_GROWTH} times as long"
-
-
 def _read(model: str, place: ModelFiles, name: str, most: int) -> bytes:
     try:
         return read_regular(place.folder / name, most)
     except (OSError, ValueError) as error:
         raise UserError(f"model {model!r}: {name} cannot be read: {error}") from error
-
-
-def _special_ids(model: str, place: ModelFiles, problems: list[str]) -> dict[str, Any]:
-    """Ids of tokens in the settings of generation, of which nothing else is followed."""
-    if place.file(GENERATION) is None:
-        return {}
-    found = read_config(place.folder / GENERATION, model, MOST_JSON_BYTES)
-    problems += [f"{GENERATION}: {problem}" for problem in followed_problems(found)]
-    return {key: value for key, value in found.items() if key.endswith("_token_id") and all_ids(value)}
 
 
 def loaded(

@@ -450,10 +450,5 @@ def calibrate(
         )
         for each in scores
     )
-    return Calibration(directory, place, cuts, len(shown), cut_yaml(recipe, cuts), doubts)
-
-
-def cut_yaml(recipe: Recipe, cuts: Sequence[ShiftCut]) -> str:
-    """The layer that sets each shift's threshold by value; shifts without a number are left out."""
     layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
-    return layer_text({"prompts": {"shifts": layer}}, recipe)
+    return Calibration(directory, place, cuts, len(shown), layer_text({"prompts": {"shifts": layer}}, recipe), doubts)

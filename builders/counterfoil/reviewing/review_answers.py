@@ -146,18 +146,6 @@ def _rounded(share: CheckedShare | None) -> CheckedShare | None:
     return None if share is None else CheckedShare(*(round(value, _DIGITS) for value in asdict(share).values()))
 
 
-def selection_csv(selection: Selection, asked: Asked) -> str:
-    """A row an image and task, by shift: how often it was shown and selected."""
-    shifts, rows = list(asked.shifts), []
-    images = [image for image in asked.known.values() if isinstance(image, AcceptedImage)]
-    for task, found in selection.images.items():
-        for image in sorted(images, key=lambda image: (shifts.index(image.shift), image.key)):
-            if one := found.get(image.key):
-                row = (task, image.key, image.shift, asked.classes[image.label], one.shown, one.selected)
-                rows.append(dict(zip(_COLUMNS, (*row, f"{one.selected / one.shown:.6g}"), strict=True)))
-    return csv_text(rows, _COLUMNS)
-
-
 @dataclass(frozen=True)
 class Review:
     """The counted answers, and the folder of the dataset that holds them.
@@ -218,7 +206,14 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
     refuse_changed(directory, changed_data(directory, dataset.receipts), hint)
     selection = selection_of(raters, asked)
     before, _ = Selection.of_dataset(directory, content)
-    table = selection_csv(selection, asked).encode()
+    shifts, rows = list(asked.shifts), []
+    images = [image for image in asked.known.values() if isinstance(image, AcceptedImage)]
+    for task, found in selection.images.items():
+        for image in sorted(images, key=lambda image: (shifts.index(image.shift), image.key)):
+            if one := found.get(image.key):
+                row = (task, image.key, image.shift, asked.classes[image.label], one.shown, one.selected)
+                rows.append(dict(zip(_COLUMNS, (*row, f"{one.selected / one.shown:.6g}"), strict=True)))
+    table = csv_text(rows, _COLUMNS).encode()
     close_again(directory, REVIEWED.files(selection.to_json(), {TABLE: table}), content, REVIEWED)
     replaced = len(before.raters) if before else 0
     return Review(directory, directory / REVIEWED.name, selection, tuple(raters), replaced)

@@ -163,17 +163,12 @@ def asked_of_class(cls: RecipeClass) -> str:
 
 def asked_of_shift(shift: Shift) -> str:
     """“Select every image that shows this: in the snow”."""
-    return f"Select every image that shows this: {shift_words(shift)}"
-
-
-def shift_words(shift: Shift) -> str:
-    """A shift's caption without “a photo”; its name where it has none."""
     caption = " ".join((shift.caption or "").split())
     for beginning in _CAPTIONS_BEGIN:
         if caption.lower().startswith(beginning):
             caption = caption[len(beginning) :]
             break
-    return _short(caption or in_words(shift.name))
+    return f"Select every image that shows this: {_short(caption or in_words(shift.name))}"
 
 
 def _short(text: str) -> str:

@@ -365,15 +365,6 @@ def ask_contexts(
     return found
 
 
-def first_question(settings: ContextsSettings, chat: ChatSettings, class_name: str) -> str:
-    """What the model is asked about a class."""
-    sentence = settings.caption(class_name, "...")
-    return (
-        f"{fill(settings.asked(), class_name)} Give {chat.most}, all different, each a few words that complete the"
-        f' sentence "{sentence}" in place of the three dots. {_FORM}'
-    )
-
-
 def understood(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
     """What an answer says. White space, a code fence around all of it and a thought before it are nothing in it."""
     plain = _THOUGHT.sub("", text, count=1).strip() if text.lstrip().startswith("<think>") else text.strip()
@@ -403,7 +394,12 @@ def _asked(
     chat_answer: ChatAnswer, class_name: str, settings: ContextsSettings, chat: ChatSettings, record: Record
 ) -> tuple[Understood, str]:
     """What is understood of the last answer about a class, and that answer."""
-    turns = [Turn(role="user", content=first_question(settings, chat, class_name))]
+    sentence = settings.caption(class_name, "...")
+    question = (
+        f"{fill(settings.asked(), class_name)} Give {chat.most}, all different, each a few words that complete the"
+        f' sentence "{sentence}" in place of the three dots. {_FORM}'
+    )
+    turns = [Turn(role="user", content=question)]
     start, known = list(turns), []
     while len(known) < chat.tries and (answered := record.find(_question(turns, chat, record))) is not None:
         outcome = understood(answered.text, class_name, settings, chat.most)

@@ -526,7 +526,8 @@ def _parquet(
     for name, type in types.items():
         found = kinds[name]
         numeric = pa.types.is_integer(found) or (pa.types.is_floating(found) and type != pa.int64())
-        text = pa.types.is_string(found) or pa.types.is_large_string(found) or _is_coded_text(found)
+        coded = pa.types.is_dictionary(found) and pa.types.is_string(found.value_type)
+        text = pa.types.is_string(found) or pa.types.is_large_string(found) or coded
         if numeric and name == answer:
             texts.remove(name)  # what pandas makes of names or ids that are numbers
         elif not (text if type == pa.string() else numeric):
@@ -557,12 +558,6 @@ def longest_text(column: Any) -> int:
     functions: Any = pyarrow.compute
     kept = column.dictionary if pa.types.is_dictionary(column.type) else column
     return functions.max(functions.binary_length(kept)).as_py() or 0
-
-
-def _is_coded_text(type: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_dictionary(type) and pa.types.is_string(type.value_type)
 
 
 def _is_csv(path: Path) -> bool:

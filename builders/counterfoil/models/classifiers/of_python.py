@@ -263,8 +263,16 @@ def _in_eval_mode(module: nn.Module) -> Iterator[None]:
 def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
     """What the model calls its outputs; None where it does not say. UserError for `label_names` that are no names."""
     found = getattr(model, "label_names", None)
+    if found is None and _as_module(model) is not None:
+        # transformers or timm may have left names in a module. Those of a head with other outputs are not its own.
+        labels = getattr(getattr(model, "config", None), "id2label", None)
+        if isinstance(labels, Mapping) and set(labels) == set(range(outputs)):
+            return tuple(str(labels[output]) for output in range(outputs))
+        own = getattr(model, "pretrained_cfg", None)
+        names = own.get("label_names") if isinstance(own, Mapping) else getattr(own, "label_names", None)
+        return tuple(map(str, names)) if isinstance(names, list | tuple) and len(names) == outputs else None
     if found is None:
-        return _librarys_names(model, outputs) if _as_module(model) is not None else None
+        return None
     names = found.tolist() if hasattr(found, "tolist") else found
     if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
         raise UserError(
@@ -272,16 +280,6 @@ def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
             "List the name of each output in order: label_names = ['cat', 'dog'].",
         )
     return tuple(names)
-
-
-def _librarys_names(module: Any, outputs: int) -> tuple[str, ...] | None:
-    """The names that transformers or timm left in a module. Those of a head with other outputs are not its own."""
-    labels = getattr(getattr(module, "config", None), "id2label", None)
-    if isinstance(labels, Mapping) and set(labels) == set(range(outputs)):
-        return tuple(str(labels[output]) for output in range(outputs))
-    own = getattr(module, "pretrained_cfg", None)
-    names = own.get("label_names") if isinstance(own, Mapping) else getattr(own, "label_names", None)
-    return tuple(map(str, names)) if isinstance(names, list | tuple) and len(names) == outputs else None
 
 
 def _as_it_is(image: Any) -> np.ndarray:

@@ -305,7 +305,10 @@ def mine_bugs(run: MiningRun) -> MineResult:
         findings = with_more(findings, tried.findings, tried.rounds)
         kept.images.update(images_of_rounds(run.folder, tried.rounds))
         findings = estimate_rates(findings, later.draw, 1, recipe, settings, names, "try_estimate")
-    return written(findings, kept.images.items(), run, asked_layer(run))
+    below, carried, extends = laid_over(run.source, run.overrides, run.folder)
+    section = run.mine.model_dump(mode="json", exclude_none=True)
+    section["settings"] = run.settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    return written(findings, kept.images.items(), run, layer_text(carried | {"mine": section}, below, extends))
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
@@ -366,14 +369,6 @@ def _seeds(
     rows = np.flatnonzero(answers.readable)
     of_rows = tuple(keys[row] for row in rows.tolist())
     return FailedImages(of_rows, labels[rows], failed[rows], answers.prediction[rows].astype(np.int64)), parts
-
-
-def asked_layer(run: MiningRun) -> str:
-    """The text of what was asked, as a layer in the folder: more hypotheses are tried by it later."""
-    below, carried, extends = laid_over(run.source, run.overrides, run.folder)
-    section = run.mine.model_dump(mode="json", exclude_none=True)
-    section["settings"] = run.settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    return layer_text(carried | {"mine": section}, below, extends)
 
 
 BUGS = Method(BugsSettings, search=mine_bugs)
