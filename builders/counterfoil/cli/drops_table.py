@@ -31,7 +31,7 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
 
 
 def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
-    """The base and the gap to it; then a row a shift: each model's drop beside its base accuracy, and all models'."""
+    """Return a table: the base and the gap to it, then a row a shift with each model's drop, and all models'."""
     number = results.rows
     table = _table(title=f"{escape(results.dataset)}: accuracy drop from the base (95 % confidence interval)")
     table.add_column("shift", no_wrap=True)

@@ -275,7 +275,7 @@ class KeptHeads:
         self.begun = _digest(start.weight, start.bias)
 
     def fitted(self, train: Lesson, debug: Lesson | None, lam: float) -> FittedHead:
-        """As `fit_head`."""
+        """Return what `fit_head` finds, or what it found before."""
         from safetensors.numpy import save
 
         path = self.folder / f"{self._key(train, debug, lam)[:32]}.safetensors"

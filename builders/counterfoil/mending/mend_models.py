@@ -439,7 +439,7 @@ def _write_model(folder: Path, one: MendedModel, headline: str, prepared: Prepar
 
 
 def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
-    """What a model folder says of how it was mended (`mended.json`), so that nothing it learned from judges it."""
+    """Return what a model folder's `mended.json` says, so that nothing that the model learned from judges it."""
     assert one.summary.saved is not None
     variant = one.summary.variant(one.summary.saved)
     source = prepared.source

@@ -103,7 +103,7 @@ def mend_source(
     seed: int,
     audited: Sequence[str] | None,
 ) -> MendSource:
-    """What `on`, a recipe, says of its source. UserError for one that cannot be mended on, or no such split."""
+    """Return what the recipe `on` says of its source. Raise UserError for one that cannot be mended on."""
     recipe = resolve_classes(load_recipe(on, overrides))
     if per_class is not None and per_class < 1:
         raise UserError(f"--per-class: found {per_class}, expected 1 or more")

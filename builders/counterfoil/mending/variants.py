@@ -148,8 +148,9 @@ class DebugImages:
 
 
 def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[str, DebugImages]]:
-    """The group that a person names, or the first of `contexts`, `hard` and all shifts; with its dataset's controls, by
-    what they are: `class_name`, `random_contexts`.
+    """Open the group that a person names, or the first of `contexts`, `hard` and all shifts.
+
+    Beside it come its dataset's controls, by what they are: `class_name`, `random_contexts`.
 
     UserError for what is no built dataset, a group that it has not or that is empty, and classes that `recipe` has not.
     """

@@ -101,7 +101,7 @@ LONGEST_CAPTION = 500
 
 
 def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """Every problem as (path in the file, message)."""
+    """Yield every problem as (path in the file, message)."""
     by_name = {name: own for name, own in _mapping(grammar.get("by_name")).items() if isinstance(own, Mapping)}
     places: list[tuple[RecipePath, Mapping[str, Any]]] = [((), grammar)]
     places += [(("by_name", name), own) for name, own in by_name.items()]
@@ -281,7 +281,16 @@ class CaptionGrammar(Section):
         for part, key in PARTS.items():
             words = [*getattr(self, key), *(word for ours in own for word in getattr(ours, key))]
             fillings[part] = tuple(dict.fromkeys(words)) or (None,)
-        misfits = list(self._missing(cls, noun, (*texts, reference)))
+        misfits = []
+        if noun == "hyponyms" and not self._nouns(cls, noun):
+            advice = "List them under `hyponyms` in the grammar, or set noun: class."
+            misfits.append(Misfit(f"has no hyponyms{did_you_mean(cls.name, self.hyponyms)}", advice))
+        for word in ABOUT_CLASS:
+            if getattr(cls, word) is None and noun == word:
+                misfits.append(Misfit(f"has no {word}", f"Give it a `{word}` in the recipe, or set noun: class."))
+            elif getattr(cls, word) is None and any(f"{{{word}}}" in text for text in (*texts, reference)):
+                advice = f"Give it a `{word}` in the recipe, or remove {{{word}}} from the captions."
+                misfits.append(Misfit(f"has no {word}", advice))
         count = sum(prod(len(fillings[name]) for name in set(PLACEHOLDER.findall(text))) for text in texts)
         if count > MOST_CAPTIONS:
             reason = f"has {count:,} captions, expected at most {MOST_CAPTIONS:,}"
@@ -302,18 +311,6 @@ class CaptionGrammar(Section):
             return self.hyponyms.get(cls.name, ())
         called = cls.category if noun == "category" else cls.name
         return () if called is None else (called,)
-
-    def _missing(self, cls: RecipeClass, noun: CaptionNoun, texts: Sequence[str]) -> Iterator[Misfit]:
-        """What captions would say of a class, and nobody has said."""
-        if noun == "hyponyms" and not self._nouns(cls, noun):
-            advice = "List them under `hyponyms` in the grammar, or set noun: class."
-            yield Misfit(f"has no hyponyms{did_you_mean(cls.name, self.hyponyms)}", advice)
-        for word in ABOUT_CLASS:
-            if getattr(cls, word) is None and noun == word:
-                yield Misfit(f"has no {word}", f"Give it a `{word}` in the recipe, or set noun: class.")
-            elif getattr(cls, word) is None and any(f"{{{word}}}" in text for text in texts):
-                advice = f"Give it a `{word}` in the recipe, or remove {{{word}}} from the captions."
-                yield Misfit(f"has no {word}", advice)
 
     def _own(self, cls: RecipeClass) -> list[WordsOfClass]:
         names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
@@ -452,7 +449,7 @@ def _subject(caption: str) -> str:
 
 
 def _added(subject: str, noun: str) -> _Added | None:
-    """What stands around the noun; None where the subject does not have it, or there is none."""
+    """Return what stands around the noun; None where the subject does not have it, or there is none."""
     words, sought = subject.split(), noun.split()
     folded, like = [word.casefold() for word in words], [word.casefold() for word in sought]
     places = range(len(folded) - len(like) + 1) if like else ()

@@ -169,7 +169,7 @@ def would_have_been_seen(
     fdr: float,
     tested: int | None = None,
 ) -> SmallestDifference | None:
-    """The smallest difference that this run would have shown in its typical (median) set; None without any row.
+    """Return the smallest difference that this run would have shown in its typical (median) set; None without any row.
 
     rows: those of each audit. Where no hypothesis was tested, the typical set is a fifth of a class. tested: how many
     were, where `counts` are not all of them.
@@ -192,7 +192,7 @@ def would_have_been_seen(
 
 
 def smallest_seen(counted: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine) -> SmallestDifference | None:
-    """`would_have_been_seen` on what `mine.confirm` says: where two tests must both reject, by the one that sees less.
+    """Return `would_have_been_seen` on what `mine.confirm` says; of two tests that must both reject, what sees less.
 
     Where no hypothesis was tested, as many images as would have been rendered, which fail as the rows of a class do.
     """
@@ -378,7 +378,7 @@ def _with_rendered(
     counts: Counted,
     confirmation: Confirmation,
 ) -> Finding:
-    """A finding with what became of the images that were rendered for it; where these are the test, they come first."""
+    """Return a finding with the images that were rendered for it; where these are the test, they come first."""
     assert counts.rendered is not None
     numbers = compared(*counts.rendered, confirmation.level)
     drawn = rendered.sets[finding.name]

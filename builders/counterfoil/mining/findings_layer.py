@@ -139,7 +139,7 @@ def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int
 
 
 def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = ()) -> dict[str, dict[str, Any]]:
-    """Shift → what the recipe says of it: the hard ones by finding, an easy and a reference one by classes."""
+    """Return shift → what the recipe says of it: the hard ones by finding, an easy and a reference one by classes."""
     audits = {audit.id: audit for audit in findings.classes}
     by_id = {cls.id: cls for cls in recipe.classes}
     # Without a threshold of the recipe nothing says which score is enough.

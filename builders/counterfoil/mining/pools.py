@@ -414,7 +414,15 @@ def filter_pool(
     """The rows of least decision value, at most `most` of each class that has a direction."""
     rows, labels = pool.rows, pool.labels
     if rows is None or labels is None:
-        rows, labels = _predicted(pool.images, recipe, mine, audits, device)
+        target = audits[0].target
+        name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
+        if recipe.source.conditions is None:
+            answers = answers_of([pool.images], {name: class_map}, recipe, device)
+            rows = np.arange(len(pool.images))
+            labels = class_of_output(class_map)[answers[name].predictions.prediction]
+        else:
+            scored = conditions_scored([pool.images], name, class_map, recipe.classes, device)
+            rows, labels = row_labels(has_conditions(scored, target.about["thresholds"]))
     shared = _shared(pool, recipe, audits[0])
     features = features_of(pool.images, embedder)
     directed = np.isin(labels, list(found.decide))
@@ -442,18 +450,6 @@ def decided(
         if len(own):
             values[own] = decide(np.asarray(features[rows[own]], dtype=np.float32))
     return values
-
-
-def _predicted(
-    images: LabelledImages, recipe: Recipe, mine: Mine, audits: Sequence[Audited], device: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    target = audits[0].target
-    name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
-    if recipe.source.conditions is None:
-        answers = answers_of([images], {name: class_map}, recipe, device)
-        return np.arange(len(images)), class_of_output(class_map)[answers[name].predictions.prediction]
-    scored = conditions_scored([images], name, class_map, recipe.classes, device)
-    return row_labels(has_conditions(scored, target.about["thresholds"]))
 
 
 def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:

@@ -188,7 +188,7 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
 
 
 def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
-    """The page as text; equal findings and pictures give equal bytes. has_recipe: whether one lies beside it.
+    """Return the page as text; equal findings and pictures give equal bytes. has_recipe: whether one lies beside it.
 
     pictures: each a `thumbnail`, by key (`pictures_wanted`); a key without one is shown by its name.
     """

@@ -95,7 +95,7 @@ class AnsweredRound:
 
 
 def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
-    """The round called `name` in the run's folder, by its layer; None where the screen accepted no base image.
+    """Return the round called `name` in the run's folder, by its layer; None where the screen accepted no base image.
 
     Raises as `build` does, and UserError where a round of another layer stands there.
     """

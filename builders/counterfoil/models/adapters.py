@@ -163,7 +163,7 @@ def _in_repository(name: str) -> tuple[str, str | None]:
 
 
 def named_file(name: str, revision: str | None, what: str = "adapter", usual: str = ADAPTER_FILE) -> Path:
-    """The one safetensors file that a name means: of a folder, or of the Hub, where it is fetched alone.
+    """Return the one safetensors file that a name means: of a folder, or of the Hub, where it is fetched alone.
 
     `usual` is its name where none is given; `what` is what messages call it. Raises as `load_adapter`.
     """

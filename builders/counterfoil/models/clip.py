@@ -220,7 +220,20 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
     if not (folder / CONFIG).is_file():
         raise UserError(f"model {model!r}: {folder} has no {CONFIG}, so it is not an open_clip folder")
     config = read_config(folder / CONFIG, model)
-    problems = [f"{CONFIG}: {problem}" for problem in _clip_problems(config, folder)]
+    described = config.get("model_cfg", config)
+    _, wrong = declared(ClipDocument, {"model_cfg": described, "preprocess_cfg": config.get("preprocess_cfg") or None})
+    problems = [*number_problems(config, "model"), *wrong]
+    sound = not problems
+    if not weights_in(folder):
+        problems.append("its folder has no weights, and open_clip would use random ones")
+    if sound:
+        asked = 4 * sum(_parameters(described.get(name, {})) for name in ("vision_cfg", "text_cfg"))
+        held = sum(file.stat().st_size for file in weights_in(folder))
+        if asked > held * _UNFOLDS + _SLACK:
+            problems.append(
+                f"its sizes ask for {asked / 1e9:.1f} GB of weights, and its files hold {held / 1e9:.3f} GB"
+            )
+    problems = [f"{CONFIG}: {problem}" for problem in problems]
     problems += folder_problems(folder, ("auto_map",))
     refuse_problems(model, problems)
 
@@ -288,20 +301,6 @@ class ClipDocument(Foreign):
 
     model_cfg: _Towers
     preprocess_cfg: _Prepared | None = None
-
-
-def _clip_problems(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    model = config.get("model_cfg", config)
-    _, wrong = declared(ClipDocument, {"model_cfg": model, "preprocess_cfg": config.get("preprocess_cfg") or None})
-    odd = list(number_problems(config, "model"))
-    yield from [*odd, *wrong]
-    if not weights_in(folder):
-        yield "its folder has no weights, and open_clip would use random ones"
-    if not odd and not wrong:
-        asked = 4 * sum(_parameters(model.get(name, {})) for name in ("vision_cfg", "text_cfg"))
-        held = sum(file.stat().st_size for file in weights_in(folder))
-        if asked > held * _UNFOLDS + _SLACK:
-            yield f"its sizes ask for {asked / 1e9:.1f} GB of weights, and its files hold {held / 1e9:.3f} GB"
 
 
 def _parameters(tower: Mapping[str, Any]) -> float:

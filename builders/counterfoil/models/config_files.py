@@ -149,7 +149,7 @@ def shown(value: Any) -> str:
 
 
 def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
-    """The mapping of a JSON file of the model called `model`. UserError where it is none."""
+    """Return the mapping of a JSON file of the model called `model`. Raise UserError where it is none."""
     try:
         document = json.loads(read_regular(file, most_bytes).decode("utf-8"))
     except OSError as error:

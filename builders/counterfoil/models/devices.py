@@ -67,7 +67,7 @@ def resolve_device(device: str = "auto") -> str:
 
 
 def resolve_devices(device: str = "auto") -> tuple[str, ...]:
-    """The devices that work is dealt to, each once: `("cuda:0", "cuda:2")`, `("cpu",)`.
+    """Return the devices that work is dealt to, each once: `("cuda:0", "cuda:2")`, `("cpu",)`.
 
     `auto` is every visible GPU, or the CPU where there is none; `cuda` is every visible GPU; others are named, with
     commas between GPUs. UserError for one that is unknown, absent or named twice, and for other mixtures. GPUs are
@@ -203,7 +203,7 @@ def one_thread() -> Iterator[None]:
 def stack_of(
     device: str, dtype: str, batch_size: int, libraries: Sequence[str] = (), *, compiled: bool = False
 ) -> dict[str, Any]:
-    """What bytes depend on beside the recipe and its inputs (CONTRIBUTING, “Same bytes”).
+    """Return what bytes depend on beside the recipe and its inputs (CONTRIBUTING, “Same bytes”).
 
     `libraries` are packages that only some recipes use, such as those that quantise; `compiled`: whether a recipe has
     blocks of its generator compiled. UserError where they cannot be, and for a package that is absent.

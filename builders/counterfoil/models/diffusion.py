@@ -58,7 +58,7 @@ def load_pipeline(
     offload: str = "none",
     compiled: bool = False,
 ) -> Any:
-    """A diffusers pipeline on `device`, every part in one number type, quiet, without a safety filter.
+    """Load a diffusers pipeline on `device`, every part in one number type, quiet, without a safety filter.
 
     `tokens` maps placeholder → vectors [n, width] for each text encoder; they are added to the vocabulary together.
     `quantize`, `offload` and `compiled` are a recipe's: weights in fewer bits, weights that wait in memory, and blocks

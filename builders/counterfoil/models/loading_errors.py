@@ -115,7 +115,7 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
 
 
 def meaning(what: str, error: BaseException) -> CounterfoilError | None:
-    """As `known_cause`, by the error alone, whatever is behind it."""
+    """Return `known_cause`, by the error alone, whatever is behind it."""
     import httpx2
     from huggingface_hub import errors as hub
 

@@ -58,7 +58,7 @@ _SETTINGS = "lora_adapter_metadata"
 
 
 def pin_lora(name: str, lora: Lora) -> Pin:
-    """What the path of a recipe's LoRA `name` stands for: the file's content and, on the Hub, its commit.
+    """Return what the path of a recipe's LoRA `name` stands for: the file's content and, on the Hub, its commit.
 
     UserError for a name that does not exist and for a file whose head is not of LoRA weights; RunFailure where it
     cannot be fetched or read.

@@ -56,7 +56,7 @@ def lab_models() -> tuple[str, ...]:
 
 
 def resolve_name(name: str) -> str:
-    """`lab:NAME` as `local-dir:FOLDER`; any other name as it is. UserError for an unknown lab model."""
+    """Return `lab:NAME` as `local-dir:FOLDER`, any other name as it is. Raise UserError for an unknown lab model."""
     if not name.startswith(LAB):
         return name
     short = name.removeprefix(LAB)

@@ -50,7 +50,7 @@ def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
 
 
 def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """What does not go with the pipeline that this index names; `unet` is its UNet's configuration, where it is here.
+    """Yield what does not go with the pipeline of this index; `unet` is its UNet's configuration, where it is here.
 
     diffusers is imported, which takes seconds, where a recipe has options or the pipeline is of no family with a file
     of its own; nothing is loaded.

@@ -137,7 +137,7 @@ def _checked(
     known: Mapping[str, str],
     without_template: str | None,
 ) -> TextModelConfig:
-    """The configuration with the files beside it. UserError with all that is wrong with these."""
+    """Return the configuration with the files beside it. Raise UserError with all that is wrong with these."""
     files, template, wrong = _tokenizer_files(model, place)
     if not template and without_template is not None:
         wrong.insert(0, without_template)
@@ -174,7 +174,7 @@ def all_ids(*places: Any) -> tuple[int, ...]:
 
 
 def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: str) -> Iterator[str]:
-    """What keeps a configuration from being of a kind that transformers has. known: its class by model type."""
+    """Yield what keeps a configuration from being of a kind of transformers. known: its class by model type."""
     from transformers import CONFIG_MAPPING
 
     found = document.get("model_type")
@@ -242,7 +242,7 @@ def _sizes_alone(value: Any) -> Any:
 
 
 def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
-    """The files that tokenizer and processor are made of, whether a chat template is in them, and what is wrong."""
+    """Return the files of tokenizer and processor, whether a chat template is in them, and what is wrong."""
     problems: list[str] = []
     if place.file(TOKENIZER) is None:
         raise UserError(

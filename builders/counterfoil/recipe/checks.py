@@ -461,7 +461,7 @@ def _corrupted_rows(parts: _Parts) -> Iterator[RecipeProblem]:
 
 
 def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
-    """Levels that a generator has no way to, whose scenes would differ, or that are none of it."""
+    """Yield levels that a generator has no way to, whose scenes would differ, or that are none of it."""
     kind = parts.generator.get("kind", "diffusers")
     for path, spec in parts.of_shifts:
         severity = spec.get("severity")

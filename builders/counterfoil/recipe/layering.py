@@ -58,7 +58,7 @@ def bundled_recipes() -> dict[str, Path]:
 
 
 def find_recipe(source: str | Path) -> Path:
-    """The file of a recipe named by bare name, file, or dataset directory.
+    """Return the file of a recipe named by bare name, file, or dataset directory.
 
     A bare name (`wardrobe-mini`) always means the bundled recipe; a folder beside you is `./wardrobe-mini`.
     """
@@ -246,7 +246,7 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
 
 
 def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...] = ()) -> LocatedMapping:
-    """Mappings merge deeply, lists and scalars replace, null deletes what the lower one holds.
+    """Lay one mapping over another: mappings merge deeply, lists and scalars replace, null deletes what lies below.
 
     `prompts.shifts: {}` drops every inherited shift: laid over others, it could mean nothing else. `path` is where the
     two mappings stand in a recipe.
@@ -271,7 +271,7 @@ def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...]
 
 
 def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedMapping:
-    """The recipe with each `a.b=c` laid over it in turn; c is YAML, paths are relative to here."""
+    """Return the recipe with each `a.b=c` laid over it in turn; c is YAML, paths are relative to here."""
     problems: list[str] = []
     for override in overrides:
         key, equals, text = override.partition("=")

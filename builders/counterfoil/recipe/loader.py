@@ -151,7 +151,7 @@ _EXAMPLE = "prompts: {shifts: {in_the_snow: {threshold: 0.16}}}"
 
 
 def load_cut(recipe: Path, cut: Path) -> Recipe:
-    """The recipe in the file `recipe` with the layer in the file `cut` laid over it.
+    """Return the recipe in the file `recipe` with the layer in the file `cut` laid over it.
 
     UserError with every problem for a layer that is not YAML, or changes more than `screen` and the thresholds
     of `prompts`.

@@ -212,7 +212,7 @@ class Shift:
 def resolve_shifts(
     class_ids: Sequence[str], prompts: Prompts, screen: Screen, samples: CellSamples, way: By
 ) -> tuple[Shift, ...]:
-    """The base first, then every shift in the recipe's order, each of its levels; `way` is theirs that name none."""
+    """Return the base, then every shift in the recipe's order, each of its levels; `way` is theirs that name none."""
     labels = {class_id: label for label, class_id in enumerate(class_ids)}
     every = tuple(range(len(labels)))
     base = prompts.base.classes

@@ -261,7 +261,7 @@ class _New:
         }
 
     def refuse_missing(self) -> CutLosses:
-        """UserError with the count by shift when images are needed that are not there. Reads scores alone.
+        """Raise UserError with the count by shift when images are needed that are not there. Reads scores alone.
 
         What the old dataset has and the new one does not, should that take its place.
         """

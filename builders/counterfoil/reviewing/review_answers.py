@@ -78,7 +78,7 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
 
 
 def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
-    """The answers of these people, counted."""
+    """Count the answers of these people."""
     # Task → image → rater → whether they selected it.
     answers: dict[Task, dict[AcceptedImage, dict[int, bool]]] = {task: {} for task in TASKS}
     for place, rater in enumerate(raters):

@@ -152,7 +152,7 @@ def thumbnail(image: Image) -> str:
 
 
 def asked_of_class(cls: RecipeClass) -> str:
-    """“Select every image that shows a coat”."""
+    """Return “Select every image that shows a coat”."""
     name = _short(cls.name)
     # What looks like a plural (“trousers”), or begins with no letter, stands alone.
     plural = name.endswith("s") and not name.endswith(("ss", "us", "is"))
@@ -162,7 +162,7 @@ def asked_of_class(cls: RecipeClass) -> str:
 
 
 def asked_of_shift(shift: Shift) -> str:
-    """“Select every image that shows this: in the snow”."""
+    """Return “Select every image that shows this: in the snow”."""
     caption = " ".join((shift.caption or "").split())
     for beginning in _CAPTIONS_BEGIN:
         if caption.lower().startswith(beginning):

@@ -120,7 +120,7 @@ def has_threshold(shift: Shift) -> bool:
 def scores_of(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], names: Collection[str]
 ) -> tuple[ShiftScores, ...]:
-    """The scores of the shifts that are named, the base among them, in the recipe's order; reads no image."""
+    """Return the scores of the shifts that are named, the base among them, in the recipe's order; reads no image."""
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
     failed = dict.fromkeys(names, 0)
     screened = {shift.name for shift in recipe.all_shifts() if has_threshold(shift)}

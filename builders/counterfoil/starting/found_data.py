@@ -62,7 +62,7 @@ def wordless(names: Sequence[str]) -> list[str]:
 
 
 def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Sequence[str]) -> list[Any]:
-    """The classes as a recipe lists them: the name alone, where a build makes the same id and finds the same label.
+    """List the classes as a recipe does: the name alone, where a build makes the same id and finds the same label.
 
     labels: what the data calls every label, in order. Others are written out: names that come to one id, or to none.
     """
@@ -181,7 +181,7 @@ class Wanted:
 
 
 def find_data(source: str | Path, wanted: Wanted) -> FoundData:
-    """Columns, splits, classes and counts of a folder, a dataset of the Hub or the lab's.
+    """Find columns, splits, classes and counts of a folder, a dataset of the Hub or the lab's.
 
     UserError for what is not there and for what cannot be told apart, with what there is; RunFailure without network.
     """

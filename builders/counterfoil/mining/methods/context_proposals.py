@@ -155,20 +155,19 @@ class ContextList(Section):
 
     def refuse_unfit(self, classes: Sequence[RecipeClass], axis: str) -> None:
         """UserError where the list is of another axis, names a class that there is not, or has too many of one."""
-        problems = list(self._unfit(classes, axis))
-        if problems:
-            raise UserError(first_of(problems))
-
-    def _unfit(self, classes: Sequence[RecipeClass], axis: str) -> Iterator[str]:
+        problems = []
         if self.axis is not None and self.axis != axis:
-            yield (
+            problems.append(
                 f"mine.settings.axis: found '{axis}', but the contexts are for the axis '{self.axis}';"
                 f" expected the same: --set mine.settings.axis={self.axis}"
             )
-        yield from names_of_no_class("contexts", self.covers, self.by_name, classes)
+        problems += names_of_no_class("contexts", self.covers, self.by_name, classes)
         for cls in classes:
             if len(self.of(cls)) > MOST_CONTEXTS:
-                yield f"contexts: class '{cls.name}' has {len(self.of(cls)):,}, expected at most {MOST_CONTEXTS:,}"
+                count = len(self.of(cls))
+                problems.append(f"contexts: class '{cls.name}' has {count:,}, expected at most {MOST_CONTEXTS:,}")
+        if problems:
+            raise UserError(first_of(problems))
 
 
 def load_contexts(source: str | Path) -> ContextList:
@@ -393,13 +392,13 @@ def understood(text: str, class_name: str, settings: ContextsSettings, most: int
 def _asked(
     chat_answer: ChatAnswer, class_name: str, settings: ContextsSettings, chat: ChatSettings, record: Record
 ) -> tuple[Understood, str]:
-    """What is understood of the last answer about a class, and that answer."""
+    """Return what is understood of the last answer about a class, and that answer."""
     sentence = settings.caption(class_name, "...")
-    question = (
+    first = (
         f"{fill(settings.asked(), class_name)} Give {chat.most}, all different, each a few words that complete the"
         f' sentence "{sentence}" in place of the three dots. {_FORM}'
     )
-    turns = [Turn(role="user", content=question)]
+    turns = [Turn(role="user", content=first)]
     start, known = list(turns), []
     while len(known) < chat.tries and (answered := record.find(_question(turns, chat, record))) is not None:
         outcome = understood(answered.text, class_name, settings, chat.most)
@@ -472,8 +471,9 @@ def _repeats(class_name: str, caption: str) -> bool:
 def proposed_contexts(
     recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Contexts of every class of the recipe, by label, none without any, a list's before a chat model's; and what is
-    odd about them, for people.
+    """Return contexts of every class by label, a list's before a chat model's, and what is odd about them, for people.
+
+    No class is without any.
 
     What a chat model is asked and answers is recorded in `folder` (`ANSWERS`); an interrupted run resumes behind
     the last answer. Raises UserError for lists that cannot be used and classes without contexts, and as

@@ -154,7 +154,7 @@ def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
 
 
 def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSettings) -> dict[str, dict[str, Any]]:
-    """Shift → what the recipe says of it, group after group."""
+    """Return shift → what the recipe says of it, group after group."""
     by_id = {cls.id: cls for cls in recipe.classes}
     tested = {(one.classes[0], one.caption): one for one in findings.findings}
     chosen: dict[str, dict[str, Any]] = {}

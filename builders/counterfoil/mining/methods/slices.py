@@ -35,7 +35,7 @@ _STARTS = 4  # of each clustering, of which the best is kept
 
 
 def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, workers: int | None) -> Found:
-    """Of each kind and class, and of all classes together, the groups that fail most surely on this half.
+    """Find, of each kind and class and of all classes together, the groups that fail most surely on this half.
 
     At most `settings.most` of each, with a p of at most `PROMISING_P` here.
     """
@@ -93,7 +93,7 @@ def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
 
 
 def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Iterator[Hypothesis]:
-    """The images with least and with most of each measure, as many of each class."""
+    """Yield the images with least and with most of each measure, as many of each class."""
     for column, measure in enumerate(half.columns.measures):
         values = half.features[:, column]
         own = labels

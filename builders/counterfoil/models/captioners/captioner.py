@@ -138,7 +138,7 @@ class Captioner:
     def log_likelihoods(
         self, image: Image, captions: Sequence[str], *, examples: Sequence[CaptionExample] = ()
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Natural logarithms of the captions' probabilities (k,), and their numbers of tokens (k,), given the image.
+        """Return natural logarithms of the captions' probabilities (k,) given the image, and numbers of tokens (k,).
 
         Both count the end of the caption. Sums favour short captions: divide by the tokens where lengths differ.
         Which other captions are asked about changes no bit. UserError for a caption that is too long for the model,

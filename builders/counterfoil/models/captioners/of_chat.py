@@ -104,7 +104,7 @@ class _Read:
 
 
 def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
-    """The captioner on `device`. Raises as `loaded`, and where it cannot be asked about an image."""
+    """Load the captioner on `device`. Raises as `loaded`, and where it cannot be asked about an image."""
     from transformers import AutoProcessor
 
     parts = loaded(name, files, config, device)

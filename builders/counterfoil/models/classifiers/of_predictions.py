@@ -219,7 +219,7 @@ _CANNOT = "model {!r} is a file of predictions: it cannot score images that it h
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """What the file answers with: its columns of scores, or the dataset's classes where it holds labels.
+    """Return what the file answers with: its columns of scores, or the dataset's classes where it holds labels.
 
     Raises UserError for a file that is none, and for labels that are not these classes' names or ids.
     """
@@ -261,7 +261,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> RecordedClassifier:
-    """The file as a classifier that looks at no image. Raises as `describe`."""
+    """Load the file as a classifier that looks at no image. Raises as `describe`."""
     facts = describe(name, classes)
     path = named_path(name.removeprefix(PREFIX))
     columns = read_columns(path, name)

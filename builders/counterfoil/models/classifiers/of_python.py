@@ -53,7 +53,7 @@ class CallableClassifier(Classifier):
     home: str | None
 
     def transform(self) -> Callable[[Any], torch.Tensor]:
-        """The transform, whose result becomes a tensor. UserError where it fails."""
+        """Return the transform, whose result becomes a tensor. Raise UserError where it fails."""
         import torch
 
         def transformed(image: Any) -> torch.Tensor:
@@ -123,7 +123,7 @@ class CallableClassifier(Classifier):
 def classifier_of(
     name: str, model: Callable[[Any], Any], transform: Transform | None, image: Any, version: str | None = None
 ) -> tuple[ClassifierFacts, CallableClassifier]:
-    """A callable as the classifier called `name`; a first PIL image of the dataset tells how many scores it gives.
+    """Return a callable as the classifier called `name`; a first PIL image tells how many scores it gives.
 
     Without a transform a module of timm has its own, and a function takes images as they are: float32 [3, height,
     width] from 0 to 1. `version`: what the person calls what model and transform compute. UserError for any other
@@ -199,7 +199,7 @@ def _timms_form(name: str, module: Any) -> dict[str, Any]:
 
 
 def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, device: str | None) -> torch.Tensor:
-    """What the model gives of a batch, float32 on the CPU."""
+    """Return what the model gives of a batch, float32 on the CPU."""
     import torch
 
     module = _as_module(model)
@@ -261,7 +261,7 @@ def _in_eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
-    """What the model calls its outputs; None where it does not say. UserError for `label_names` that are no names."""
+    """Return what the model calls its outputs, or None. Raise UserError for `label_names` that are no names."""
     found = getattr(model, "label_names", None)
     if found is None and _as_module(model) is not None:
         # transformers or timm may have left names in a module. Those of a head with other outputs are not its own.
@@ -302,7 +302,7 @@ def is_code(name: str) -> bool:
 
 
 def imported(name: str) -> tuple[Any, Any]:
-    """The model that a person's own code makes, and its transform or None, of `python:package.module:function`.
+    """Return the model that a person's own code makes, and its transform or None, of `python:package.module:function`.
 
     The function is called where it needs no argument, and gives a model, or a model and its transform; else it is the
     model itself: a batch in, scores out. Modules are looked for among what is installed, then in the working folder.

@@ -348,7 +348,7 @@ class ClassifierConfig:
 
 
 def checked_config(model: str, document: Mapping[str, Any]) -> ClassifierConfig:
-    """The configuration that the mapping of a config.json describes. UserError with all that is wrong with it."""
+    """Return the configuration that a config.json describes. Raise UserError with all that is wrong with it."""
     inner, arguments = (
         found if isinstance(found := document.get(key), dict) else {} for key in ("pretrained_cfg", "model_args")
     )

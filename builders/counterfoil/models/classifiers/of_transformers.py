@@ -171,7 +171,7 @@ def _facts(name: str, config: TransformersConfig) -> ClassifierFacts:
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TransformersClassifier:
-    """The trained model on `device`, in eval mode, its parameters without gradients, in float32.
+    """Load the trained model on `device`, in eval mode, its parameters without gradients, in float32.
 
     Raises UserError for a folder that cannot be a trained classifier, RunFailure when it cannot be fetched or its
     weights cannot be read.

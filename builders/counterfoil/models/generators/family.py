@@ -152,7 +152,7 @@ def by_adapter(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
 def encode_prompt(
     family: Family, pipeline: Any, prompt: str, negative: str | None, *, guided: bool, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a call of the pipeline takes for one prompt, and for its negative one where `guided`, by the call's names.
+    """Return what a call takes for one prompt, and for its negative one where `guided`, by the call's names.
 
     `options` are the recipe's; those that the pipeline's own call would hand to its encoder go there.
     RunFailure where the encoder gives another number of outputs than the family names.
@@ -223,7 +223,7 @@ def _each(value: Any) -> list[Any]:
 
 
 def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs of one call of the encoder by their names, without those that are absent or that no call takes."""
+    """Return the outputs of one call of the encoder by name, without those that are absent or that no call takes."""
     always = {"device": pipeline._execution_device, "num_images_per_prompt": 1}
     known = inspect.signature(pipeline.encode_prompt).parameters
     arguments: dict[str, Any] = {

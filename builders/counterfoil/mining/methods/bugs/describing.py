@@ -55,7 +55,7 @@ class Cluster:
 def cluster_failures(
     features: NDArray[np.floating], answers: NDArray[np.integer], *, most: int, least: int, seed: int
 ) -> list[Cluster]:
-    """At most `most` clusters of `least` rows or more, largest first, of one class's n failures.
+    """Return at most `most` clusters of `least` rows or more, largest first, of one class's n failures.
 
     features: (n, width) unit vectors. answers: (n,), what each was taken for. Rows of one answer are split by features;
     a part that is too small joins the nearest of that answer. Rows of answers with fewer than `least` rows are put
@@ -93,7 +93,7 @@ def _by_answer(answers: NDArray[np.integer], least: int) -> Iterator[NDArray[np.
 
 
 def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
-    """Places of each part; all in one where no number of parts is good."""
+    """Return the places of each part; all in one where no number of parts is good."""
     whole = np.arange(len(features), dtype=np.int64)
     # At most `PRINCIPAL` principal parts (n, k), and their standard deviations (k,).
     left, singular, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)

@@ -129,7 +129,7 @@ class Description:
 
     @property
     def caption(self) -> str:
-        """The description alone, as the caption of a shift says it: "a photo red in the snow", "an oil painting"."""
+        """Return the description alone, as a shift's caption says it: "a photo red in the snow", "an oil painting"."""
         lead, opening, adjectives, phrases, sentences = self._by_rank()
         picture = lead[0].removesuffix(" of") if lead else "photo"
         beside = []
@@ -148,7 +148,7 @@ class Description:
         return " ".join([f"{alone}.", *sentences]) if sentences else alone
 
     def prompt(self, base: str, class_name: str | None = None, *, mended: bool = False) -> str:
-        """The base with every piece in its place, and `{class}` filled where a class's name is given.
+        """Return the base with every piece in its place, and `{class}` filled where a class's name is given.
 
         The article before an adjective is "a", as in recipes and in the lab's captions ("a orange sandal"), or "an"
         before a vowel where `mended`, or where the base has "an". Before `{class}` itself the base's stays, so that a

@@ -138,7 +138,7 @@ def finding_of(
     shortened_from: str | None = None,
     background: BackgroundCounts | None = None,
 ) -> Finding:
-    """A hypothesis with its pairs, as if it were alone: `adjusted_together` says what it is worth among others.
+    """Return a hypothesis with its pairs, as if it were alone: `adjusted_together` says what it is worth among others.
 
     shortened_to: the name of the finding whose shorter words stand for it. shortened_from: the words that it is of.
     background: what its background alone does, and all but its background.
@@ -264,7 +264,7 @@ def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
 
 
 def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
-    """Findings tested in pairs, with q-values, confirmations and intervals over all of them, in the document's order.
+    """Return findings tested in pairs, in the document's order, with q-values, confirmations and intervals over all.
 
     Confirmed are those that e-BH rejects, that were not given up as futile, and that fail by the margin or more above
     the base (`confirmed_among`): the test's word stands, whatever fresh pairs say. Where shorter words stand for

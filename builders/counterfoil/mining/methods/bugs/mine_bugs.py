@@ -265,7 +265,7 @@ class KeptImages:
 
 
 def mine_bugs(run: MiningRun) -> MineResult:
-    """Rounds in the run's folder, then findings, their table, page and recipes.
+    """Draw rounds in the run's folder, then write findings, their table, page and recipes.
 
     An interrupted run is resumed: its rounds are there, and answers, features and captions are found in the user's
     cache. UserError for what cannot be drawn, described or answered, before anything is drawn.

@@ -111,7 +111,7 @@ def grouped(words: _Words) -> list[list[str | None]]:
 
 
 def phrases_of(text: str) -> list[str]:
-    """What follows a noun within its sentence, cut at commas and where a phrase opens: "in the snow", "at night"."""
+    """Return what follows a noun in its sentence, cut at commas and where a phrase opens: "in the snow", "at night"."""
     found: list[str | None] = []
     for part in _BREAK.split(text):
         words = words_of_text(part)
