@@ -137,7 +137,7 @@ _CUT_SHORT = "denoising_end"
 
 
 def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a pipeline for a recipe that edits rows, or needs an image where none is edited.
+    """Yield what is wrong with a pipeline that edits rows, or that needs an image where none is edited.
 
     `called` is the class whose call draws, `unet` the UNet's configuration, as far as there is one.
     """
@@ -148,7 +148,24 @@ def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapp
     elif family.edits is None:
         yield f"{its}, which edits no image; expected Stable Diffusion 1.x, 2.x or XL, or a pipeline that edits"
     elif family.edits == "inversion":
-        yield from _inversion_problems(generator, called, unet)
+        if called not in _BY_STEP or unet.get("time_cond_proj_dim") is not None:
+            own = f"generator.model: '{generator.model}' is a {called}"
+            yield f"{own}, which is distilled or renders differently, so it cannot invert images; expected its teacher"
+        if generator.scheduler not in (None, _SCHEDULER):
+            yield (
+                f"generator.scheduler: found '{generator.scheduler}'; images are inverted by {_SCHEDULER}, expected"
+                f" null or '{_SCHEDULER}'"
+            )
+        if generator.batch_size % 2:
+            yield (
+                f"generator.batch_size: found {generator.batch_size}; half of a batch are rows and half their edits,"
+                " expected an even number"
+            )
+        if _CUT_SHORT in generator.options:
+            yield (
+                f"generator.options.{_CUT_SHORT}: an image is inverted over all steps and drawn over all of them;"
+                " expected none"
+            )
 
 
 def inverts(generator: Generator) -> bool | None:
@@ -161,27 +178,6 @@ def inverts(generator: Generator) -> bool | None:
         return None
     family = family_of(_class_named(index or {}))
     return None if family is None else family.edits == "inversion"
-
-
-def _inversion_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    if called not in _BY_STEP or unet.get("time_cond_proj_dim") is not None:
-        its = f"generator.model: '{generator.model}' is a {called}"
-        yield f"{its}, which is distilled or renders differently, so it cannot invert images; expected its teacher"
-    if generator.scheduler not in (None, _SCHEDULER):
-        yield (
-            f"generator.scheduler: found '{generator.scheduler}'; images are inverted by {_SCHEDULER}, expected null or"
-            f" '{_SCHEDULER}'"
-        )
-    if generator.batch_size % 2:
-        yield (
-            f"generator.batch_size: found {generator.batch_size}; half of a batch are rows and half their edits,"
-            " expected an even number"
-        )
-    if _CUT_SHORT in generator.options:
-        yield (
-            f"generator.options.{_CUT_SHORT}: an image is inverted over all steps and drawn over all of them; expected"
-            " none"
-        )
 
 
 # By what a recipe says it instead.

@@ -476,10 +476,26 @@ def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
             yield place, f"generator.kind {kind} draws nothing, so it has no levels; expected null"
         else:
             yield from _way_to_levels(parts, kind, path, spec, own)
-            yield from _scenes_of_levels(parts, path, spec)
+            # What would leave other scenes at each level.
+            if parts.samples.get("noise", "paired") != "paired":
+                yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
+            if _has_quota(spec, parts.samples):
+                yield place, "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates"
+            if "misclassified" in _rule_names(parts.screen.get("keep") if spec.get("keep") is None else spec["keep"]):
+                yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
+            if spec.get("threshold") is not None:
+                yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
             levels, shift = _level_values(own), str(place[-2])
-            if own.get("by") == "steps":
-                yield from _equal_steps((*place, "levels"), levels, parts.generator.get("steps"))
+            steps = parts.generator.get("steps")
+            if own.get("by") == "steps" and isinstance(steps, int) and not isinstance(steps, bool) and steps > 0:
+                with_shift = [math.floor(level * steps + 1e-6) for level in levels]
+                # Images of levels that begin with the same step, or with none, would be equal.
+                if 0 in with_shift or len(set(with_shift)) < len(with_shift):
+                    message = (
+                        f"of {steps} steps, these levels have the shift's prompt in {', '.join(map(str, with_shift))};"
+                        " expected 1 or more, and other numbers for other levels"
+                    )
+                    yield (*place, "levels"), message
             if kind == "corrupt" and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
                 fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
                 yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
@@ -513,32 +529,6 @@ def _way_to_levels(
         for where, drawn in ((("prompts", "base"), _mapping(parts.prompts.get("base"))), (path, spec)):
             if drawn.get("embedding") is not None:
                 yield place, f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt alone"
-
-
-def _scenes_of_levels(parts: _Parts, path: RecipePath, spec: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """What would leave other scenes at each level."""
-    place = (*path, "severity")
-    if parts.samples.get("noise", "paired") != "paired":
-        yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
-    if _has_quota(spec, parts.samples):
-        yield place, "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates"
-    if "misclassified" in _rule_names(parts.screen.get("keep") if spec.get("keep") is None else spec["keep"]):
-        yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
-    if spec.get("threshold") is not None:
-        yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
-
-
-def _equal_steps(place: RecipePath, levels: Sequence[float], steps: Any) -> Iterator[RecipeProblem]:
-    """Levels by steps that begin with the same step, or with none: their images would be equal."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        return
-    with_shift = [math.floor(level * steps + 1e-6) for level in levels]
-    if 0 in with_shift or len(set(with_shift)) < len(with_shift):
-        yield (
-            place,
-            f"of {steps} steps, these levels have the shift's prompt in {', '.join(map(str, with_shift))}; expected"
-            " 1 or more, and other numbers for other levels",
-        )
 
 
 def _level_values(severity: Mapping[str, Any]) -> list[float]:

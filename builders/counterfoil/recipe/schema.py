@@ -284,7 +284,7 @@ def as_read_back(document: Any) -> Any:
 
 
 def plan_inputs(recipe: Recipe) -> dict[str, Any]:
-    """What `Recipe.plan_hash` is over."""
+    """Return what `Recipe.plan_hash` is over."""
     ids = [cls.id for cls in recipe.classes]
     generator, output = _dumped(recipe.generator), _dumped(recipe.output)
     generator |= {
@@ -303,26 +303,32 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         clip = recipe.ranking_clip
         generator["clip"] = {"model": without_folders(clip.model), "weights": clip.weights}
     output["image"]["quality"] = recipe.output.image.encoding_quality
+    prompts = []
+    for shift in recipe.all_shifts():
+        every = len(shift.class_labels) == len(ids)
+        prompt: dict[str, Any] = {
+            "shift": shift.name,
+            "prompt": shift.prompt,
+            "group": shift.group,
+            "classes": None if every else [ids[label] for label in shift.class_labels],
+        } | _about_classes(recipe, shift, shift.prompt)
+        if shift.embedding is not None:
+            prompt["embedding"] = True
+        if shift.corruption is not None:
+            prompt |= {"corruption": shift.corruption, "severity": shift.severity}
+        if shift.level is not None:
+            # The share of the way that reaches a share of CLIP's gain is an input.
+            level = {"of": shift.of, "by": shift.by, "at": shift.level, "realised": shift.realised}
+            prompt["level"] = level if shift.lora is None else level | {"lora": shift.lora}
+        spec = recipe.prompts.shifts.get(shift.of)
+        if spec is not None and spec.samples is not None:
+            prompt["samples"] = spec.samples.model_dump(mode="json", exclude_none=True)
+        prompts.append(prompt)
     return {
         "recipe": recipe.recipe,
         "classes": [{"id": cls.id, "name": cls.name, "label": cls.label} for cls in recipe.classes],
         "tokens": recipe.tokens is not None,
-        "prompts": [
-            {
-                "shift": shift.name,
-                "prompt": shift.prompt,
-                "group": shift.group,
-                "classes": None
-                if len(shift.class_labels) == len(ids)
-                else [ids[label] for label in shift.class_labels],
-            }
-            | _about_classes(recipe, shift, shift.prompt)
-            | ({} if shift.embedding is None else {"embedding": True})
-            | ({} if shift.corruption is None else {"corruption": shift.corruption, "severity": shift.severity})
-            | _level(shift)
-            | _own_samples(recipe, shift.of)
-            for shift in recipe.all_shifts()
-        ],
+        "prompts": prompts,
         "samples": _dumped(recipe.samples),
         "generator": generator,
         "output": output,
@@ -331,7 +337,23 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
 
 
 def screen_inputs(recipe: Recipe) -> dict[str, Any]:
-    """What `Recipe.screen_hash` is over."""
+    """Return what `Recipe.screen_hash` is over."""
+    shifts = []
+    for shift in recipe.all_shifts():
+        asked: dict[str, Any] = {
+            "shift": shift.name,
+            "caption": shift.caption,
+            "object_caption": shift.object_caption,
+            "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
+            "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
+        } | _about_classes(recipe, shift, shift.object_caption)
+        spec = recipe.prompts.shifts.get(shift.of)
+        if spec is not None and spec.keep is not None:
+            asked["keep"] = _keep(spec.keep)
+        if any(isinstance(rule, MisclassifiedRule) and rule.failure == PARENT for rule in shift.keep):
+            # A keep rule asks whether an answer shares the label's parent.
+            asked["parents"] = {cls.id: cls.parent for cls in recipe.classes}
+        shifts.append(asked)
     return {
         "model": None if recipe.screen.model is None else without_folders(recipe.screen.model),
         "weights": recipe.screen.weights,
@@ -340,19 +362,7 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
         "store_embeddings": recipe.screen.store_embeddings,
         "names": [cls.name for cls in recipe.classes],
         **({} if recipe.screen.judge is None else {"judge": without_folders(recipe.screen.judge)}),
-        "shifts": [
-            {
-                "shift": shift.name,
-                "caption": shift.caption,
-                "object_caption": shift.object_caption,
-                "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
-                "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
-            }
-            | _about_classes(recipe, shift, shift.object_caption)
-            | _own_keep(recipe, shift.of)
-            | _kin(recipe, shift)
-            for shift in recipe.all_shifts()
-        ],
+        "shifts": shifts,
     }
 
 
@@ -396,37 +406,12 @@ def _about_classes(recipe: Recipe, shift: Shift, template: str | None) -> dict[s
     return {word: {cls.id: getattr(cls, word) for cls in classes} for word in uses(template)}
 
 
-def _kin(recipe: Recipe, shift: Shift) -> dict[str, Any]:
-    """The parents of all classes, where a keep rule of a shift asks whether an answer shares the label's."""
-    asked = any(isinstance(rule, MisclassifiedRule) and rule.failure == PARENT for rule in shift.keep)
-    return {"parents": {cls.id: cls.parent for cls in recipe.classes}} if asked else {}
-
-
 def _keep(steps: Sequence[Any]) -> Any:
     """The list of keep rules; the default one by its bare name, as it was before there were lists."""
     rules = [step.model_dump(mode="json") for step in steps]
     for models, place in texts_at({"keep": rules}, *KEEP_JUDGES):
         models[place] = without_folders(models[place])
     return "thresholds" if rules == ["thresholds"] else rules
-
-
-def _level(shift: Shift) -> dict[str, Any]:
-    """How much of its shift it is. The share of the way that reaches a share of CLIP's gain is an input."""
-    if shift.level is None:
-        return {}
-    lora = {} if shift.lora is None else {"lora": shift.lora}
-    return {"level": {"of": shift.of, "by": shift.by, "at": shift.level, "realised": shift.realised} | lora}
-
-
-def _own_keep(recipe: Recipe, shift: str) -> dict[str, Any]:
-    spec = recipe.prompts.shifts.get(shift)
-    return {} if spec is None or spec.keep is None else {"keep": _keep(spec.keep)}
-
-
-def _own_samples(recipe: Recipe, shift: str) -> dict[str, Any]:
-    spec = recipe.prompts.shifts.get(shift)
-    own = None if spec is None else spec.samples
-    return {} if own is None else {"samples": own.model_dump(mode="json", exclude_none=True)}
 
 
 # Keys that came later, and whose default is a value: a dataset's recipe without them keeps its bytes.

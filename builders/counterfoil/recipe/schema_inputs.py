@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
@@ -103,30 +103,28 @@ OPTIONS_SCHEMA: dict[str, Any] = {
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with every list as a tuple. ValueError with all that is wrong with them.
+    """Return the options with every list as a tuple. Raise ValueError with all that is wrong with them.
 
     Only the form: which names a pipeline takes is in its signature (`models/pipeline_settings.py`).
     """
     if len(options) > MOST_OPTIONS:
         raise ValueError(f"found {len(options):,} options, expected at most {MOST_OPTIONS}")
-    if problems := list(_option_problems(options)):
-        raise ValueError("; ".join(problems))
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-
-
-def _option_problems(options: Mapping[str, Any]) -> Iterator[str]:
+    problems = []
     for name, value in options.items():
         if len(name) > LONGEST_OPTION_NAME or not re.fullmatch(OPTION_NAME, name):
-            yield (
+            problems.append(
                 f"found the name {quoted(name)}, expected letters, digits and single '_', at most {LONGEST_OPTION_NAME}"
             )
         elif isinstance(value, list | tuple):
             if len(value) > LONGEST_LIST:
-                yield f"{name}: found a list of {len(value):,}, expected at most {LONGEST_LIST}"
-            problems = dict.fromkeys(_option_problem(name, each) for each in value)
-            yield from (f"{name}: {why}" for why in problems if why is not None)
+                problems.append(f"{name}: found a list of {len(value):,}, expected at most {LONGEST_LIST}")
+            wrong = dict.fromkeys(_option_problem(name, each) for each in value)
+            problems += [f"{name}: {why}" for why in wrong if why is not None]
         elif (why := _option_problem(name, value)) is not None:
-            yield f"{name}: {why}"
+            problems.append(f"{name}: {why}")
+    if problems:
+        raise ValueError("; ".join(problems))
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
 
 
 def _option_problem(name: str, value: Any) -> str | None:
