@@ -271,7 +271,7 @@ class CaptionGrammar(Section):
         raise UserError(problems, hint=" ".join(dict.fromkeys(misfit.advice for misfit in found)))
 
     def captions_or_misfits(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions | list[Misfit]:
-        """The captions of a class, or every reason why it has none: many classes are reported together (`gather`)."""
+        """Return the captions of a class, or every reason why it has none: `gather` reports many classes together."""
         own = self._own(cls)
         texts = (*self.templates, *self.captions, *(text for words in own for text in words.captions))
         # What is said of its name goes before what is said of its category, and that before what is said of all.
@@ -350,7 +350,7 @@ Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[NDArray[np.int64], ...]
 
 
 def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun) -> Gathered:
-    """Texts, references and candidates, as `mining.method.Captions` holds them.
+    """Return texts, references and candidates, as `mining.method.Captions` holds them.
 
     Texts stand in the order in which the classes come to them, a class's reference before its candidates. References
     are rows of texts, by label; candidates int64 [m], by label, in the grammar's order. UserError with every class that
@@ -374,7 +374,10 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
             reason = f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}"
             raise UserError(reason, hint="Set noun: category, or leave out adjectives, prepositions or hyponyms.")
     for misfit, names in together.items():
-        problems.append(f"captions: {_classes_named(names)} {misfit.reason}")
+        listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
+        more = f", … and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        which = f"class '{names[0]}'" if len(names) == 1 else f"each of {len(names):,} classes ({listed}{more})"
+        problems.append(f"captions: {which} {misfit.reason}")
         hints[misfit.advice] = None
     if problems:
         raise UserError(first_of(problems), hint=" ".join(hints) or None)
@@ -393,15 +396,6 @@ def names_of_no_class(
         # Looking for the nearest of thousands takes long; nobody reads thousands of suggestions.
         close = did_you_mean(name, known) if position < _MOST_PROBLEMS else ""
         yield f"{kind}: by_name.{name[:80]}: expected the name or category of a class of the recipe{close}"
-
-
-def _classes_named(names: Sequence[str]) -> str:
-    """`class 'cat'`, or `7 classes ('cat', 'dog', … and 2 more)`."""
-    if len(names) == 1:
-        return f"class '{names[0]}'"
-    listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
-    more = f", … and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"each of {len(names):,} classes ({listed}{more})"
 
 
 _LEAD = re.compile(r"^(?:(?:an? )?(?:photo|photograph|picture|image)(?: of(?= )|$) ?)?(?:(?:an?|the) )?", re.IGNORECASE)

@@ -411,7 +411,7 @@ def filter_pool(
     embedder: Embedder,
     device: str,
 ) -> FilteredPool:
-    """The rows of least decision value, at most `most` of each class that has a direction."""
+    """Return the rows of least decision value, at most `most` of each class that has a direction."""
     rows, labels = pool.rows, pool.labels
     if rows is None or labels is None:
         target = audits[0].target

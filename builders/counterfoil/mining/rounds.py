@@ -173,7 +173,13 @@ def render_round(run: MiningRun, found: Found) -> AnsweredRound | None:
             "Lower the object threshold, or give the classes class tokens (`tokens`).",
         )
     opened = there.opened
-    scores = _scores(opened)
+    best: dict[str, float] = {}
+    for batch in read_batches(opened.directory, columns=["key", *_SCORES]):
+        columns = [batch.column(name).to_pylist() for name in ("key", *_SCORES)]
+        for key, of_object, of_shift in zip(*columns, strict=True):
+            score = of_object if of_shift is None else of_shift
+            best[key] = 0.0 if score is None else float(score)
+    scores = np.asarray([best[key] for key in opened.keys], dtype=np.float64)
     shifts = {shift.name: at for at, shift in enumerate(opened.recipe.all_shifts())}
     whole = there.predictions.readable
     sets = {}
@@ -253,14 +259,3 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
     }
     changes = {"samples": samples, "screen": {"keep": ["thresholds"]}, "name": derived_name(recipe.name, PURPOSE)}
     return shifts_layer(shifts, changes, run.in_round(run.folder / ROUND))
-
-
-def _scores(opened: OpenDataset) -> NDArray[np.float64]:
-    """(n,) how well each image shows its shift, or its object where the shift is not screened."""
-    found: dict[str, float] = {}
-    for batch in read_batches(opened.directory, columns=["key", *_SCORES]):
-        columns = [batch.column(name).to_pylist() for name in ("key", *_SCORES)]
-        for key, of_object, of_shift in zip(*columns, strict=True):
-            score = of_object if of_shift is None else of_shift
-            found[key] = 0.0 if score is None else float(score)
-    return np.asarray([found[key] for key in opened.keys], dtype=np.float64)

@@ -216,7 +216,7 @@ _SLACK = 64 << 20
 
 
 def refuse_odd_clip(model: str, folder: Path) -> None:
-    """UserError, with every problem, for a folder whose configuration reads other folders or asks for absurd sizes."""
+    """Raise UserError, with every problem, if a configuration reads other folders or asks for absurd sizes."""
     if not (folder / CONFIG).is_file():
         raise UserError(f"model {model!r}: {folder} has no {CONFIG}, so it is not an open_clip folder")
     config = read_config(folder / CONFIG, model)

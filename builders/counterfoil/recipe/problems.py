@@ -31,14 +31,20 @@ def problem_lines(
     error: ValidationError,
     across: Callable[[Mapping[str, Any]], Iterable[RecipeProblem]] = cross_section_problems,
 ) -> list[str]:
-    """Every problem of a recipe that failed validation, in the order of its files and lines.
+    """Return every problem of a recipe that failed validation, in the order of its files and lines.
 
     `across` finds what is wrong between sections; what is no recipe but written like one has another.
     """
     found: dict[tuple[RecipePath, str], None] = {}
     errors = error.errors(include_url=False)
     for details in errors[:MOST_PROBLEMS]:
-        path = _known_part(raw, details["loc"])
+        path: RecipePath = ()
+        value: Any = raw
+        for part in details["loc"]:
+            # Up to a value that is no mapping: a bare number stands for a whole threshold.
+            if not isinstance(value, Mapping | list | tuple) or part == "[key]":
+                break
+            path, value = (*path, part), _child(value, part)
         if details["type"] == "too_short" and len(details["input"]) >= details.get("ctx", {}).get("min_length", 1):
             continue  # its items are wrong, each of which is a problem of its own
         if details["loc"] or details["type"] != "value_error":  # the recipe's own check is repeated below
@@ -82,19 +88,6 @@ def _line(raw: LocatedMapping, path: RecipePath, message: str) -> str:
 
 def _order(origin: Origin | None) -> tuple[bool, str, int]:
     return (origin is None, origin.place, origin.line) if origin else (True, "", 0)
-
-
-def _known_part(raw: Any, location: Sequence[str | int]) -> RecipePath:
-    """The location up to a value that is no mapping: a bare number stands for a whole threshold."""
-    path: list[str | int] = []
-    for part in location:
-        if not isinstance(raw, Mapping | list | tuple):
-            break
-        if part == "[key]":
-            break
-        path.append(part)
-        raw = _child(raw, part)
-    return tuple(path)
 
 
 def _child(raw: Any, part: str | int) -> Any:

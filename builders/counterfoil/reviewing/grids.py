@@ -119,7 +119,7 @@ class Chosen:
 def choose_images(
     images: Sequence[AcceptedImage], shifts: Sequence[str], each: int | None, seed: int, *, whole_classes: bool
 ) -> Chosen:
-    """At most `each` images of every shift; without a number as many as a page holds, 40 at most.
+    """Choose at most `each` images of every shift; without a number as many as a page holds, 40 at most.
 
     A smaller number chooses a part of what a larger one does, as long as they take the same classes. `whole_classes`:
     classes are asked about, so that few images are of few classes and each fills a grid. UserError where there is no
@@ -142,19 +142,17 @@ def choose_images(
         {image.label for own in of_shift.values() for image in own}, key=lambda n: rank(seed, "class", f"{n}")
     )
     taken = labels[: max(1, total // FEWEST_A_CLASS)] if whole_classes else labels
-    chosen = [image for shift in shifts for image in _evenly(of_shift[shift], taken, wanted, seed)]
+    chosen: list[AcceptedImage] = []
+    for shift in shifts:
+        turns = []
+        for place, label in enumerate(taken):
+            own = [image for image in of_shift[shift] if image.label == label]
+            own.sort(key=lambda image: rank(seed, "image", image.key))
+            turns += [(turn, place, image) for turn, image in enumerate(own)]
+        # In turn one of each class.
+        turns.sort(key=lambda turn: turn[:2])
+        chosen += [image for *_, image in turns[:wanted]]
     return Chosen(tuple(chosen), tuple(sorted({image.label for image in chosen})), wanted)
-
-
-def _evenly(images: Sequence[AcceptedImage], labels: Sequence[int], most: int, seed: int) -> list[AcceptedImage]:
-    """At most so many images of these labels, in turn one of each."""
-    by_label = {label: [image for image in images if image.label == label] for label in labels}
-    turns = [
-        (turn, place, image)
-        for place, label in enumerate(labels)
-        for turn, image in enumerate(sorted(by_label[label], key=lambda image: rank(seed, "image", image.key)))
-    ]
-    return [image for *_, image in sorted(turns, key=lambda turn: turn[:2])[:most]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class ContextList(Section):
         return (*self.contexts, *(text for name in names for text in self.by_name.get(name, ())))
 
     def refuse_unfit(self, classes: Sequence[RecipeClass], axis: str) -> None:
-        """UserError where the list is of another axis, names a class that there is not, or has too many of one."""
+        """Raise UserError if the list is of another axis, names an unknown class, or has too many of one."""
         problems = []
         if self.axis is not None and self.axis != axis:
             problems.append(
