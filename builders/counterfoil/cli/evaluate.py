@@ -199,18 +199,7 @@ def evaluate(
     if write_keys is not None and (gate is not None or allow_undecided):
         raise UserError("--write-keys evaluates nothing, so it takes no gate", "Leave one of them out.")
     if write_keys is not None:
-        if models or beside:
-            raise UserError(
-                "--write-keys evaluates nothing, so it takes no --models and no --beside", "Leave them out."
-            )
-        from counterfoil.evaluation.result_files import write_keys as run
-
-        count = run(dataset, write_keys, recipe=recipe, base=base, groups=groups)
-        say(
-            f"{count:,} images in {write_keys}. Give predictions on them as --models predictions:FILE: a"
-            " table with the column key or"
-        )
-        say("path, and with a label (a class's name), a class_id, or a column of scores for each class.")
+        _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
         return
     with StageProgress():
         evaluation = evaluate(
@@ -268,6 +257,27 @@ def _class_order(words: list[str] | None) -> str | dict[str, str] | None:
     if len(words) == 1 and "=" not in words[0]:
         return words[0]
     return named_values("--class-order", words, "MODEL=ORDER", "local-dir:my-model=timm")
+
+
+def _write_keys(
+    dataset: str,
+    out: Path,
+    recipe: str | None,
+    groups: str | None,
+    base: str | None,
+    models: list[str] | None,
+    beside: list[str] | None,
+) -> None:
+    from counterfoil.evaluation.result_files import write_keys
+
+    if models or beside:
+        raise UserError("--write-keys evaluates nothing, so it takes no --models and no --beside", "Leave them out.")
+    count = write_keys(dataset, out, recipe=recipe, base=base, groups=groups)
+    say(
+        f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE: a"
+        " table with the column key or"
+    )
+    say("path, and with a label (a class's name), a class_id, or a column of scores for each class.")
 
 
 def _print_table(evaluation: Evaluation) -> None:

@@ -96,20 +96,7 @@ def publish(
         note("Nothing was sent.")
         raise typer.Exit(1)
     if json:
-        of_dataset = isinstance(done, Publication)
-        print_json(
-            {
-                **fields_of(done, "repo", "url", "branch", "commit", "commits", "private", "tag"),
-                **(fields_of(done, "pull_request") if of_dataset else {}),
-                "files": done.files,
-                "added": len(done.preview.changes.added),
-                "replaced": len(done.preview.changes.replaced),
-                "deleted": len(done.preview.changes.deleted),
-                "kept": done.preview.changes.kept,
-                "bytes": done.bytes_changed,
-                **(fields_of(done, "configs_loaded") if of_dataset else fields_of(done.metadata, *_OF_A_MODEL)),
-            }
-        )
+        print_json(_as_json(done))
     else:
         console, where, what = terminal(120), f"{done.branch}, commit {done.commit[:12]}", "model"
         if isinstance(done, Publication):
@@ -251,3 +238,21 @@ class _Bar(Display):
             completed=sending.bytes_done,
             total=sending.bytes or None,
         )
+
+
+def _as_json(done: Publication | PublishedModel) -> dict[str, Any]:
+    from counterfoil.publishing import Publication
+
+    changes = done.preview.changes
+    of_dataset = isinstance(done, Publication)
+    return {
+        **fields_of(done, "repo", "url", "branch", "commit", "commits", "private", "tag"),
+        **(fields_of(done, "pull_request") if of_dataset else {}),
+        "files": done.files,
+        "added": len(changes.added),
+        "replaced": len(changes.replaced),
+        "deleted": len(changes.deleted),
+        "kept": changes.kept,
+        "bytes": done.bytes_changed,
+        **(fields_of(done, "configs_loaded") if of_dataset else fields_of(done.metadata, *_OF_A_MODEL)),
+    }

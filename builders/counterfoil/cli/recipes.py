@@ -276,11 +276,7 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     totals.add_column(justify="right")
     totals.add_column(style="dim")
     totals.add_row("cells", f"{plan.n_cells:,}", counted(len(plan.recipe.classes), "class", "classes"))
-    samples = plan.recipe.samples
-    wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
-    others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
-    own = f"; {others} shift{'s have their' if others > 1 else ' has its'} own number" if others else ""
-    totals.add_row("samples", f"{plan.n_samples:,}", f"at most {samples.most_candidates:,} per cell{wanted}{own}")
+    totals.add_row("samples", f"{plan.n_samples:,}", _per_cell(plan))
     totals.add_row(
         "shards", f"{plan.n_shards:,}", f"in {counted(len(plan.groups), 'group')}, {counted(cost.files, 'file')}"
     )
@@ -339,6 +335,15 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
         console.print(f"[bold]Object thresholds by class[/bold]: {escape(line)}", soft_wrap=True)
     if len(every) > MOST_LINES:
         console.print(f"and {len(every) - MOST_LINES:,} more shifts; --json lists them all")
+
+
+def _per_cell(plan: Plan) -> str:
+    """Return how many samples a cell has, as `samples` says, and that some shifts say otherwise."""
+    samples = plan.recipe.samples
+    wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
+    others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
+    own = f"; {others} shift{'s have' if others > 1 else ' has'} its own number" if others else ""
+    return f"at most {samples.most_candidates:,} per cell{wanted}{own.replace('have its', 'have their')}"
 
 
 def _threshold(threshold: ThresholdSpec | None) -> str:

@@ -436,9 +436,7 @@ def _audit(
         contents += one.known()
     rows = np.flatnonzero(whole)
     # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
-    known = [unit for part in parts for unit in part.units or (None,) * len(part)]
-    shared = [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]
-    names = np.asarray(shared, dtype=object)[rows].astype(str)
+    names = np.asarray(unit_names(parts, contents), dtype=object)[rows].astype(str)
     units = np.unique(names, return_inverse=True)[1].astype(np.int64)
     whitening = (np.zeros((2, 0)), "") if embedder is None else _whitening(recipe, mine, embedder)
     halves = deal_halves(labels[rows], mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
@@ -596,6 +594,12 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
             f"{', '.join(part.name for part in parts)}: {', '.join(first)}{more}",
             "Check that the file belongs to this dataset and split, or remove these rows.",
         )
+
+
+def unit_names(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list[str]:
+    """Return what each row is named to share: the dataset's unit, or the content of its image where there is none."""
+    known = [unit for part in parts for unit in part.units or (None,) * len(part)]
+    return [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]
 
 
 def _whitening(recipe: Recipe, mine: Mine, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:

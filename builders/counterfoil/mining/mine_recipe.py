@@ -197,10 +197,7 @@ def _audited_and_found(
 ) -> MineResult:
     """Audit the images, let the method find hypotheses on one half, test them, and leave the files."""
     recipe, mine, folder = run.recipe, run.mine, run.folder
-    elsewhere = None
-    if not held_here and (len(devices) > 1 or devices[0] == "cpu"):
-        # Workers look at the images: those of several devices, or a CPU's; one GPU is this process's.
-        elsewhere = Placement(engine_for(devices, run.workers), devices[0], tuple(recipe.classes))
+    elsewhere = None if held_here else _elsewhere(recipe, devices, run.workers)
     if method.captions is None:
         return _sliced(run, audit_without_clip(recipe, mine, run.device, elsewhere))
     assert method.find is not None
@@ -384,6 +381,13 @@ def vectors_file(recipe: Recipe, audited: Audited, found: Found) -> bytes:
         arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
     arrays |= {f"caption_{one.name}": np.asarray(one.vector) for one in found.hypotheses}
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+
+
+def _elsewhere(recipe: Recipe, devices: Sequence[str], workers: int | None) -> Placement | None:
+    """Return whose workers look at the images: those of several devices, or a CPU's; one GPU is this process's."""
+    if len(devices) == 1 and devices[0] != "cpu":
+        return None
+    return Placement(engine_for(devices, workers), devices[0], tuple(recipe.classes))
 
 
 def _audited(recipe: Recipe, on: Sequence[str] | None) -> tuple[str, ...] | None:
