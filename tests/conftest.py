@@ -83,4 +83,4 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("mounting needs privileges")
     yield place
-    subprocess.run(["umount", str(place)], check=True)
+    subprocess.run(["umount", "--lazy", str(place)], check=True)

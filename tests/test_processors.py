@@ -30,5 +30,6 @@ def test_world_corruptions_plans_and_statistics_are_the_same_on_every_processor(
 
 def test_the_stack_tells_processors_with_other_kernels_apart() -> None:
     program = "from counterfoil.models.devices import kernels_digest; print(kernels_digest())"
-    plainest = {said("SSE", "-c", program).strip() for _ in range(2)}
-    assert len(plainest) == 1 and kernels_digest() not in plainest
+    digests = [said(level, "-c", program).strip() for level in ("SSE", "SSE", "AVX2")]
+    assert digests[0] == digests[1] != digests[2]
+    assert len(kernels_digest()) == len(digests[0])

@@ -92,7 +92,7 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
         _MODELS: ("--device", "--set"),
         _OUTPUT: ("--save",),
     },
-    "publish": {_HUB: ("--revision", "--create-pr", "--files-per-commit")},
+    "publish": {_HUB: ("--revision", "--tag", "--create-pr", "--files-per-commit")},
 }
 
 

@@ -99,7 +99,7 @@ STRIPES = ", ".join(
         ),
         ([], {"target": "predictions:answers.csv"}, r"asks the target about new images, and predictions:.* has none"),
         ([], {"target": "lab:resnet10"}, r"the lab has no 'resnet10'; did you mean 'resnet10t'"),
-        ([], {"pool": "audit", "weights": True}, r"--pool and --weights: the method 'bugs' describes failures"),
+        ([], {"pool": "audit", "weights": True}, r"--pool and --weights: the method 'bugs' gives rows no score"),
         ([], {"on": ["audit"]}, r"--on: the method 'bugs' draws the images that it audits"),
         ([], {"confirm": "rendered", "pool_rows": 3}, r"--confirm and --pool-rows: the method 'bugs' draws the images"),
     ],
