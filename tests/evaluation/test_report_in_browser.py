@@ -128,7 +128,8 @@ def test_the_contents_lead_to_every_section(full_report: Path, open_page: Opened
             arg=heading.get_attribute("id"),
         )
         bar, own = contents.bounding_box(), heading.bounding_box()
-        assert bar and own and bar["y"] >= 0 and own["y"] >= bar["y"] + bar["height"] - 1, (
+        # On a narrow screen the contents take several lines and scroll away with the page.
+        assert bar and own and (bar["y"] >= 0) is (width > 576) and own["y"] >= bar["y"] + bar["height"] - 1, (
             "a heading lies under the bar"
         )
 

@@ -409,8 +409,8 @@ def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any
 
     pandas, which `datasets` asks, takes the classes NA, None and nan for null, and 007 and 7.0 for 7.
     """
-    import pandas as pd
     import pyarrow as pa
+    from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
     written = pd.read_csv(metadata_file, dtype=str, na_filter=False)
     columns = {}
@@ -446,7 +446,7 @@ def _refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
 
 def _refuse_lost_labels(source: InputDataset, files: Iterable[Path]) -> None:
     """Raise UserError if `datasets` reads a label of a `metadata.csv` of the Hub as another or as none."""
-    import pandas as pd
+    from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
     for file in files:
         written = pd.read_csv(file, dtype=str, na_filter=False) if file.name == _METADATA else {}
