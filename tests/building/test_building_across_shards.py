@@ -203,7 +203,7 @@ def test_cells_stop_after_the_batch_that_fills_them(alone: dict[str, Path]) -> N
     for cell, rows in cells.items():
         # The same samples as without a quota, counted off in batches of two until two pass.
         for (index, score, _), (same_index, same_score, _) in zip(rows, every[cell], strict=False):
-            assert (index, score) == (same_index, pytest.approx(same_score, abs=1e-5))
+            assert (index, score) == (same_index, pytest.approx(same_score, abs=2e-3))
         assert [index for index, _, _ in rows] == list(range(len(rows)))
         passing = [score >= 0.3 for _, score, _ in rows]
         assert sum(passing) >= 2 or len(rows) == 5

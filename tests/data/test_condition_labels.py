@@ -90,7 +90,7 @@ def test_every_form_tells_the_same(tmp_path: Path) -> None:
         # The units are patients, and no row is left out: one without a condition is healthy, not unlabelled.
         assert images.units == ("7", "7", "8", "9"), name
         assert images.keys == tuple(f"validation_{row:08d}" for row in range(4)), name
-        assert [encoded for _, encoded in images.images()] == [encoded((20 * row, 0, 0)) for row in range(4)], name
+        assert [content for _, content in images.images()] == [encoded((20 * row, 0, 0)) for row in range(4)], name
         assert images.left_out == {}, name
 
 
