@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.models.devices import kernels_digest
 from support.portable_digests import all_digests
 from support.processors import emulated
 
@@ -32,4 +31,3 @@ def test_the_stack_tells_processors_with_other_kernels_apart() -> None:
     program = "from counterfoil.models.devices import kernels_digest; print(kernels_digest())"
     digests = [said(level, "-c", program).strip() for level in ("SSE", "SSE", "AVX2")]
     assert digests[0] == digests[1] != digests[2]
-    assert len(kernels_digest()) == len(digests[0])
