@@ -116,12 +116,13 @@ def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
     """
     killed, over = threading.Event(), threading.Event()
     heard: list[Stage] = []
-    before = set(process._children)
+    started: Any = process
+    before = set(started._children)
 
     def kill() -> None:
         while not over.wait(0.001):
             # Those that have started: one that is killed while it starts is started again, and nothing is lost.
-            for worker in set(process._children) - before:
+            for worker in set(started._children) - before:
                 worker.kill()
                 killed.set()
                 return

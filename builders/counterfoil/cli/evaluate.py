@@ -51,8 +51,8 @@ def evaluate(
             "-m",
             metavar="NAME...",
             help="Models to evaluate, several after one flag: timm names, hf-hub:…, local-dir:…, lab:…, "
-            "transformers:NAME or FOLDER, open_clip:ARCH/TAG (zero-shot), predictions:FILE (.csv or .parquet), "
-            "python:PACKAGE.MODULE:FUNCTION (your own code). A .txt "
+            "transformers:NAME or FOLDER, open_clip:ARCH/TAG (zero-shot), onnx:FILE, "
+            "predictions:FILE (.csv or .parquet), python:PACKAGE.MODULE:FUNCTION (your own code). A .txt "
             "file (or @FILE) lists one name per line; # begins a comment. Default: the recipe's.",
         ),
     ] = None,

@@ -109,13 +109,14 @@ def group_name_problem(name: str, what: str) -> str | None:
     return None
 
 
-# What begins like a path is one, also after a kind of classifier, and so is whatever follows `local-dir:` and
+# What begins like a path is one, also after a kind of classifier, and so is whatever follows `local-dir:`, `onnx:` and
 # `predictions:`; a name of the Hub does neither.
 _CLASSIFIERS = r"(?:transformers:|open_clip:)"
 
 
 _LOCAL = re.compile(
-    rf"(?:(?P<scheme>{_CLASSIFIERS}?local-dir:|predictions:|{_CLASSIFIERS}(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
+    rf"(?:(?P<scheme>{_CLASSIFIERS}?local-dir:|predictions:|onnx:|{_CLASSIFIERS}(?=[./~]))|(?=[./~]))(?P<path>.+)",
+    re.DOTALL,
 )
 
 

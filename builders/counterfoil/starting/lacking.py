@@ -24,7 +24,7 @@ from counterfoil.regular_files import named_path
 _SAMPLED = 200  # images, whose headers say how large they are
 Weight = Literal["missing", "fetched", "optional"]
 # Classifiers that are no timm name: their libraries' own caches and files are not looked through.
-_OTHER_KINDS = ("transformers:", "open_clip:", "predictions:")
+_OTHER_KINDS = ("transformers:", "open_clip:", "onnx:", "predictions:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def _classifier(key: str, name: str, *, needed: bool) -> Iterator[Lack]:
         plain = plain.removeprefix(kind)
     if is_local(plain) or plain.startswith(LAB) or is_local(name):
         missing = _missing_folder(plain)
-        if missing is not None and not name.startswith("predictions:"):
+        if missing is not None and not name.startswith(("predictions:", "onnx:")):
             yield Lack(key, missing, _if(needed))
     elif not name.startswith(_OTHER_KINDS):
         # A timm name is a repository of timm's.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers import of_open_clip, of_predictions, of_python, of_timm, of_transformers
+from counterfoil.models.classifiers import of_onnx, of_open_clip, of_predictions, of_python, of_timm, of_transformers
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import did_you_mean
@@ -36,6 +36,7 @@ CLASSIFIER_KINDS: Mapping[str, ClassifierKind] = {
     "hf-hub": of_timm,
     "transformers": of_transformers,
     "open_clip": of_open_clip,
+    "onnx": of_onnx,
     "predictions": of_predictions,
     "python": of_python,
 }

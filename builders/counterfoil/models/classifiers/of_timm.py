@@ -86,16 +86,7 @@ class TimmClassifier(Classifier):
 
         It raises UserError for an image whose sides are so unlike that resizing would take it beyond memory.
         """
-        from timm.data.transforms_factory import create_transform
-
-        timms: Any = create_transform(**self.data_config, is_training=False)
-        sides = _divided(self.data_config["input_size"], self.data_config["crop_pct"])
-
-        def transformed(image: Any) -> Any:
-            refuse_unlike_sides(self.name, image.size, sides, self.data_config["crop_mode"])
-            return timms(image)
-
-        return transformed
+        return timm_transform(self.name, self.data_config)
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
@@ -116,6 +107,20 @@ class TimmClassifier(Classifier):
         if not isinstance(found, torch.Tensor) or found.ndim != 2 or len(found) != len(batch):
             raise UserError(f"model {self.name!r}: the head of {self.architecture} does not take one vector per image")
         return found.float().cpu()
+
+
+def timm_transform(model: str, data_config: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Return timm's evaluation transform for a resolved data configuration, as `TimmClassifier.transform` says."""
+    from timm.data.transforms_factory import create_transform
+
+    timms: Any = create_transform(**data_config, is_training=False)
+    sides = _divided(data_config["input_size"], data_config["crop_pct"])
+
+    def transformed(image: Any) -> Any:
+        refuse_unlike_sides(model, image.size, sides, data_config["crop_mode"])
+        return timms(image)
+
+    return transformed
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
@@ -347,7 +352,9 @@ class ClassifierConfig:
     wrapped: bool
 
 
-def checked_config(model: str, document: Mapping[str, Any]) -> ClassifierConfig:
+def checked_config(
+    model: str, document: Mapping[str, Any], kind: type[TimmDocument] = TimmDocument
+) -> ClassifierConfig:
     """Return the configuration that a config.json describes. Raise UserError with all that is wrong with it."""
     inner, arguments = (
         found if isinstance(found := document.get(key), dict) else {} for key in ("pretrained_cfg", "model_args")
@@ -356,7 +363,7 @@ def checked_config(model: str, document: Mapping[str, Any]) -> ClassifierConfig:
     described, place = (inner, "pretrained_cfg.") if inner else (document, "")
     num_classes = document.get("num_classes", described.get("num_classes"))
     labels = document.get("label_names") or described.get("label_names") or None
-    said, problems = declared(TimmDocument, {**document, "num_classes": num_classes, "label_names": labels})
+    said, problems = declared(kind, {**document, "num_classes": num_classes, "label_names": labels})
     form = {key: described[key] for key in InputForm.model_fields if described.get(key) is not None}
     odd = declared(InputForm, form, place)[1]
     size, crop = form.get("test_input_size", form.get("input_size")), form.get("test_crop_pct", form.get("crop_pct"))

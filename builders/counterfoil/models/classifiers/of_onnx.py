@@ -1,0 +1,231 @@
+"""Classifiers of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`, a network as it is deployed.
+
+A graph does not say how images are prepared or what its outputs are called. The folder does: a `config.json` as timm
+writes it, of any architecture, or those of transformers (as Optimum exports them). The graph comes from its file alone:
+what names other files as its weights is refused, and no library of operators is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import UserError
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
+from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
+from counterfoil.models.classifiers.of_transformers import checked_transformers
+from counterfoil.models.config_files import CONFIG, Label, expected, read_config
+from counterfoil.models.loading_errors import while_loading
+from counterfoil.models.names import refuse_elsewhere
+from counterfoil.models.transformers_files import as_configuration, image_processor_of, input_key_of, prepared_by, quiet
+from counterfoil.regular_files import named_path, read_regular
+
+if TYPE_CHECKING:
+    import torch
+
+    from counterfoil.recipe.prompts import RecipeClass
+
+PREFIX = "onnx:"
+# Below this a float32 probability says nothing, and 0 has no logarithm.
+_LEAST = 1e-37
+# protobuf holds no larger message.
+MOST_BYTES = (1 << 31) - 1
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+
+
+class OnnxDocument(TimmDocument):
+    """What a config.json says of a graph: as timm's, of any architecture, for nothing is built from its name."""
+
+    architecture: Annotated[Label, expected("printable text")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxClassifier(Classifier):
+    """A graph of ONNX Runtime on the CPU or a CUDA device. `sha256` is over the file and the version that runs it.
+
+    prepare: PIL image → float tensor (C, H, W). batch: how many images the graph takes at once, None for any number.
+    probabilities: whether the graph ends in a softmax; then the logarithm of its outputs is the score.
+    """
+
+    session: Any
+    prepare: Callable[[Any], Any]
+    batch: int | None
+    probabilities: bool
+
+    def transform(self) -> Callable[[Any], Any]:
+        return self.prepare
+
+    def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
+        import torch
+
+        scores = _run(self.session, batch.numpy(), self.batch)
+        found = torch.from_numpy(scores)
+        return found.clamp_min(_LEAST).log() if self.probabilities else found
+
+    def released(self) -> Self:
+        return replace(self, session=None)
+
+
+@dataclass(frozen=True)
+class _Deployed:
+    """A graph's file and what its folder says: names of outputs, preparation, both as text in `content`."""
+
+    file: Path
+    facts: ClassifierFacts
+    input_key: str
+    input_size: tuple[int, int, int] | None
+    prepare: Callable[[], Callable[[Any], Any]]
+
+
+def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
+    """Return what the folder's configuration says. Raise UserError for all that is wrong with it."""
+    return _deployed(name).facts
+
+
+def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> OnnxClassifier:
+    """Load the graph on `device`. Raise UserError for one that takes no images, RunFailure for a damaged file."""
+    deployed = _deployed(name)
+    content = _graph(name, deployed.file)
+    session = while_loading(name, lambda: _session(name, content, device))
+    batch, shape = _input_of(name, session, deployed)
+    probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
+    scores = while_loading(name, lambda: _run(session, probe, batch))
+    if scores.ndim != 2 or scores.shape[1] != deployed.facts.num_classes:
+        raise UserError(
+            f"model {name!r}: for {len(probe)} images the graph gives {list(scores.shape)} numbers, expected"
+            f" {[len(probe), deployed.facts.num_classes]}, a score for each output of {CONFIG}"
+        )
+    ours = hashlib.sha256(content)
+    ours.update(f"onnxruntime {version('onnxruntime')}".encode())
+    return OnnxClassifier(
+        name=name,
+        architecture=deployed.facts.architecture,
+        num_classes=deployed.facts.num_classes,
+        label_names=deployed.facts.label_names,
+        param_count=None,
+        sha256=ours.hexdigest(),
+        input_key=deployed.input_key,
+        input_size=deployed.input_size,
+        crop_pct=None,
+        interpolation=None,
+        session=session,
+        prepare=deployed.prepare(),
+        batch=batch,
+        probabilities=bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3)),
+    )
+
+
+def _deployed(name: str) -> _Deployed:
+    refuse_elsewhere(name, "model")
+    path = named_path(name.removeprefix(PREFIX))
+    files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
+    if len(files) != 1 or not files[0].is_file():
+        found = f"{len(files)} files *.onnx in {path}" if path.is_dir() else f"no file {path}"
+        raise UserError(f"model {name!r}: found {found}, expected one", "Write onnx:FOLDER/model.onnx.")
+    folder = files[0].parent
+    if not (folder / CONFIG).is_file():
+        raise UserError(
+            f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared",
+            'As in {"architecture": "mine", "num_classes": 2, "label_names": ["cat", "dog"], "pretrained_cfg":'
+            ' {"input_size": [3, 224, 224], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "crop_pct": 1.0,'
+            ' "interpolation": "bilinear"}}, or the files that Optimum exports.',
+        )
+    document = read_config(folder / CONFIG, name)
+    if "architecture" in document and document.get("model_type") in (None, "timm_wrapper"):
+        return _of_timm(name, files[0], document)
+    config = checked_transformers(name, folder)
+    with quiet():
+        described = as_configuration(name, config.model_type, config.document)
+    processor = image_processor_of(name, config.processor, described)
+    labels = config.label_names
+    facts = ClassifierFacts(name, files[0].name, config.architecture, len(labels), labels)
+    return _Deployed(files[0], facts, input_key_of(processor), None, lambda: prepared_by(name, processor))
+
+
+def _of_timm(name: str, file: Path, document: Mapping[str, Any]) -> _Deployed:
+    from timm.data.config import resolve_data_config
+
+    config = checked_config(name, {**document, "model_args": None}, OnnxDocument)
+    resolved = resolve_data_config({}, pretrained_cfg=config.pretrained_cfg, use_test_size=True)
+    data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
+    channels, height, width = data_config["input_size"]
+    return _Deployed(
+        file=file,
+        facts=ClassifierFacts(name, file.name, config.architecture, config.num_classes, config.label_names),
+        input_key=json.dumps(data_config, sort_keys=True, default=str),
+        input_size=(channels, height, width),
+        prepare=lambda: timm_transform(name, data_config),
+    )
+
+
+def _graph(name: str, file: Path) -> bytes:
+    try:
+        return read_regular(file, MOST_BYTES)
+    except OSError as error:
+        raise UserError(f"model {name!r}: {file} {error.strerror or error}") from error
+
+
+def _session(name: str, content: bytes, device: str) -> Any:
+    import torch
+
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise UserError(
+            f"model {name!r} needs ONNX Runtime, which is not installed", "Install it: pip install 'counterfoil[onnx]'."
+        ) from error
+    provider = "CPUExecutionProvider" if device == "cpu" else "CUDAExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        raise UserError(
+            f"model {name!r}: the ONNX Runtime here has no {provider} for the device {device}",
+            "Install onnxruntime-gpu, or use --device cpu.",
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    with tempfile.TemporaryDirectory() as nothing:
+        # Weights that lie in other files would be looked for in the working folder, and no hash would hold them.
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", nothing)
+        return onnxruntime.InferenceSession(content, options, providers=[provider])
+
+
+def _input_of(name: str, session: Any, deployed: _Deployed) -> tuple[int | None, tuple[int, int, int]]:
+    """The number of images that a graph takes at once, None for any, and (channels, height, width) of each."""
+    inputs = session.get_inputs()
+    dimensions = inputs[0].shape if len(inputs) == 1 else []
+    if len(dimensions) != 4 or inputs[0].type not in _TYPES or dimensions[1] in (1, 4):
+        found = ", ".join(f"{one.name} {one.type} {one.shape}" for one in inputs)
+        raise UserError(f"model {name!r}: its graph takes {found}, expected one input of floats [n, 3, height, width]")
+    prepared = deployed.input_size
+    if prepared is None:
+        from PIL import Image
+
+        prepared = tuple(deployed.prepare()(Image.new("RGB", (48, 48), "grey")).shape)
+    if any(isinstance(side, int) and side != own for side, own in zip(dimensions[1:], prepared, strict=True)):
+        raise UserError(
+            f"model {name!r}: its graph takes images of {dimensions[1:]}, and {CONFIG} prepares {list(prepared)}",
+            "Correct input_size in config.json, or the size of the image processor.",
+        )
+    return (dimensions[0] if isinstance(dimensions[0], int) else None), (prepared[0], prepared[1], prepared[2])
+
+
+def _run(session: Any, images: NDArray[np.float32], batch: int | None) -> NDArray[np.float32]:
+    """The first output (n, num_classes) of n images, as many at once as the graph takes."""
+    entry = session.get_inputs()[0]
+    size = batch or len(images)
+    parts = []
+    for start in range(0, len(images), size):
+        part = images[start : start + size].astype(_TYPES[entry.type])
+        # A graph of a fixed batch takes no fewer: the last is filled up, and what fills it is left out.
+        filled = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
+        parts.append(session.run([session.get_outputs()[0].name], {entry.name: filled})[0][: len(part)])
+    return np.concatenate(parts).astype(np.float32)

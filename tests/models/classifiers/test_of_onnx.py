@@ -1,0 +1,205 @@
+"""A graph of ONNX Runtime scores as the same network in torch; what is no such graph is refused before it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+from timm.data.transforms_factory import create_transform
+
+from counterfoil import evaluate
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.classifiers import describe_classifier, load_classifier
+
+NAMES = ["bowl", "mug", "plate"]
+SIDE = 24
+FORM = {
+    "input_size": [3, SIDE, SIDE], "crop_pct": 1.0, "interpolation": "bilinear",
+    "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4],
+}  # fmt: skip
+WEIGHT = np.random.default_rng(0).normal(size=(len(NAMES), 3)).astype(np.float32)
+BIAS = np.random.default_rng(1).normal(size=len(NAMES)).astype(np.float32)
+
+
+def save_graph(
+    folder: Path,
+    batch: int | str = "n",
+    softmax: bool = False,
+    half: bool = False,
+    side: int | str = SIDE,
+    change: Callable[[onnx.ModelProto], None] | None = None,
+    **config: Any,
+) -> str:
+    """Save the mean colour of an image times a matrix, with its config.json; return the model's name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kind, dtype = (TensorProto.FLOAT16, np.float16) if half else (TensorProto.FLOAT, np.float32)
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["images"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "weight", "bias"], ["scores"], transB=1),
+    ]
+    if softmax:
+        nodes.append(helper.make_node("Softmax", ["scores"], ["shares"]))
+    graph = helper.make_graph(
+        nodes,
+        "mean-colour",
+        [helper.make_tensor_value_info("images", kind, [batch, 3, side, side])],
+        [helper.make_tensor_value_info("shares" if softmax else "scores", kind, [batch, len(NAMES)])],
+        [numpy_helper.from_array(WEIGHT.astype(dtype), "weight"), numpy_helper.from_array(BIAS.astype(dtype), "bias")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    if change is not None:
+        change(model)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    document = {"architecture": "mean-colour", "num_classes": 3, "label_names": NAMES, "pretrained_cfg": FORM, **config}
+    (folder / "config.json").write_text(json.dumps(document), encoding="utf-8")
+    return f"onnx:{folder / 'model.onnx'}"
+
+
+def pictures(count: int) -> list[Image.Image]:
+    draw = np.random.default_rng(2)
+    darkest = draw.integers(0, 200, (count, 3))  # by picture, so that answers differ
+    return [Image.fromarray(draw.integers(low, 256, (40, 32, 3), dtype=np.uint8)) for low in darkest]
+
+
+def plain_scores(images: list[Image.Image]) -> np.ndarray:
+    prepare: Any = create_transform(
+        input_size=(3, SIDE, SIDE), is_training=False, crop_pct=1.0, interpolation="bilinear",
+        mean=tuple(FORM["mean"]), std=tuple(FORM["std"]),
+    )  # fmt: skip
+    batch = torch.stack([prepare(image) for image in images])
+    return batch.mean((2, 3)).numpy() @ WEIGHT.T + BIAS
+
+
+def scores_of(name: str, images: list[Image.Image]) -> np.ndarray:
+    classifier = load_classifier(name)
+    prepare = classifier.transform()
+    return classifier.logits(torch.stack([prepare(image) for image in images]), "cpu").numpy()
+
+
+@pytest.mark.parametrize("batch", ["n", 1, 4])
+def test_scores_are_those_of_the_same_network(tmp_path: Path, batch: int | str) -> None:
+    images = pictures(6)
+    np.testing.assert_allclose(scores_of(save_graph(tmp_path, batch), images), plain_scores(images), atol=1e-5)
+
+
+def test_probabilities_become_scores(tmp_path: Path) -> None:
+    images = pictures(5)
+    found = scores_of(save_graph(tmp_path, softmax=True), images)
+    expected = torch.from_numpy(plain_scores(images)).log_softmax(1).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_graph_of_half_precision_takes_its_own_numbers(tmp_path: Path) -> None:
+    images = pictures(5)
+    np.testing.assert_allclose(scores_of(save_graph(tmp_path, half=True), images), plain_scores(images), atol=2e-2)
+
+
+def test_a_folder_of_one_graph_is_that_graph(tmp_path: Path) -> None:
+    save_graph(tmp_path)
+    facts = describe_classifier(f"onnx:{tmp_path}")
+    assert (facts.architecture, facts.label_names) == ("mean-colour", tuple(NAMES))
+    (tmp_path / "other.onnx").write_bytes(b"")
+    with pytest.raises(UserError, match="found 2 files"):
+        describe_classifier(f"onnx:{tmp_path}")
+
+
+def test_an_export_with_the_files_of_transformers(tmp_path: Path) -> None:
+    save_graph(tmp_path)
+    config = {"model_type": "resnet", "id2label": {str(place): name for place, name in enumerate(NAMES)}}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    processor = {
+        "image_processor_type": "ViTImageProcessor", "size": {"height": SIDE, "width": SIDE}, "do_resize": True,
+        "resample": 2, "do_rescale": True, "do_normalize": True, "image_mean": FORM["mean"], "image_std": FORM["std"],
+    }  # fmt: skip
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
+    images = [Image.new("RGB", (30, 30), colour) for colour in ("red", "green", "navy")]
+    np.testing.assert_allclose(scores_of(f"onnx:{tmp_path}", images), plain_scores(images), atol=1e-4)
+    assert describe_classifier(f"onnx:{tmp_path}").label_names == tuple(NAMES)
+
+
+def test_it_is_scored_like_any_classifier(tmp_path: Path) -> None:
+    for place, name in enumerate(NAMES):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number, image in enumerate(pictures(9)[place::3]):
+            image.save(tmp_path / "photos" / name / f"{number}.png")
+    name = save_graph(tmp_path / "net")
+    evaluation = evaluate(tmp_path / "photos", name, out=tmp_path / "out", device="cpu", workers=2)
+    images: list[Image.Image] = [
+        Image.open(tmp_path / "photos" / one / f"{number}.png") for one in NAMES for number in range(3)
+    ]
+    right = plain_scores(images).argmax(1) == np.repeat(np.arange(3), 3)
+    assert evaluation.models[0].architecture == "mean-colour"
+    assert 0 < right.sum() < 9
+    found = evaluation.number("top1", model=name, group="all")
+    assert found is not None and found.value == pytest.approx(right.mean())
+
+
+def test_the_hash_is_of_the_graph(tmp_path: Path) -> None:
+    def negated(model: onnx.ModelProto) -> None:
+        model.graph.initializer[1].CopyFrom(numpy_helper.from_array(-BIAS, "bias"))
+
+    names = [save_graph(tmp_path / "a"), save_graph(tmp_path / "b"), save_graph(tmp_path / "c", change=negated)]
+    first, same, other = (load_classifier(name).sha256 for name in names)
+    assert first == same != other
+
+
+def external(model: onnx.ModelProto, place: str) -> None:
+    """Have a weight lie in another file."""
+    weight = model.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", place), ("offset", "0"), ("length", str(WEIGHT.nbytes))):
+        entry = weight.external_data.add()
+        entry.key, entry.value = key, value
+
+
+def own_operator(model: onnx.ModelProto) -> None:
+    model.graph.node[1].domain = "evil"
+
+
+REFUSED: list[tuple[str, dict[str, Any], type[CounterfoilError], str]] = [
+    ("no configuration", {}, UserError, "has no config.json"),
+    ("other size", {"side": 32}, UserError, r"takes images of \[3, 32, 32\], and config.json prepares"),
+    ("other outputs", {"num_classes": 4, "label_names": None}, UserError, "a score for each output"),
+    ("names and number", {"num_classes": 0}, UserError, "num_classes"),
+    ("weights in the folder", {"change": partial(external, place="secret")}, RunFailure, "could not be loaded"),
+    ("weights elsewhere", {"change": partial(external, place="../secret")}, RunFailure, "could not be loaded"),
+    ("an operator of its own", {"change": own_operator}, RunFailure, "could not be loaded"),
+]
+
+
+@pytest.mark.parametrize(("case", "options", "error", "says"), REFUSED, ids=[case for case, *_ in REFUSED])
+def test_what_is_no_such_graph_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    options: dict[str, Any],
+    error: type[CounterfoilError],
+    says: str,
+) -> None:
+    for place in (tmp_path, tmp_path / "net"):
+        place.mkdir(exist_ok=True)
+        (place / "secret").write_bytes(WEIGHT.tobytes())
+    name = save_graph(tmp_path / "net", **options)
+    if case == "no configuration":
+        (tmp_path / "net" / "config.json").unlink()
+    monkeypatch.chdir(tmp_path / "net")
+    with pytest.raises(error, match=says):
+        load_classifier(name)
+
+
+def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+    name = save_graph(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08 no graph")
+    with pytest.raises(RunFailure, match="could not be loaded"):
+        load_classifier(name)
