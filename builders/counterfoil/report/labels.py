@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from counterfoil.documents import Strict
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, number, points, text_cell
 from counterfoil.stats import Estimate
-
-if TYPE_CHECKING:
-    pass
 
 DISAGREEMENT, LABEL_ERROR = "label_disagreement", "label_error"
 SELECTED_AS_CLASS, SELECTED_AS_SHIFT = "selected_as_class", "selected_as_shift"
