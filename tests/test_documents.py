@@ -1,15 +1,22 @@
-"""CSV that a spreadsheet opens as data: no cell is a formula, and every value is what it was, line breaks aside."""
+"""CSV that a spreadsheet opens as data: no cell is a formula, and every value is what it was, line breaks aside.
+
+And documents of strangers, which have bounds.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from counterfoil import documents
 from counterfoil.documents import csv_text
+from counterfoil.errors import UserError
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\n")
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -40,3 +47,15 @@ def test_no_cell_is_a_formula_and_none_is_changed(rows: list[dict[str, Any]]) ->
 def test_without_rows_there_is_a_header_where_columns_are_known() -> None:
     assert csv_text([]) == ""
     assert csv_text([], ["a", "b"]) == "a,b\n"
+
+
+def test_a_document_is_measured_in_bytes_whatever_its_letters_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps(["é" * 30, "\ud800"], ensure_ascii=False)
+    size = len(text.encode(errors="surrogatepass"))
+    assert size > len(text) + 30
+    monkeypatch.setattr(documents, "MOST_BYTES", size)
+    documents.refuse_long(text, "it")
+    monkeypatch.setattr(documents, "MOST_BYTES", size - 1)
+    for each in (text, text.encode(errors="surrogatepass")):
+        with pytest.raises(UserError, match=f"it has {size} bytes, expected at most {size - 1}"):
+            documents.refuse_long(each, "it")

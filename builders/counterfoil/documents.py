@@ -140,8 +140,9 @@ def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST, mos
 
     And for one that has a key twice: readers of JSON differ in which of them they believe.
     """
-    if len(text) > MOST_BYTES:
-        raise UserError(f"{where} has {len(text):,} bytes, expected at most {MOST_BYTES:,}")
+    size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
+    if size > MOST_BYTES:
+        raise UserError(f"{where} has {size:,} bytes, expected at most {MOST_BYTES:,}")
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
