@@ -14,6 +14,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import typer
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -215,6 +216,26 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
         answers.write_text(csv_text([{"key": row["key"], column: row[column]} for row in rows]))
         found = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
         assert found.scores[0].accuracy == 1
+
+
+def options_of_an_evaluation() -> list[list[str]]:
+    """Each option of `evaluate` that says nothing of which images there are, with a value that it takes."""
+    command: Any = typer.main.get_command(app)
+    found = []
+    for one in command.commands["evaluate"].params:
+        if one.name not in ("dataset", "write_keys", "recipe", "groups", "base"):
+            value = "all" if one.name == "outputs" else "1"
+            found.append([one.opts[0], *([] if one.is_flag else [value] * one.nargs)])
+    return found
+
+
+@pytest.mark.parametrize("given", options_of_an_evaluation(), ids=lambda given: given[0])
+def test_where_keys_are_written_nothing_else_is_accepted_and_ignored(
+    given: list[str], photos: Path, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(app, ["evaluate", str(photos), "--write-keys", str(tmp_path / "keys.csv"), *given])
+    assert isinstance(done.exception, UserError) and done.exception.exit_code == 2
+    assert f"takes no {given[0]}" in str(done.exception) and not (tmp_path / "keys.csv").exists()
 
 
 def test_every_class_folder_can_be_answered(tmp_path: Path) -> None:

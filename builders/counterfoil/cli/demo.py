@@ -17,6 +17,7 @@ RECIPE = "wardrobe-mini"
 
 @app.command(epilog="Example: counterfoil demo --out demo")
 def demo(
+    context: typer.Context,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the dataset and its report.")] = Path("demo"),
     opened: OpenOption = False,
     json: JsonOption = False,
@@ -37,7 +38,7 @@ def demo(
     if not json:
         print_counts(built.counts)
     report = out / f"{RECIPE}-evaluation"
-    evaluate(str(dataset), out=report, device="cpu", into_card=True, opened=opened, json=json)
+    evaluate(context, str(dataset), out=report, device="cpu", into_card=True, opened=opened, json=json)
     if json:
         return
     say(f"{'card:':<13}{dataset / 'README.md'}")

@@ -43,6 +43,7 @@ _FILES = (
     epilog="Example: counterfoil evaluate out/wardrobe-mini --models lab:resnet10t models.txt --into-card",
 )
 def evaluate(
+    context: typer.Context,
     dataset: DatasetArgument,
     models: Annotated[
         list[str] | None,
@@ -193,14 +194,12 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Evaluate classifiers on a dataset or any labelled images, and report the accuracy drop under each shift."""
+    if write_keys is not None:
+        _write_keys(context, dataset, write_keys, recipe, groups, base)
+        return
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.evaluate_dataset import evaluate
 
-    if write_keys is not None and (gate is not None or allow_undecided):
-        raise UserError("--write-keys evaluates nothing, so it takes no gate", "Leave one of them out.")
-    if write_keys is not None:
-        _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
-        return
     with StageProgress():
         evaluation = evaluate(
             dataset,
@@ -259,19 +258,26 @@ def _class_order(words: list[str] | None) -> str | dict[str, str] | None:
     return named_values("--class-order", words, "MODEL=ORDER", "local-dir:my-model=timm")
 
 
+# Parameters that say which images `--write-keys` lists; every other one is of an evaluation.
+_OF_KEYS = {"dataset", "write_keys", "recipe", "groups", "base"}
+
+
 def _write_keys(
-    dataset: str,
-    out: Path,
-    recipe: str | None,
-    groups: str | None,
-    base: str | None,
-    models: list[str] | None,
-    beside: list[str] | None,
+    context: typer.Context, dataset: str, out: Path, recipe: str | None, groups: str | None, base: str | None
 ) -> None:
+    given = {each.name: each.opts[0] for each in context.command.params if each.name is not None}
+    others = []
+    for name in given.keys() - _OF_KEYS:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            others.append(given[name])
+    if others:
+        raise UserError(
+            f"--write-keys evaluates nothing, so it takes no {', no '.join(sorted(others))}",
+            "Leave out what is of an evaluation; --recipe, --groups and --base say which images are listed.",
+        )
     from counterfoil.evaluation.result_files import write_keys
 
-    if models or beside:
-        raise UserError("--write-keys evaluates nothing, so it takes no --models and no --beside", "Leave them out.")
     count = write_keys(dataset, out, recipe=recipe, base=base, groups=groups)
     say(
         f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE: a"
