@@ -283,6 +283,13 @@ def test_a_source_that_fails_in_a_librarys_words_is_a_word(source: Path, monkeyp
     found, why = judges.validation_answers(recipe, JUDGE, open_source(recipe.source).pin, "cpu")
     assert found is None and why is not None and "Stale file handle" in why and str(source) in why
 
+    def breaks(*_: Any, **__: Any) -> None:
+        raise KeyError("labels")
+
+    monkeypatch.setattr(judges, "labelled_split", breaks)
+    with pytest.raises(KeyError, match="labels"):  # an error of the program is no such source
+        judges.validation_answers(recipe, JUDGE, open_source(recipe.source).pin, "cpu")
+
 
 # Own classes that the CLIP does not know: told before the first image, and wherever the dataset is told of.
 

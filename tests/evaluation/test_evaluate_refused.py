@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import pickle
 import re
@@ -13,12 +15,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import timm
 from PIL import Image
 
 from colour_world import build_colours, png_of, save_colour_model
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.scored_models import NamedModel, named_models
+from counterfoil.models.classifiers.of_python import classifier_of
+from counterfoil.models.trials import largest_tensor_bytes
 from counterfoil.plan import Sample
 from counterfoil.prediction import passes
 from counterfoil.store import verify_files
@@ -77,6 +82,20 @@ def test_batches_beyond_memory_are_refused_before_an_image_is_decoded(
         evaluate(dataset, [models["sharp"], name], device="cpu", batch_size=batch, out=out)
     assert "--batch-size" in str(caught.value) and "other 1 are kept" in str(caught.value)
     assert evaluate(dataset, [models["sharp"]], device="cpu", out=out).models
+
+
+def test_a_module_that_python_hands_over_has_the_same_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens inside is looked at, though only the classifier holds the module."""
+    module: Any = timm.create_model("test_resnet", num_classes=3).eval()
+    _, classifier = classifier_of("python:mine", module, None, Image.new("RGB", (32, 32)))
+    assert classifier.module is None and classifier.input_size is not None
+    batches = passes.batch_bytes(classifier, 8)
+    largest = largest_tensor_bytes(module, (8, *classifier.input_size))
+    assert largest > 8 * math.prod(classifier.input_size) * 4, "of a layer, not of the input"
+    for free, fits in ((batches + 2 * largest, True), (batches + 2 * largest - 1, False)):
+        monkeypatch.setattr(passes, "free_bytes", lambda device="cpu", free=free: free)
+        with contextlib.nullcontext() if fits else pytest.raises(RunFailure, match="batches of 8 need"):
+            passes._refuse_vast_batch(classifier, 8, "cpu")
 
 
 def test_no_base_image_is_a_users_mistake(tmp_path: Path, models: dict[str, str]) -> None:

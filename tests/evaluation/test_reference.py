@@ -8,11 +8,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from colour_world import NAMES, build_colours
+from colour_kinds import colour_function
+from colour_world import NAMES, SIZE, build_colours
 from counterfoil.cli.main import app
 from counterfoil.data import labelled_split
 from counterfoil.evaluation import evaluate
@@ -275,3 +277,35 @@ def test_a_source_that_fails_in_a_librarys_words_ends_no_evaluation(lab: Path, m
     prepared = prepared_reference(open_subject(lab, None, None, None, {}), {MODEL: MODEL}, (), None)
     assert prepared.images is None
     assert prepared.skipped is not None and "Stale file handle" in prepared.skipped
+
+
+def test_an_error_of_the_program_is_no_source_that_cannot_be_read(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise KeyError("labels")
+
+    monkeypatch.setattr("counterfoil.evaluation.measures.reference.labelled_split", fails)
+    with pytest.raises(KeyError, match="labels"):
+        prepared_reference(open_subject(lab, None, None, None, {}), {MODEL: MODEL}, (), None)
+
+
+def test_a_model_that_fails_on_validation_images_takes_nothing_from_the_others(
+    dataset: Path, models: dict[str, str], evaluation: Evaluation, tmp_path: Path
+) -> None:
+    """The dataset's images are small; those of the source are not."""
+
+    def shy(batch: np.ndarray) -> np.ndarray:
+        if batch.shape[-1] > SIZE:
+            raise RuntimeError("too large for me")
+        return colour_function(batch)
+
+    given = {"shy": shy, "sharp": models["sharp"]}
+    found = evaluate(dataset, given, device="cpu", out=tmp_path / "both")
+    assert found.reference is not None and found.reference.skipped is None
+    (name, why) = next(iter(found.reference.left_out.items()))
+    assert "shy" in name and why.startswith("which failed there: ") and "too large for me" in why
+    assert len(found.models) == 2 and scored(found) == [one.name for one in found.models if "shy" not in one.name]
+    (other,) = scored(found)
+    assert numbers_of(found, other) == numbers_of(evaluation, models["sharp"])
+    assert "too large for me" in (reference_note(found.results) or "")
+    alone = evaluate(dataset, {"shy": shy}, device="cpu", out=tmp_path / "alone")
+    assert alone.reference is not None and "too large for me" in (alone.reference.skipped or "")

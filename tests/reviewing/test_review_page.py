@@ -141,6 +141,17 @@ def test_a_source_that_fails_in_a_librarys_words_leaves_a_word(
     assert "Stale file handle" in made.without_controls
 
 
+def test_an_error_of_the_program_is_no_source_that_cannot_be_read(
+    colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise KeyError("labels")
+
+    monkeypatch.setattr("counterfoil.reviewing.review_dataset.labelled_split", fails)
+    with pytest.raises(KeyError, match="labels"):
+        review(colours, tmp_path / "review.html", tasks=["class"], shifts=["swap"])
+
+
 @pytest.mark.parametrize("write", [review, calibrate])
 def test_no_page_lies_in_the_dataset(
     write: Callable[[Path, Path], Any], undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

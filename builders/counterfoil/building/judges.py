@@ -24,7 +24,7 @@ from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import PREFIX, pin_zero_shot
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import one_thread
-from counterfoil.models.loading_errors import skipped_reason
+from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.prediction.inference import answer_columns, logits_of
@@ -200,7 +200,7 @@ def validation_answers(
         return None, "rows of its source may have several labels or none"
     try:
         images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
-    except Exception as error:
+    except reading_errors() as error:
         return None, skipped_reason(f"the input dataset '{recipe.source.dataset}'", error).problems[0]
     images = rows_of(images, first_of_classes(images.keys, images.labels, MOST_A_CLASS))
     class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))

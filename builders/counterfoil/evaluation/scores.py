@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
-from counterfoil.errors import RunFailure
+from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Group, Subject
 from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops, NearChance, find_near_chance
@@ -118,10 +118,24 @@ class Asking:
     batch_size: int
     spread: Placement | None = None
 
-    def scored(self, images: LabelledImages, names: Sequence[str], folder: Path) -> dict[str, Scored]:
-        """The answers of these models, kept in `folder`. Raises as `score_models`."""
+    def scored(
+        self,
+        images: LabelledImages,
+        names: Sequence[str],
+        folder: Path,
+        failed: dict[str, CounterfoilError] | None = None,
+    ) -> dict[str, Scored]:
+        """The answers of these models, kept in `folder`. Raises as `score_models`, or fills `failed` as it does."""
         return score_models(
-            images, names, self.maps, folder, self.device, self.batch_size, self.load, placement=self.spread
+            images,
+            names,
+            self.maps,
+            folder,
+            self.device,
+            self.batch_size,
+            self.load,
+            placement=self.spread,
+            failed=failed,
         )
 
 

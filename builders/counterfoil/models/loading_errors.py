@@ -96,10 +96,23 @@ def computing(
         raise RunFailure(f"{who} cannot {doing}: {one_line(error)}", hint) from error
 
 
-def skipped_reason(what: str, error: Exception) -> CounterfoilError:
-    """What made something be skipped that can be done without: its cause where that is known, else its own words.
+def reading_errors() -> tuple[type[Exception], ...]:
+    """Return what reading an input dataset raises where it is not at hand: errors in words, of disks, networks, files.
 
-    Raises what no run can go on after: too little memory, and what is no Exception was never caught.
+    Anything else is an error of the program or of the machine, and no reason to go on without.
+    """
+    import httpx2
+    import pyarrow
+    from huggingface_hub import errors as hub
+
+    of_the_hub = (hub.HfHubHTTPError, hub.HFValidationError, hub.OfflineModeIsEnabled)
+    return (CounterfoilError, OSError, httpx2.HTTPError, pyarrow.ArrowException, *of_the_hub)
+
+
+def skipped_reason(what: str, error: Exception) -> CounterfoilError:
+    """Return why something is skipped that can be done without: its cause where that is known, else its own words.
+
+    Raise what no run can go on after: too little memory.
     """
     if isinstance(error, MemoryError):
         raise error

@@ -132,14 +132,14 @@ class _Sizes(TorchDispatchMode):
             raise _Overgrown(f"a tensor of {numbers:,} numbers")
 
 
-def largest_tensor_bytes(module: Any, shape: tuple[int, ...]) -> int:
-    """Bytes of the largest tensor that the module makes of a float32 input [n, C, H, W]; 0 where that is not known.
+def largest_tensor_bytes(run: Callable[[torch.Tensor], Any], shape: tuple[int, ...]) -> int:
+    """Return the bytes of the largest tensor that `run` makes of a float32 input [n, C, H, W], or 0 if that is unknown.
 
     torch's fake tensors have a shape and a device and no memory, so the operators chosen are those of the real pass.
     """
     with torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True), _Largest() as seen:
         try:
-            module(torch.empty(shape))
+            run(torch.empty(shape))
         except Exception:
             # An operator without a fake form, or a model that cannot take this input: the real pass will tell.
             return seen.most

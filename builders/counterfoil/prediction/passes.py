@@ -75,17 +75,18 @@ def score_models(
     ranked: int | None = RANKED,
     logits: bool = False,
     placement: Placement | None = None,
+    failed: dict[str, CounterfoilError] | None = None,
 ) -> dict[str, Scored]:
     """Every model's answers: remembered in `folder` where a run before finished them, else computed and kept there.
 
-    A model that fails does not end the run: the others are scored and kept, then all failures are raised. `load` gives
-    the model of a name; one whose content is not known (`Classifier.kept`) is scored and not remembered. `ranked`
-    answers are kept of each image (None: all), and with `logits` the scores themselves. With `placement`, the workers
-    of an engine load the models and answer, but for those that only this process has. A stage is a model, or several
-    that share a pass.
+    A model that fails does not end the run: the others are scored and kept, then all failures are raised, or put into
+    `failed` by their models where that is given. `load` gives the model of a name; one whose content is not known
+    (`Classifier.kept`) is scored and not remembered. `ranked` answers are kept of each image (None: all), and with
+    `logits` the scores themselves. With `placement`, the workers of an engine load the models and answer, but for those
+    that only this process has. A stage is a model, or several that share a pass.
     """
     scored: dict[str, Scored] = {}
-    failures: list[CounterfoilError] = []
+    failures: dict[str, CounterfoilError] = {} if failed is None else failed
     for models in _passes(
         images, names, maps, device, batch_size, folder, scored, failures, load, ranked, logits, placement
     ):
@@ -104,9 +105,10 @@ def score_models(
                     finish_parts(*entries[name], images.keys, model.answers)
                 scored[name] = Scored(model.classifier, maps[name], model.answers)
             else:
-                failures.append(model.failure)
+                failures[name] = model.failure
     kept = f"The answers of the other {len(scored)} are kept: repair or leave out what failed, and run it again."
-    raise_together(failures, kept if scored else None)
+    if failed is None:
+        raise_together(list(failures.values()), kept if scored else None)
     return scored
 
 
@@ -158,7 +160,7 @@ def _passes(
     batch_size: int,
     folder: Path,
     scored: dict[str, Scored],
-    failures: list[CounterfoilError],
+    failures: dict[str, CounterfoilError],
     load: Callable[[str], Classifier],
     ranked: int | None,
     logits: bool,
@@ -181,7 +183,7 @@ def _passes(
                 scored[name] = Scored(classifier, maps[name], take_over(images, name, recorded, maps[name]))
                 continue
         except CounterfoilError as error:
-            failures.append(error)
+            failures[name] = error
             continue
         form = no_answers(len(images), maps[name], ranked_of(maps[name], ranked), logits)
         model = ModelInPass(classifier, maps[name], form)
@@ -193,7 +195,7 @@ def _passes(
         try:
             _refuse_vast_batch(classifier, batch_size, device)
         except CounterfoilError as error:
-            failures.append(error)
+            failures[name] = error
             continue
         size = (classifier.param_count or 0) * _BYTES_A_PARAMETER
         if all(other.classifier.input_key != classifier.input_key for other in waiting):
@@ -240,7 +242,7 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
 
         shape = (batch_size, *classifier.input_size)
         # What a layer is given and what it makes of it are there together.
-        needed += 2 * largest_tensor_bytes(classifier.module, shape)
+        needed += 2 * largest_tensor_bytes(lambda batch: classifier.logits(batch, "cpu"), shape)
     if needed <= free:
         return
     _, height, width = classifier.input_size

@@ -26,9 +26,9 @@ from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.contact_sheets import encoded_images, reduced
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.label_checks import TASKS, Task
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
+from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.generate.screen import open_shifts
-from counterfoil.models.loading_errors import skipped_reason
+from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
@@ -191,8 +191,8 @@ def _real_images(
     }
     try:
         return _opened(dataset, wanted, seed, source), None
-    except Exception as error:
-        reason = error if isinstance(error, CounterfoilError) else skipped_reason("the input dataset", error)
+    except reading_errors() as error:
+        reason = skipped_reason("the input dataset", error)
         if source is not None:
             raise reason from (None if reason is error else error)
         return {}, reason.problems[0]

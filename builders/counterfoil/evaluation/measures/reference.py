@@ -13,14 +13,14 @@ import numpy as np
 
 from counterfoil.data import LabelledImages, first_of_classes, labelled_split, rows_of
 from counterfoil.data.pins import prepared_folders
-from counterfoil.errors import UserError
+from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.statistics import ClassUnits, near_chance
 from counterfoil.models.classifiers.of_predictions import PREFIX
-from counterfoil.models.loading_errors import skipped_reason
+from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.models.names import LAB
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import renamed
@@ -83,7 +83,7 @@ def prepared_reference(
             raise UserError(f"'{source.dataset}' is not on this machine", "Add --reference to download it.")
         images = labelled_split(source, source.validation_split, subject.recipe.classes, pin, units=False)
         images = rows_of(images, first_of_classes(images.keys, images.labels, IMAGES_A_CLASS))
-    except Exception as error:
+    except reading_errors() as error:
         reason = skipped_because(skipped_reason(_SOURCE, error))
         return PreparedReference(split=split, left_out=left_out, skipped=reason)
     return PreparedReference(images, split, left_out)
@@ -92,22 +92,29 @@ def prepared_reference(
 def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, list[ResultRow]]:
     """The gap of every model between validation images and the base, over the classes that the base measures.
 
-    None where no reference is wanted; a source that fails on the way is skipped with the reason.
+    None where no reference is wanted. A source that cannot be read is skipped and a model that fails there is left out,
+    each with the reason.
     """
     prepared: PreparedReference = answered.wanted.get("reference", PreparedReference())
     if prepared.images is None:
         if prepared.skipped is None:
             return None, []
         return ReferenceResult(prepared.split, skipped=prepared.skipped, left_out=prepared.left_out), []
-    scorable = [name for name in answered.models if name not in prepared.left_out]
+    images, scorable = prepared.images, [name for name in answered.models if name not in prepared.left_out]
+    failed: dict[str, CounterfoilError] = {}
     try:
         with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
-            scored = answered.asking.scored(prepared.images, scorable, user_cache() / _FOLDER)
-    except Exception as error:
+            scored = answered.asking.scored(images, scorable, user_cache() / _FOLDER, failed)
+    except reading_errors() as error:
         reason = skipped_because(skipped_reason(_SOURCE, error))
         return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
+    if not scored:
+        reason = "; ".join(skipped_because(error) for error in failed.values())
+        return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
+    whys = {name: f"which failed there: {skipped_because(failed[name])}" for name in scorable if name in failed}
+    prepared = replace(prepared, left_out={**prepared.left_out, **whys})
     # What was remembered comes first in `scored`: in the order of the models, equal answers give equal bytes.
-    return _measured(answered, prepared, prepared.images, {name: scored[name] for name in scorable})
+    return _measured(answered, prepared, images, {name: scored[name] for name in scorable if name in scored})
 
 
 def _measured(
