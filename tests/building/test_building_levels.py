@@ -12,6 +12,7 @@ import warm
 from counterfoil.building import BuildProgress
 from counterfoil.building.realised_levels import POINTS, scales_reaching
 from counterfoil.building.regenerate_dataset import regenerate
+from counterfoil.data.open_source import open_source
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
@@ -100,7 +101,8 @@ def test_it_is_published_and_mined_with_its_levels(levelled: Path, loopback: Loo
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows("someone/levelled", columns=["key", "severity"])
     assert {row["key"]: row["severity"] for rows in splits.values() for row in rows} == severities(levelled)
-    (images,) = opened_parts(load_recipe(levelled), [str(levelled)])
+    recipe = load_recipe(levelled)
+    (images,) = opened_parts(recipe, [str(levelled)], open_source(recipe.source))
     assert images.units is not None
     scenes = {key[-len("00_000000") :] for key in images.keys}
     assert len(set(images.units)) == len(scenes) == 6, "a scene is one unit at whatever level"

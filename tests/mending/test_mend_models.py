@@ -26,7 +26,7 @@ from counterfoil.mending.mend_models import MendResult, mend, model_places
 from counterfoil.mending.prepared import mend_source
 from counterfoil.mining.audited import class_map_of
 from counterfoil.mining.pools import weights_parquet
-from counterfoil.models.classifiers import Classifier, load_classifier
+from counterfoil.models.classifiers import Classifier, load_classifier, of_timm
 from counterfoil.models.classifiers.head import head_of
 from counterfoil.models.mended import read_mended
 from counterfoil.models.names import local_folder
@@ -361,8 +361,16 @@ def content_of_test(world: World) -> str:
     return labelled_split(recipe.source, "test", recipe.classes).content
 
 
-def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
-    own = f"{world.built}:random_contexts"
+def test_models_of_one_run_are_compared_and_loaded_once(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, loads, load = f"{world.built}:random_contexts", list[str](), of_timm.load
+
+    def counted(name: str, *more: Any) -> Classifier:
+        loads.append(name)
+        return load(name, *more)
+
+    monkeypatch.setattr(of_timm, "load", counted)
     found = mend(
         [MODEL, "lab:lcnet_035"], world.recipe, str(world.built), tmp_path / "out", own={"lab:lcnet_035": own},
         lambdas=(0.0, 1.0), save="best", device="cpu",
@@ -378,6 +386,8 @@ def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
     assert collective.kept[2].kept == 1.0
     folders = {path.name for path in found.models.values()}
     assert folders == {"lab_resnet10t", "lab_lcnet_035"}
+    # What was written is loaded again, which proves it.
+    assert [name for name in loads if not name.startswith("local-dir:")] == [MODEL, "lab:lcnet_035"]
 
 
 def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: World, tmp_path: Path) -> None:

@@ -11,16 +11,24 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from mined_examples import PLACES, answer, recipe_sets, save_split, scenes
+from huggingface_hub import CommitOperationAdd
+from mined_examples import PLACES, answer, on_the_beach, recipe_sets, save_split, scenes
 from typer.testing import CliRunner
 
+import warm
 from counterfoil.cli.main import app
 from counterfoil.data import LabelledImages
+from counterfoil.data.labels import ConditionLabels
+from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, load_garments
-from counterfoil.mining.audited import ContentsSeen, ScoredConditions, answered_conditions, audit_target, row_labels
+from counterfoil.mining.audited import ConditionAnswers, ContentsSeen, audit_target, row_labels
+from counterfoil.mining.findings import Findings
 from counterfoil.mining.mine_recipe import MineResult, mine
-from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from loopback_hub import LoggedRequest, LoopbackHub, client, client_environment
+from tiny_builds import command
 
 SHOWN = scenes(0, 12)
 
@@ -34,7 +42,7 @@ def test_an_image_under_two_units_is_in_one_half(seed: int, tmp_path: Path) -> N
     sets = [*recipe_sets(tmp_path / "data"), "source.unit_column=patient", f"mine.seed={seed}"]
     recipe = load_recipe("wardrobe-mini", [*sets, f"mine.target={target}"])
     assert recipe.mine is not None
-    (audited,), _, _ = audit_target(recipe, recipe.mine, "cpu")
+    (audited,), _ = audit_target(recipe, recipe.mine, open_source(recipe.source), "cpu")
     discover = np.isin(np.arange(len(shown)), audited.halves.discover)
     assert discover[0] == discover[1] == discover[12] == discover[13]
     assert 0 < discover.sum() < len(shown)
@@ -66,18 +74,24 @@ def test_rows_are_read_once_whoever_reads_them(tmp_path: Path) -> None:
 def test_each_condition_is_a_question_of_two_classes() -> None:
     rng = np.random.default_rng(0)
     present, values = rng.random((60, 3)) < 0.4, rng.random((60, 3))
+    values[7] = np.nan  # of an image without an answer
     classifier: Any = None
-    scored = ScoredConditions(classifier, classifier, values)
-    judged = answered_conditions(scored, present, dict.fromkeys("abc", 0.5))
+    classes = [RecipeClass(str(label), str(label), label, label, ()) for label in range(6)]
+    outputs = ClassMap("names", 3, ((0,), (1,), (2,)))
+    answers = ConditionAnswers(classifier, outputs, values, ConditionLabels(("a", "b", "c"), present), classes)
+    judged = answers.questions(np.arange(10, 40))
+    read = np.arange(60) != 7
+    assert np.array_equal(answers.readable, read)
     assert [one.classes for one in judged] == [(0, 1), (2, 3), (4, 5)]
     for k, one in enumerate(judged):
         has, lacks = one.classes
         assert np.array_equal(one.labels == has, present[:, k])
         assert np.array_equal(one.labels == lacks, ~present[:, k])
-        assert np.array_equal(one.failed, (values[:, k] >= 0.5) != present[:, k])
+        limit = one.target.about["thresholds"]["abc"[k]]
+        assert np.array_equal(one.failed, ((values[:, k] >= limit) != present[:, k]) & read)
         # What was answered is the label where the answer was right, and the other of the two where it was wrong.
-        assert np.array_equal(one.predictions.answers[:, 0] == one.labels, ~one.failed)
-        assert (np.sort(one.predictions.answers, axis=1) == one.classes).all()
+        assert np.array_equal(one.target.predictions.answers[:, 0] == one.labels, ~one.failed)
+        assert (np.sort(one.target.predictions.answers, axis=1) == one.classes).all()
 
 
 def test_a_row_has_a_label_of_every_condition() -> None:
@@ -203,14 +217,14 @@ def test_thresholds_are_of_the_discover_half_alone_and_are_told(world: Path, res
     """Other answers on the confirm half change no threshold."""
     recipe = recipe_of(world)
     assert recipe.mine is not None
-    audits, _, _ = audit_target(recipe, recipe.mine, "cpu")
+    audits, _ = audit_target(recipe, recipe.mine, open_source(recipe.source), "cpu")
     confirm = {audits[0].keys[row] for row in audits[0].halves.confirm.tolist()}
     lines = (world.parent / "answers.csv").read_text().splitlines()
     changed = [f"{line.split(',')[0]},0.5,0.5" if line.split(",")[0] in confirm else line for line in lines]
     (world.parent / "other.csv").write_text("\n".join(changed) + "\n")
     again = recipe_of(world, f"mine.target=predictions:{world.parent / 'other.csv'}")
     assert again.mine is not None
-    others, _, _ = audit_target(again, again.mine, "cpu")
+    others, _ = audit_target(again, again.mine, open_source(again.source), "cpu")
     found = result.findings.target.about["thresholds"]
     assert found == audits[0].target.about["thresholds"] == others[0].target.about["thresholds"]
     assert list(found) == list(CONDITIONS)
@@ -262,7 +276,53 @@ def test_what_ranks_answers_is_no_rule_for_a_condition(world: Path, tmp_path: Pa
 
 def test_the_command_prints_findings_of_conditions(world: Path, tmp_path: Path) -> None:
     options = [part for one in sets(world) for part in ("--set", one)]
-    command = ["mine", "wardrobe-mini", "--out", str(tmp_path), *options, "--device", "cpu", "--workers", "1", "--json"]
-    outcome = CliRunner().invoke(app, command)
+    words = ["mine", "wardrobe-mini", "--out", str(tmp_path), *options, "--device", "cpu", "--workers", "1", "--json"]
+    outcome = CliRunner().invoke(app, words)
     assert outcome.exit_code == 0, outcome.output
     assert json.loads(outcome.stdout)["classes"][0]["name"] == "striped"
+
+
+ON_THE_HUB = "someone/scenes"
+
+
+def put_version(hub: LoopbackHub, folder: Path, shown: dict[str, list[Scene]]) -> None:
+    """Commit a version of the dataset on the Hub: a file for each split."""
+    additions = []
+    for split, rows in shown.items():
+        save_split(folder, split, rows)
+        additions.append(CommitOperationAdd(f"{split}.parquet", (folder / f"{split}.parquet").read_bytes()))
+    client(hub).create_commit(ON_THE_HUB, additions, commit_message="A version", repo_type="dataset")
+
+
+def test_all_rows_of_a_run_are_of_one_commit_wherever_the_branch_goes(loopback: LoopbackHub, tmp_path: Path) -> None:
+    """The branch moves once the audited images are asked for; weights and whitening are of rows that are read later."""
+    client(loopback).create_repo(ON_THE_HUB, repo_type="dataset")
+    first = {"validation": scenes(0, 40), "train": scenes(300, 10), "test": scenes(400, 30)}
+    put_version(loopback, tmp_path / "first", first)
+    before = loopback.keep(ON_THE_HUB)
+    put_version(
+        loopback, tmp_path / "second", {"validation": scenes(20, 40), "train": scenes(350, 6), "test": scenes(440, 8)}
+    )
+    after = loopback.keep(ON_THE_HUB)
+    loopback.put_back(before)
+    moved: list[str] = []
+
+    def move(request: LoggedRequest) -> None:
+        if not moved and request.path.endswith("/validation.parquet"):
+            moved.append(request.path)
+            loopback.put_back(after)
+
+    loopback.on_request = move
+    target = answer(tmp_path / "answers.csv", first["validation"], on_the_beach)
+    sets = recipe_sets(tmp_path / "data", **{"mine.train_rows": 100, "mine.others": "[]"})
+    sets[0] = f"source.dataset={ON_THE_HUB}"
+    out = tmp_path / "out"
+    words, environment = command(
+        "mine", "wardrobe-mini", "--target", target, "--on", "validation", "--pool", "test", "--weights",
+        "--out", str(out), "--device", "cpu", "--workers", "1", *(word for one in sets for word in ("--set", one)),
+    )  # fmt: skip
+    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    assert moved and len(loopback.commits(ON_THE_HUB)) == 3  # with the first, which is empty
+    findings = Findings.from_json((out / "findings.json").read_bytes())
+    assert findings.whitened_by == f"10 rows of {ON_THE_HUB}/train"
+    assert pq.read_table(out / "weights.parquet").num_rows == 10

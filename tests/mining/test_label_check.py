@@ -15,6 +15,7 @@ from mined_examples import WORLD
 
 from counterfoil.cli.mine import _print as print_result
 from counterfoil.data.labelled_sources import labelled_split
+from counterfoil.data.open_source import open_source
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import opened_parts, refuse_unknown_rows
@@ -236,7 +237,7 @@ def test_files_are_named_where_rows_are_told_and_in_no_recipe(
 
 def test_files_may_answer_by_path(truth: tuple[Path, dict[str, int]], mined: MineResult, tmp_path: Path) -> None:
     recipe = load_recipe("wardrobe-star", mined_overrides(truth[0]))
-    (part,) = opened_parts(recipe, ["validation"])
+    (part,) = opened_parts(recipe, ["validation"], open_source(recipe.source))
     answers = tmp_path / "answers.csv"
     rows = [{"path": path, "class_id": ("05", "07")[label]} for path, label in truth[1].items()]
     rows = [row for row in rows if row["path"].startswith("validation/")]

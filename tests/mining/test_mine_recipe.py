@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 from scipy.stats import rankdata
 
 from counterfoil.cli.mine import _print as print_mined
+from counterfoil.data.open_source import open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.planted import named_world
@@ -89,7 +90,8 @@ def test_the_set_is_mostly_the_planted_slice(findings: Findings) -> None:
 def test_halves_share_no_garment(findings: Findings) -> None:
     assert findings.halves is not None
     discover, confirm = findings.halves.discover, findings.halves.confirm
-    (part,) = opened_parts(load_recipe("wardrobe-star", OVERRIDES), ["validation"])
+    recipe = load_recipe("wardrobe-star", OVERRIDES)
+    (part,) = opened_parts(recipe, ["validation"], open_source(recipe.source))
     assert part.units is not None
     assert discover.units + confirm.units == len(set(part.units))
     assert discover.rows + confirm.rows == len(part) == 1200
@@ -258,7 +260,7 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
 def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
     recipe = load_recipe("wardrobe-star", OVERRIDES)
-    parts, models = opened_parts(recipe, ["validation"]), (WORLD, "lab:resnet10t")
+    parts, models = opened_parts(recipe, ["validation"], open_source(recipe.source)), (WORLD, "lab:resnet10t")
     answers = answers_of(parts, {name: class_map_of(recipe, name) for name in models}, recipe, "cpu")
     ranks = {name: rankdata(one.predictions.true_confidence) for name, one in answers.items()}
     place = {key: number for number, key in enumerate(parts[0].keys)}

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from counterfoil.building import build
 from counterfoil.cli.main import app
 from counterfoil.data.labelled_sources import NamedDataset, every_row
+from counterfoil.data.open_source import open_source
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import answers_of, audit_target, class_map_of
@@ -405,14 +406,15 @@ def audited(world: Path) -> tuple[Recipe, Mine, Any]:
     """What a loadable target's audit gives, and settings of it."""
     recipe = load_recipe("wardrobe-mini", [*recipe_sets(world), "mine.target=lab:resnet10t"])
     assert recipe.mine is not None
-    return recipe, recipe.mine, audit_target(recipe, recipe.mine, "cpu")
+    source = open_source(recipe.source)
+    return recipe, recipe.mine, (source, *audit_target(recipe, recipe.mine, source, "cpu"))
 
 
 def filtered(audited: tuple[Recipe, Mine, Any], pool: Path, labels: str, decide: Any) -> FilteredPool:
-    recipe, settings, (audits, _, embedder) = audited
-    opened = open_pool(str(pool), labels, recipe, settings)
+    recipe, settings, (source, audits, clip) = audited
+    opened = open_pool(str(pool), labels, recipe, settings, source)
     found = Found((), (), {}, {0: decide, 1: decide})
-    return filter_pool(opened, 5, recipe, settings, audits, found, embedder, "cpu")
+    return filter_pool(opened, 5, recipe, audits, found, clip.embedder, "cpu")
 
 
 def test_a_pool_in_another_folder_has_a_class_by_name_and_none_of_the_audited_images(
@@ -422,7 +424,7 @@ def test_a_pool_in_another_folder_has_a_class_by_name_and_none_of_the_audited_im
     kinds = ["sandal" if one.label == SANDAL else "unknown" for one in shown]
     save_split(tmp_path / "pool", "test", shown, kind=kinds)
     with pytest.raises(UserError, match="is unknown"):
-        open_pool(str(tmp_path / "pool"), None, *audited[:2])
+        open_pool(str(tmp_path / "pool"), None, *audited[:2], audited[2][0])
     found = filtered(audited, tmp_path / "pool", "kind", lambda features: np.zeros(len(features)))
     own = [row for row in range(20, 26) if kinds[row] == "sandal"]
     assert (found.shared, {label: rows.tolist() for label, rows in found.hardest.rows.items()}) == (20, {1: own})
@@ -431,8 +433,8 @@ def test_a_pool_in_another_folder_has_a_class_by_name_and_none_of_the_audited_im
 def test_predicted_labels_are_the_targets_answers(audited: tuple[Recipe, Mine, Any], tmp_path: Path) -> None:
     save_split(tmp_path / "pool", "test", POOL[:30], kind=["unknown"] * 30)
     found = filtered(audited, tmp_path / "pool", "predicted", lambda rows: -np.arange(len(rows), dtype=float))
-    recipe, settings, _ = audited
-    images = open_pool(str(tmp_path / "pool"), "predicted", recipe, settings).images
+    recipe, settings, (source, *_) = audited
+    images = open_pool(str(tmp_path / "pool"), "predicted", recipe, settings, source).images
     answers = answers_of([images], {"lab:resnet10t": class_map_of(recipe, "lab:resnet10t")}, recipe, "cpu")[
         "lab:resnet10t"
     ]

@@ -23,7 +23,7 @@ from counterfoil.lab.world import Scene, render
 from counterfoil.mining.findings import Finding
 from counterfoil.mining.findings_layer import seed_for
 from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis
-from counterfoil.mining.method import Method
+from counterfoil.mining.method import FindMethod
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.methods.directions import grammar_captions
 from counterfoil.mining.mine_recipe import mine
@@ -111,7 +111,7 @@ def mined(folder: Path, out: Path, *more: str, confirm: str = "rendered") -> Min
 def methods() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHOD_SETTINGS, "told", DirectionsSettings)
-        patch.setitem(METHODS, "told", Method(DirectionsSettings, given_hypotheses, captions=grammar_captions))
+        patch.setitem(METHODS, "told", FindMethod(DirectionsSettings, given_hypotheses, captions=grammar_captions))
         yield
 
 

@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
-from counterfoil.data.open_source import open_source
+from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError
 from counterfoil.mining.pools import ORIGIN
 from counterfoil.models.classifiers.of_predictions import longest_text
 from counterfoil.models.loading_errors import one_line
 from counterfoil.recipe.names import without_folders
-from counterfoil.recipe.schema_inputs import Source
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 
 IMAGES, WEIGHTS, BALANCED = "images", "weights", "balanced"
@@ -156,7 +155,7 @@ def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -
     return np.asarray([numbers[by_key[key]] for key in keys], dtype=np.int64)
 
 
-def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages]) -> dict[str, str]:
+def read_groups(given: Given, opened: OpenSource, audited: Sequence[LabelledImages]) -> dict[str, str]:
     """Key of an audited row → its group, that `dfr:` names; by CLIP there are none before a model's contexts are known.
 
     UserError for a column or a file that is not there, or no such table."""
@@ -167,10 +166,10 @@ def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages])
     found: dict[str, str] = {}
     for images in audited:
         split = images.name.rpartition("/")[2]
-        rows = open_source(source).rows(split)
+        rows = opened.rows(split)
         if given.source not in rows.columns:
             raise UserError(
-                f"--with {given.name}: '{source.dataset}' has no column '{given.source}'",
+                f"--with {given.name}: '{opened.source.dataset}' has no column '{given.source}'",
                 f"Its columns are {', '.join(rows.columns)}; or name a file with the columns key and group.",
             )
         values = rows.texts(given.source, "column")

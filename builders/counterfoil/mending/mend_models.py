@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.evaluation.measures.transfer import family_of
 from counterfoil.mending.document import (
     BALANCED_ROLES,
@@ -45,13 +45,12 @@ from counterfoil.mending.document import (
 from counterfoil.mending.evaluating import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DECAY
 from counterfoil.mending.given import Given, given_variants, shown_names
-from counterfoil.mending.one_model import MendedModel, mend_one, refuse_unmendable
+from counterfoil.mending.one_model import MendedModel, load_mendable, mend_one
 from counterfoil.mending.prepared import MendSettings, MendSource, Prepared, mend_source, prepare
 from counterfoil.mending.report import model_card
 from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, DebugImages, role_of
 from counterfoil.mining.collected import half_of
 from counterfoil.mining.findings import AuditedImages, MinedRecipe
-from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
 from counterfoil.models.classifiers.of_python import PREFIX, Transform, handed_over
 from counterfoil.models.devices import resolve_device
@@ -431,11 +430,7 @@ def _write_model(folder: Path, one: MendedModel, headline: str, prepared: Prepar
         trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
         chosen_on=[] if balanced else audited,
     )
-    # Of several models only one is in memory at a time.
-    classifier = load_classifier(one.summary.name, classes=prepared.source.recipe.classes)
-    if classifier.sha256 != one.classifier.sha256:
-        raise RunFailure(f"model {one.summary.name!r}: its weights changed while it was mended", "Run it again.")
-    return write_with_head(classifier, one.heads[variant.name], folder, about=about, card=card)
+    return write_with_head(one.classifier, one.heads[variant.name], folder, about=about, card=card)
 
 
 def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
@@ -573,7 +568,7 @@ def mend(
         source = mend_source(on, overrides, test, per_class, seed, audited)
         for one in held:
             one.images = lambda: [source.train]
-        refuse_unmendable(names, source)
+        classifiers = load_mendable(names, source)
         folder = named_path(out)
         used_device = resolve_device(device)
         try_folder(folder)
@@ -581,6 +576,8 @@ def mend(
         with directory_lock(folder):
             refuse_another_run(folder, source, names, settings, asked_names(given, theirs, source.mine))
             prepared = prepare(source, given, theirs, settings)
-            found = [mend_one(name, prepared, folder, used_device) for name in names]
+            found = [mend_one(classifiers[name], prepared, folder, used_device) for name in names]
+            for one in classifiers.values():
+                one.released()  # a module that was passed in goes back to its device
             mended = run_document(prepared, found)
             return write_mended(folder, mended, found, prepared)

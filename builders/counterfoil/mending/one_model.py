@@ -74,7 +74,7 @@ _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model, still loaded, and its audit: `audited` are all rows that `Audited` has, in its order."""
+    """A model and its audit: `audited` are all rows that `Audited` has, in its order."""
 
     classifier: Classifier
     head: LinearHead
@@ -99,11 +99,15 @@ class SeenModel:
         return Lesson(features, logits.argmax(axis=1), weights)
 
 
-def refuse_unmendable(models: Sequence[str], source: MendSource) -> None:
-    """UserError, before anything long begins, for models whose classes do not fit or whose head is no single Linear."""
+def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classifier]:
+    """Load each model once, by its name, onto the CPU.
+
+    UserError, before anything long begins, for models whose classes do not fit or whose head is no single Linear.
+    """
     if not models:
         raise UserError("no model to mend: --model is missing", "Name one: --model lab:resnet10t")
-    found: list[CounterfoilError] = []
+    loaded: dict[str, Classifier] = {}
+    problems: list[CounterfoilError] = []
     for name in models:
         try:
             class_map_of(source.recipe, name)
@@ -113,25 +117,27 @@ def refuse_unmendable(models: Sequence[str], source: MendSource) -> None:
                     f"model {name!r} was mended before: the images that it learned from may now be test images",
                     f"Mend the model that it was made from, with all datasets at once: {before.model}.",
                 )
-            classifier = load_classifier(name, classes=source.recipe.classes)
-            head_of(classifier)
-            if classifier.sha256 is None:
+            loaded[name] = load_classifier(name, classes=source.recipe.classes)
+            head_of(loaded[name])
+            if loaded[name].sha256 is None:
                 raise UserError(f"model {name!r}: its content has no hash, so it cannot be mended")
         except CounterfoilError as error:
-            found.append(error)
-    raise_together(found)
+            problems.append(error)
+    raise_together(problems)
+    return loaded
 
 
-def see_model(name: str, source: MendSource, device: str) -> SeenModel:
+def see_model(classifier: Classifier, source: MendSource, device: str) -> SeenModel:
     """Audit a model as mining does, and see the audited rows as its head does. Raises as `audit_target`."""
-    audits, clip, _ = audit_target(source.recipe, source.mine.model_copy(update={"target": name}), device)
-    audit = audits[0]
-    classifier = load_classifier(name, device, classes=source.recipe.classes)
+    name = classifier.name
+    mine = source.mine.model_copy(update={"target": name})
+    (audit, *_), clip = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
+    classifier = classifier.placed(device)
     head = head_of(classifier, device)
     embedder = classifier_embedder(classifier, device)
     features = np.concatenate([features_through(part, embedder) for part in audit.parts])[audit.rows]
     refuse_infinite(name, features, ", ".join(part.name for part in audit.parts))
-    seen = SeenModel(classifier, head, embedder, audit, clip, EvaluationRows(features, audit.labels, audit.units))
+    seen = SeenModel(classifier, head, embedder, audit, clip.model, EvaluationRows(features, audit.labels, audit.units))
     logits = seen.head.logits(seen.audited.features)
     given = seen.audit.target.predictions.prediction[seen.audit.rows]
     best = logits.max(axis=1)
@@ -213,7 +219,7 @@ def context_rows(
 
 @dataclass(frozen=True)
 class MendedModel:
-    """A model with what was found, and what its folder is written from; its weights are loaded again for that.
+    """A model with what was found, and what its folder is written from.
 
     audit: of its n rows, without CLIP's features: of several models these are held one at a time. context: (n,) in
     which context each row is.
@@ -250,9 +256,9 @@ class _Fitted:
         return self.answers[self.place]
 
 
-def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> MendedModel:
+def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: str) -> MendedModel:
     """Audit, fit and judge. Raises as `see_model`, and UserError where what is judged gave the words of images."""
-    seen = see_model(name, prepared.source, device)
+    name, seen = classifier.name, see_model(classifier, prepared.source, device)
     audit, settings = seen.audit, prepared.settings
     discover, confirm = audit.halves.discover, audit.halves.confirm
     test = prepared.source.test
@@ -298,8 +304,9 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
         lesson = None
         if variant.debug is not None:
             rows, features = _rows(prepared, variant.debug.images, seen)
-            variant = replace(variant, debug=variant.debug.only(rows))
-            lesson = seen.lesson(features, variant.debug.labels if variant.debug is not None else rows)
+            debug = variant.debug.only(rows)
+            variant = replace(variant, debug=debug)
+            lesson = seen.lesson(features, debug.labels)
         elif variant.groups is not None:
             labels = seen.audited.labels[discover]
             whole = seen.lesson(seen.audited.features[discover], labels)
@@ -341,7 +348,7 @@ def mend_one(name: str, prepared: Prepared, folder: Path, device: str) -> Mended
     heads = {one.variant.name: one.head.head for one in fitted}
     return MendedModel(
         summary=summary,
-        classifier=seen.classifier.released(),
+        classifier=seen.classifier.placed("cpu"),  # the device is for the next model
         heads=heads,
         audit=replace(audit, features=audit.features[:, :0].copy()),
         context=context,

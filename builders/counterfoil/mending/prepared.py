@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages, rows_of
 from counterfoil.data.labelled_sources import labelled_split
-from counterfoil.data.open_source import open_source
+from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
@@ -82,12 +82,13 @@ class AuditedBuild:
 class MendSource:
     """A recipe's images for mending. train: at most so many rows a class, with their units where the recipe names any.
 
-    whole_train: the train split, of which `train` is a part. test: None where all rows of the confirm half have to do.
-    audited: of the audited images, where they are a built dataset.
+    opened: its source, pinned once for the run. whole_train: the train split, of which `train` is a part. test: None
+    where all rows of the confirm half have to do. audited: of the audited images, where they are a built dataset.
     """
 
     recipe: Recipe
     mine: Mine
+    opened: OpenSource
     train: LabelledImages
     whole_train: LabelledImages
     test: LabelledImages | None
@@ -115,8 +116,8 @@ def mend_source(
     mine = recipe.mine or Mine()
     if audited:
         mine = mine.model_copy(update={"on": tuple(audited)})
-    opened = open_source(recipe.source)
-    pin, splits = opened.pin, opened.splits
+    source = open_source(recipe.source)
+    pin, splits = source.pin, source.splits
     train = recipe.source.train_split
     if train not in splits:
         raise UserError(
@@ -142,6 +143,7 @@ def mend_source(
     return MendSource(
         recipe=recipe,
         mine=mine,
+        opened=source,
         train=rows_of(whole, chosen),
         whole_train=whole,
         test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
@@ -434,7 +436,7 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
     weighted: list[Variant] = []
     groups: dict[str, dict[str, str]] = {}
     owned: dict[str, tuple[DebugImages, dict[str, DebugImages]]] = {}
-    audited = opened_parts(source.recipe, source.mine.on)
+    audited = opened_parts(source.recipe, source.mine.on, source.opened)
     for one in given:
         try:
             if one.kind == IMAGES:
@@ -443,7 +445,7 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
                 weights, mined = read_train_weights(one.source, source.whole_train, source.train.keys)
                 weighted.append(Variant(one.name, "upweighted", weights=weights, mined=(mined,)))
             elif one.source not in groups:
-                groups[one.source] = read_groups(one, source.recipe.source, audited)
+                groups[one.source] = read_groups(one, source.opened, audited)
         except CounterfoilError as error:
             problems.append(error)
     for model, one in own.items():

@@ -1,8 +1,9 @@
 """What is audited: images with labels, the target's answers to them, CLIP's features, and the two halves.
 
 Everything heavy is found again in the user's cache by its content, so an interrupted run resumes where it stood.
-Images that may have several conditions are audited once for each of them, on the same halves: condition k of K is a
-question of two classes, label 2k for rows that have it and 2k + 1 for rows that do not, over one array of features.
+What a target answers becomes questions: of one label an image one, of conditions one each. Condition k of K is a
+question of two classes, label 2k for rows that have it and 2k + 1 for rows that do not. All questions share rows,
+features and halves, and everything behind them is the same for both.
 
 A method sees the discover half alone, cut-offs included; halves go by unit where the source names one, and by
 content.
@@ -11,7 +12,7 @@ content.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from counterfoil.data import LabelledImages, thinned
 from counterfoil.data.labelled_images import Halves, deal_halves, on_a_line
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
 from counterfoil.data.labels import ConditionLabels
-from counterfoil.data.open_source import open_source
+from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.subject import is_built
@@ -46,13 +47,36 @@ from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.layout import user_cache
 
 
-def opened_parts(recipe: Recipe, on: Sequence[str], key: str = "mine.on") -> tuple[LabelledImages, ...]:
-    """The images that `key` names: splits of the recipe's source, or one built dataset of the same classes."""
+def opened_images(
+    recipe: Recipe, on: Sequence[str], source: OpenSource
+) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
+    """Return the images that `mine.on` names, part after part, and the conditions of their rows, where these have any.
+
+    source: the recipe's, opened once a run, so that all of its rows are of one commit.
+    """
+    if recipe.source.conditions is None:
+        return opened_parts(recipe, on, source), None
+    places = list(dict.fromkeys(on))
+    others = [place for place in places if not _may_be_a_split(place)]
+    if others:
+        raise UserError(
+            f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions can only audit splits",
+            "Name splits of the source.",
+        )
+    _refuse_train_split(recipe, places, source, "mine.on")
+    read = [labelled_conditions(recipe.source, split, source.pin) for split in places]
+    present = np.concatenate([found.present for _, found in read])
+    return tuple(images for images, _ in read), ConditionLabels(read[0][1].names, present)
+
+
+def opened_parts(
+    recipe: Recipe, on: Sequence[str], source: OpenSource, key: str = "mine.on"
+) -> tuple[LabelledImages, ...]:
+    """Return the images that `key` names: splits of the recipe's source, or one built dataset of the same classes."""
     places = list(dict.fromkeys(on))
     if all(map(_may_be_a_split, places)):
-        _refuse_train_split(recipe, places, key)
-        pin = open_source(recipe.source).pin
-        return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in places)
+        _refuse_train_split(recipe, places, source, key)
+        return tuple(labelled_split(recipe.source, split, recipe.classes, source.pin) for split in places)
     if len(places) > 1:
         raise UserError(f"{key}: found {', '.join(places)}, expected splits of the source, or one built dataset")
     if not is_built(places[0]):
@@ -74,49 +98,27 @@ def opened_parts(recipe: Recipe, on: Sequence[str], key: str = "mine.on") -> tup
     return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers) if paired else None),)
 
 
-def opened_conditions(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[LabelledImages, ...], ConditionLabels]:
-    """The splits that `mine.on` names of a source of conditions, and what each row has, part after part."""
-    places = list(dict.fromkeys(on))
-    others = [place for place in places if not _may_be_a_split(place)]
-    if others:
-        raise UserError(
-            f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions can only audit splits",
-            "Name splits of the source.",
-        )
-    _refuse_train_split(recipe, places, "mine.on")
-    pin = open_source(recipe.source).pin
-    read = [labelled_conditions(recipe.source, split, pin) for split in places]
-    present = np.concatenate([found.present for _, found in read])
-    return tuple(images for images, _ in read), ConditionLabels(read[0][1].names, present)
-
-
-def labelled_images(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...]:
-    """The images alone, whether they have one class each or conditions."""
-    return opened_parts(recipe, on) if recipe.source.conditions is None else opened_conditions(recipe, on)[0]
-
-
 def _may_be_a_split(place: str) -> bool:
     return place.replace("-", "_").isidentifier()
 
 
-def _refuse_train_split(recipe: Recipe, splits: Sequence[str], key: str) -> None:
+def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSource, key: str) -> None:
     train = recipe.source.train_split
     # Where a source has one split, that is all there is: what was learned from it only its person knows.
     if train in splits and recipe.source.validation_split != train:
-        known = open_source(recipe.source).splits
-        others = ", ".join(one for one in known if one != train) or "a held-out split"
+        others = ", ".join(one for one in source.splits if one != train) or "a held-out split"
         raise UserError(
             f"{key}: '{train}' is the split that classifiers learn from, where memorised images hide failures",
             f"Name another: {others}.",
         )
 
 
-def train_rows(recipe: Recipe) -> tuple[LabelledImages, ConditionLabels | None]:
-    """The train split of a recipe's source, without units, and the conditions of its rows where they have several."""
-    source = recipe.source
-    if source.conditions is not None:
-        return labelled_conditions(source, source.train_split, units=False)
-    return labelled_split(source, source.train_split, recipe.classes, units=False), None
+def train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
+    """Return the train split of a recipe's source, without units, and the conditions of its rows, if it has any."""
+    split = recipe.source.train_split
+    if recipe.source.conditions is not None:
+        return labelled_conditions(recipe.source, split, source.pin, units=False)
+    return labelled_split(recipe.source, split, recipe.classes, source.pin, units=False), None
 
 
 _DIGEST = hashlib.sha256().digest_size
@@ -192,108 +194,6 @@ def row_labels(present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[n
 _BATCH = 64
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredConditions:
-    """What a classifier scores n images for K conditions: values (n, K), NaN where an image has no answer."""
-
-    classifier: Classifier
-    class_map: ClassMap
-    values: NDArray[np.float64]
-
-    @property
-    def readable(self) -> NDArray[np.bool_]:
-        """(n,) which images have an answer."""
-        return np.asarray(~np.isnan(self.values).any(axis=1))
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionAnswers:
-    """A classifier's answers to one question about all n images, those without an answer too.
-
-    classes: labels that the question tells apart: all, or those of one condition, to have it and not to have it.
-    labels, failed: (n,), False where an image has no answer. predictions: of a condition, answers are labels, the one
-    given first.
-    """
-
-    classes: tuple[int, ...]
-    labels: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    predictions: Predictions
-
-
-def refuse_ranking_rule(rule: str) -> None:
-    """UserError for a failure rule that conditions have no answers for."""
-    if rule != "top1":
-        raise UserError(
-            f"mine.failure: the rule '{rule}' needs several classes, but a condition is only yes or no",
-            "Set mine.failure=top1.",
-        )
-
-
-def conditions_scored(
-    parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
-) -> ScoredConditions:
-    """A classifier's scores of all images, part after part; `class_map` as of `map_conditions`. Raises as
-    `condition_scores`."""
-    values: list[NDArray[np.float64]] = []
-    classifier: Classifier | None = None
-    for part in parts:
-        scored = condition_scores(
-            part,
-            name,
-            class_map,
-            user_cache() / "predictions",
-            device,
-            _BATCH,
-            lambda one: load_classifier(one, classes=classes),
-        )
-        classifier = scored.classifier
-        values.append(scored.values)
-    assert classifier is not None  # there is a part
-    return ScoredConditions(classifier, class_map, np.concatenate(values))
-
-
-def chosen_thresholds(
-    scored: ScoredConditions, present: NDArray[np.bool_], rows: NDArray[np.int64], names: Sequence[str]
-) -> dict[str, float]:
-    """Condition → threshold of the best F1 on these rows: the discover half's, so that the other half chose none.
-
-    present: (n, K). UserError for a condition that all of the rows have, or none.
-    """
-    found = best_thresholds(scored.values[rows], present[rows], names)
-    return dict(zip(names, found.tolist(), strict=True))
-
-
-def answered_conditions(
-    scored: ScoredConditions, present: NDArray[np.bool_], thresholds: Mapping[str, float]
-) -> list[QuestionAnswers]:
-    """Each condition in order; a wrong yes and a wrong no are both failures. present: (n, K)."""
-    readable = scored.readable
-    failed = np.zeros(present.shape, dtype=bool)
-    limits = np.asarray(list(thresholds.values()))
-    failed[readable] = binary_answers(scored.values[readable], present[readable], limits)
-    form = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
-    found = []
-    for k, (labels, wrong) in enumerate(zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)):
-        # Of two labels a wrong answer is the other one.
-        answered = (labels ^ wrong).astype(np.int32)
-        answers = np.stack([answered, answered ^ 1], axis=1)
-        found.append(
-            QuestionAnswers(
-                (2 * k, 2 * k + 1), labels, wrong, replace(form, answers=answers, correct=readable & ~wrong)
-            )
-        )
-    return found
-
-
-def has_conditions(scored: ScoredConditions, thresholds: Mapping[str, float]) -> NDArray[np.bool_]:
-    """(n, K) which conditions are answered yes; False where an image has no answer."""
-    return scored.values >= np.asarray(list(thresholds.values()))  # NaN is at least nothing
-
-
-_MOST_NAMED = 5
-
-
 @dataclass(frozen=True)
 class AuditedTarget:
     """The audited classifier as it was, without its weights. `about` is what the findings say of it."""
@@ -302,6 +202,188 @@ class AuditedTarget:
     class_map: ClassMap
     predictions: Predictions
     about: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about all n images and a classifier's answers to it; some images may have no answer.
+
+    classes: labels that the question tells apart: all, or those of one condition, to have it and not to have it.
+    labels, failed: (n,), False where an image has no answer. target: of a condition, its answers are labels, the one
+    given first.
+    """
+
+    classes: tuple[int, ...]
+    labels: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    target: AuditedTarget
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAnswers:
+    """A classifier's answers to n images of one class each: labels (n,). rule: which answers are failures."""
+
+    target: AuditedTarget
+    labels: NDArray[np.int64]
+    classes: Sequence[RecipeClass]
+    rule: str
+
+    @property
+    def readable(self) -> NDArray[np.bool_]:
+        """(n,) which images have an answer."""
+        return self.target.predictions.readable
+
+    @property
+    def dealt_evenly(self) -> NDArray[np.int64]:
+        """(n,) the labels that both halves have as often."""
+        return self.labels
+
+    def questions(self, discover: NDArray[np.int64]) -> list[Question]:
+        """Return the one question, of which class each image is. Nothing of it is chosen on the rows `discover`."""
+        failed = failures(self.rule, self.target.predictions, self.labels, self.classes, self.target.class_map)
+        return [Question(tuple(range(len(self.classes))), self.labels, failed, self.target)]
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionAnswers:
+    """What a classifier scores n images for K conditions: values (n, K), NaN where an image has no answer."""
+
+    classifier: Classifier
+    class_map: ClassMap
+    values: NDArray[np.float64]
+    has: ConditionLabels
+    classes: Sequence[RecipeClass]
+
+    @property
+    def readable(self) -> NDArray[np.bool_]:
+        """(n,) which images have an answer."""
+        return np.asarray(~np.isnan(self.values).any(axis=1))
+
+    @property
+    def dealt_evenly(self) -> NDArray[np.int64]:
+        """(n,) a number for each set of conditions: both halves have each as often."""
+        return self.has.sets()[0]
+
+    def questions(self, discover: NDArray[np.int64]) -> list[Question]:
+        """Return a question for each condition, in order; a wrong yes and a wrong no are both failures.
+
+        Thresholds have the best F1 on the rows `discover`, so that the other half chose none. UserError for a condition
+        that all of these rows have, or none.
+        """
+        present, readable = self.has.present, self.readable
+        limits = best_thresholds(self.values[discover], present[discover], self.has.names)
+        failed = np.zeros(present.shape, dtype=bool)
+        failed[readable] = binary_answers(self.values[readable], present[readable], limits)
+        thresholds = dict(zip(self.has.names, limits.tolist(), strict=True))
+        # Of a condition's answers output and label are one number.
+        plain = replace(
+            self.class_map,
+            num_classes=len(self.classes),
+            targets=tuple((label,) for label in range(len(self.classes))),
+            label_names=None,
+        )
+        form = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
+        questions = []
+        for k, (labels, wrong) in enumerate(zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)):
+            # Of two labels a wrong answer is the other one.
+            answered = (labels ^ wrong).astype(np.int32)
+            answers = np.stack([answered, answered ^ 1], axis=1)
+            predictions = replace(form, answers=answers, correct=readable & ~wrong)
+            about = {"outputs": self.class_map.outputs, "thresholds": thresholds}
+            target = AuditedTarget(self.classifier, plain, predictions, about)
+            questions.append(Question((2 * k, 2 * k + 1), labels, wrong, target))
+        return questions
+
+
+def answers_of(
+    parts: Sequence[LabelledImages],
+    maps: Mapping[str, ClassMap],
+    recipe: Recipe,
+    device: str,
+    placement: Placement | None = None,
+    load: Callable[[str], Classifier] | None = None,
+) -> dict[str, AuditedTarget]:
+    """The answers of several classifiers to all images, part after part, from their cache where they are known.
+
+    load: gives the classifier of a name; by default it is loaded anew.
+    """
+    names = list(maps)
+    found: dict[str, list[Predictions]] = {name: [] for name in names}
+    classifiers: dict[str, Classifier] = {}
+    for part in parts:
+        scored = score_models(
+            part,
+            names,
+            maps,
+            user_cache() / "predictions",
+            device,
+            _BATCH,
+            load or (lambda name: load_classifier(name, classes=recipe.classes)),
+            placement=placement,
+        )
+        for name in names:
+            found[name].append(scored[name].predictions)
+            classifiers[name] = scored[name].classifier
+    for classifier in classifiers.values():
+        refuse_unknown_rows(classifier, parts)
+    return {
+        name: AuditedTarget(classifiers[name], maps[name], joined(several), {"outputs": maps[name].outputs})
+        for name, several in found.items()
+    }
+
+
+def conditions_scored(
+    parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
+) -> tuple[Classifier, NDArray[np.float64]]:
+    """A classifier and what it scores n images, part after part, for K conditions: (n, K), NaN without an answer.
+
+    class_map: as of `map_conditions`. Raises as `condition_scores`.
+    """
+    scored = [
+        condition_scores(
+            part,
+            name,
+            class_map,
+            user_cache() / "predictions",
+            device,
+            _BATCH,
+            lambda one: load_classifier(one, classes=classes),
+        )
+        for part in parts
+    ]
+    classifier = scored[-1].classifier
+    refuse_unknown_rows(classifier, parts)
+    return classifier, np.concatenate([one.values for one in scored])
+
+
+def _answers_by(
+    recipe: Recipe,
+    mine: Mine,
+    parts: Sequence[LabelledImages],
+    has: ConditionLabels | None,
+    maps: Mapping[str, ClassMap],
+    device: str,
+    placement: Placement | None = None,
+    load: Callable[[str], Classifier] | None = None,
+) -> dict[str, ClassAnswers | ConditionAnswers]:
+    """Return what classifiers answer to the images. UserError for a failure rule that a condition cannot have."""
+    if has is None:
+        labels = np.concatenate([part.labels for part in parts])
+        answered = answers_of(parts, maps, recipe, device, placement, load)
+        return {name: ClassAnswers(one, labels, recipe.classes, mine.failure) for name, one in answered.items()}
+    if mine.failure != "top1":
+        raise UserError(
+            f"mine.failure: the rule '{mine.failure}' needs several classes, but a condition is only yes or no",
+            "Set mine.failure=top1.",
+        )
+    found: dict[str, ClassAnswers | ConditionAnswers] = {}
+    for name, class_map in maps.items():
+        classifier, values = conditions_scored(parts, name, class_map, recipe.classes, device)
+        found[name] = ConditionAnswers(classifier, class_map, values, has, recipe.classes)
+    return found
+
+
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -346,14 +428,6 @@ class Audited:
         return [("", part) for part in self.parts]
 
 
-class WithoutClip(RunFailure):
-    """CLIP cannot be had on this machine; the target has answered all the same."""
-
-    def __init__(self, error: CounterfoilError, audits: tuple[Audited, ...]) -> None:
-        super().__init__(error.problems, error.hint)
-        self.audits = audits  # their features have no width
-
-
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
     """What is said of images that cannot be decoded, by their keys; nothing where there is none."""
     count = len(unreadable)
@@ -363,134 +437,158 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
     return (f"{words} left out: {', '.join(named)}{more}",) if count else ()
 
 
-def audit_target(
-    recipe: Recipe, mine: Mine, device: str, elsewhere: Placement | None = None
-) -> tuple[tuple[Audited, ...], ClipModel, Embedder]:
-    """Open what a recipe's `mine` names, and let the target and CLIP look at it. `device` is a resolved one;
-    with `elsewhere`, an engine's workers look.
+@dataclass(frozen=True, slots=True)
+class RecipeClip:
+    """The CLIP of a recipe's screen, loaded, and what embeds by it."""
 
-    One audit; where images have conditions one of each, with the same rows, features and halves. With CLIP, and what
-    embeds by it. UserError for a target whose classes do not fit, a split that is not there, labels of no class, a
-    predictions file with missing, double or unknown rows; RunFailure where a network or a disk refuses; WithoutClip
-    where CLIP alone is missing.
+    model: ClipModel
+    embedder: Embedder
+
+
+def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
+    """Load the CLIP of a recipe's screen, or return why there is none here. UserError for a name that is a mistake."""
+    screen = recipe.screen
+    try:
+        pin = pin_clip(screen.clip, screen.weights)
+        model = load_clip(screen.clip, screen.weights, device, revision=pin.revision)
+        return RecipeClip(model, clip_embedder(model, pin, screen.weights))
+    except CounterfoilError as error:
+        # A wrong name is a mistake; that there is none, or none here, is not.
+        if isinstance(error, UserError) and screen.model is not None:
+            raise
+        return RunFailure(error.problems, error.hint)
+
+
+@dataclass(frozen=True)
+class AskedTarget:
+    """The images that `mine.on` names, and the target's answers to them, before CLIP looks at any.
+
+    seen: the same images as `parts`, which keep the contents of what is read. has: which conditions they show, where
+    they have any. elsewhere: whose workers look at them; None for this process.
     """
-    audits, loaded, embedder = _audit(recipe, mine, device, elsewhere, with_clip=True)
-    if embedder is None or not isinstance(loaded, ClipModel):
-        assert isinstance(loaded, CounterfoilError)
-        raise WithoutClip(loaded, audits) from loaded
-    return audits, loaded, embedder
+
+    recipe: Recipe
+    mine: Mine
+    source: OpenSource
+    parts: tuple[LabelledImages, ...]
+    seen: Sequence[ContentsSeen]
+    has: ConditionLabels | None
+    answers: ClassAnswers | ConditionAnswers
+    elsewhere: Placement | None
+
+    def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
+        """Return an audit for each question, with CLIP's features; without a CLIP these have no width.
+
+        RunFailure where no image can be decoded, or a disk refuses.
+        """
+        names = ", ".join(part.name for part in self.parts)
+        looked = []
+        for one in self.seen:
+            nothing = np.zeros((len(one.images), 0))
+            looked.append(nothing if clip is None else features_of(one.images, clip.embedder, self.elsewhere))
+        raw = np.concatenate([np.asarray(one, dtype=np.float32) for one in looked])
+        keys = [key for part in self.parts for key in part.keys]
+        whole = self.answers.readable & np.isfinite(raw).all(axis=1)
+        if not whole.any():
+            raise RunFailure(f"{names}: no image can be decoded")
+        rows = np.flatnonzero(whole)
+        features, contents = raw[rows], [content for one in self.seen for content in one.known()]
+        # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
+        shared = np.asarray(unit_names(self.parts, contents), dtype=object)[rows].astype(str)
+        halves = deal_halves(
+            self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), [contents[row] for row in rows.tolist()]
+        )
+        train, whitened_by = np.zeros((2, 0)), ""
+        if clip is not None:
+            train, whitened_by = self._train_features(clip.embedder) or (
+                features[halves.discover],
+                f"{len(halves.discover):,} rows of the discover half",
+            )
+        if len(train) < 2:
+            raise UserError(
+                f"{names}: {len(rows):,} images have a class and can be decoded, but the discover half has only"
+                f" {len(halves.discover):,} of them, expected at least 2",
+                "Name more images, or check their labels.",
+            )
+        units = np.unique(shared, return_inverse=True)[1].astype(np.int64)
+        centre = train.mean(axis=0, dtype=np.float64)
+        deviation = train.std(axis=0, dtype=np.float64, ddof=1)
+        return tuple(
+            Audited(
+                parts=self.parts,
+                keys=tuple(keys[row] for row in rows.tolist()),
+                classes=question.classes,
+                labels=question.labels[rows],
+                failed=question.failed[rows],
+                features=features,
+                units=units,
+                halves=halves,
+                target=question.target,
+                centre=centre,
+                deviation=deviation,
+                whitened_by=whitened_by,
+                dealt_by="content" if any(part.units is None for part in self.parts) else "unit",
+                unreadable=tuple(keys[row] for row in np.flatnonzero(~whole).tolist()),
+                rows=rows,
+            )
+            for question in self.answers.questions(rows[halves.discover])
+        )
+
+    def _train_features(self, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
+        """Return features of at most so many rows of the train split, evenly spaced, and what they are.
+
+        None where the source has no such split, or only that, which is audited.
+        """
+        split = self.recipe.source.train_split
+        if split in self.mine.on or split not in self.source.splits:
+            return None
+        images = thinned(train_rows(self.recipe, self.source)[0], self.mine.train_rows)
+        rows = np.asarray(features_of(images, embedder), dtype=np.float64)
+        rows = rows[np.isfinite(rows).all(axis=1)]
+        return None if len(rows) < 2 else (rows, f"{len(rows):,} rows of {images.name}")
+
+
+def ask_target(
+    recipe: Recipe,
+    mine: Mine,
+    source: OpenSource,
+    device: str,
+    elsewhere: Placement | None = None,
+    load: Callable[[str], Classifier] | None = None,
+) -> AskedTarget:
+    """Open what a recipe's `mine` names, and let the target answer. `device` is a resolved one.
+
+    source: the recipe's, opened once a run. load: gives the target by its name; by default it is loaded anew. UserError
+    for a target whose classes do not fit, a split that is not there, labels of no class, a predictions file with
+    missing, double or unknown rows; RunFailure where a network or a disk refuses.
+    """
+    if mine.target is None:
+        raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
+    maps = {mine.target: class_map_of(recipe, mine.target)}
+    parts, has = opened_images(recipe, mine.on, source)
+    seen = contents_seen(parts)
+    elsewhere = None if elsewhere is None else elsewhere.worth_for(sum(map(len, parts)))
+    images = [one.images for one in seen]
+    answers = _answers_by(recipe, mine, images, has, maps, device, elsewhere, load)[mine.target]
+    return AskedTarget(recipe, mine, source, parts, seen, has, answers, elsewhere)
+
+
+def audit_target(
+    recipe: Recipe, mine: Mine, source: OpenSource, device: str, load: Callable[[str], Classifier] | None = None
+) -> tuple[tuple[Audited, ...], RecipeClip]:
+    """Ask the target and look with CLIP: an audit for each question. Raises as `ask_target`, and without a CLIP."""
+    asked = ask_target(recipe, mine, source, device, load=load)
+    clip = recipe_clip(recipe, device)
+    if isinstance(clip, RunFailure):
+        raise clip
+    return asked.audits(clip), clip
 
 
 def audit_without_clip(
-    recipe: Recipe, mine: Mine, device: str, elsewhere: Placement | None = None
+    recipe: Recipe, mine: Mine, source: OpenSource, device: str, load: Callable[[str], Classifier] | None = None
 ) -> tuple[Audited, ...]:
     """The same without CLIP: the features have no width."""
-    return _audit(recipe, mine, device, elsewhere, with_clip=False)[0]
-
-
-def _audit(
-    recipe: Recipe, mine: Mine, device: str, elsewhere: Placement | None, *, with_clip: bool
-) -> tuple[tuple[Audited, ...], ClipModel | CounterfoilError | None, Embedder | None]:
-    if mine.target is None:
-        raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
-    target, conditions = mine.target, recipe.source.conditions
-    class_map = class_map_of(recipe, target)
-    has = answers = scored = None
-    if conditions is None:
-        parts = opened_parts(recipe, mine.on)
-        seen = contents_seen(parts)
-        elsewhere = None if elsewhere is None else elsewhere.worth_for(sum(len(one.images.keys) for one in seen))
-        answers = answers_of([one.images for one in seen], {target: class_map}, recipe, device, elsewhere)[target]
-        answered = answers.predictions.readable
-    else:
-        refuse_ranking_rule(mine.failure)
-        parts, has = opened_conditions(recipe, mine.on)
-        seen = contents_seen(parts)
-        scored = conditions_scored([one.images for one in seen], target, class_map, recipe.classes, device)
-        refuse_unknown_rows(scored.classifier, parts)
-        answered = scored.readable
-    loaded: ClipModel | CounterfoilError | None = None
-    embedder = None
-    try:
-        if with_clip:
-            pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
-            loaded = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
-            embedder = clip_embedder(loaded, pin, recipe.screen.weights)
-    except CounterfoilError as error:
-        # A wrong name is a mistake; that there is none, or none here, is not.
-        if isinstance(error, UserError) and recipe.screen.model is not None:
-            raise
-        loaded = error
-    features: list[NDArray[np.floating]] = []
-    for one in seen:
-        nothing = np.zeros((len(one.images), 0))
-        features.append(nothing if embedder is None else features_of(one.images, embedder, elsewhere))
-    raw = np.concatenate([np.asarray(one, dtype=np.float32) for one in features])
-    keys = tuple(key for part in parts for key in part.keys)
-    labels = np.concatenate([part.labels for part in parts]) if has is None else has.sets()[0]
-    whole = answered & np.isfinite(raw).all(axis=1)
-    if not whole.any():
-        raise RunFailure(f"{', '.join(part.name for part in parts)}: no image can be decoded")
-    contents: list[str] = []
-    for one in seen:
-        contents += one.known()
-    rows = np.flatnonzero(whole)
-    # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
-    names = np.asarray(unit_names(parts, contents), dtype=object)[rows].astype(str)
-    units = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    whitening = (np.zeros((2, 0)), "") if embedder is None else _whitening(recipe, mine, embedder)
-    halves = deal_halves(labels[rows], mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
-    if whitening is None:
-        if len(halves.discover) < 2:
-            raise UserError(
-                f"{', '.join(part.name for part in parts)}: {len(rows):,} images have a class and can be"
-                f" decoded, but the discover half has only {len(halves.discover):,} of them, expected at least 2",
-                "Name more images, or check their labels.",
-            )
-        whitening = (raw[rows][halves.discover], f"{len(halves.discover):,} rows of the discover half")
-    train, whitened_by = whitening
-    if answers is not None:
-        failed = failures(mine.failure, answers.predictions, labels, recipe.classes, answers.class_map)
-        looked_at, judged = (
-            answers,
-            [QuestionAnswers(tuple(range(len(recipe.classes))), labels, failed, answers.predictions)],
-        )
-    else:
-        assert has is not None and scored is not None
-        thresholds = chosen_thresholds(scored, has.present, rows[halves.discover], has.names)
-        about = {"outputs": scored.class_map.outputs, "thresholds": thresholds}
-        # Of a condition's answers output and label are one number.
-        plain = replace(
-            scored.class_map,
-            num_classes=len(recipe.classes),
-            targets=tuple((label,) for label in range(len(recipe.classes))),
-            label_names=None,
-        )
-        judged = answered_conditions(scored, has.present, thresholds)
-        looked_at = AuditedTarget(scored.classifier, plain, judged[0].predictions, about)
-    chosen, centre = raw[rows], train.mean(axis=0, dtype=np.float64)
-    deviation = train.std(axis=0, dtype=np.float64, ddof=1)
-    audits = tuple(
-        Audited(
-            parts=parts,
-            keys=tuple(keys[row] for row in rows.tolist()),
-            classes=one.classes,
-            labels=one.labels[rows],
-            failed=one.failed[rows],
-            features=chosen,
-            units=units,
-            halves=halves,
-            target=replace(looked_at, predictions=one.predictions),
-            centre=centre,
-            deviation=deviation,
-            whitened_by=whitened_by,
-            dealt_by="content" if any(part.units is None for part in parts) else "unit",
-            unreadable=tuple(keys[row] for row in np.flatnonzero(~whole).tolist()),
-            rows=rows,
-        )
-        for one in judged
-    )
-    return audits, loaded, embedder
+    return ask_target(recipe, mine, source, device, load=load).audits(None)
 
 
 def clip_doubts(
@@ -532,40 +630,6 @@ def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
     return found
 
 
-def answers_of(
-    parts: Sequence[LabelledImages],
-    maps: Mapping[str, ClassMap],
-    recipe: Recipe,
-    device: str,
-    placement: Placement | None = None,
-) -> dict[str, AuditedTarget]:
-    """The answers of several classifiers to all images, part after part, from their cache where they are known."""
-    names = list(maps)
-    found: dict[str, list[Predictions]] = {name: [] for name in names}
-    classifiers: dict[str, Classifier] = {}
-    for part in parts:
-        folder = user_cache() / "predictions"
-        scored = score_models(
-            part,
-            names,
-            maps,
-            folder,
-            device,
-            _BATCH,
-            lambda name: load_classifier(name, classes=recipe.classes),
-            placement=placement,
-        )
-        for name in names:
-            found[name].append(scored[name].predictions)
-            classifiers[name] = scored[name].classifier
-    for classifier in classifiers.values():
-        refuse_unknown_rows(classifier, parts)
-    return {
-        name: AuditedTarget(classifiers[name], maps[name], joined(several), {"outputs": maps[name].outputs})
-        for name, several in found.items()
-    }
-
-
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
     """UserError where a file of predictions answers images that are not audited: it is likely of another dataset.
 
@@ -602,19 +666,6 @@ def unit_names(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list
     return [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]
 
 
-def _whitening(recipe: Recipe, mine: Mine, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
-    """Features of at most so many rows of the train split, evenly spaced; None where the source has no such split, or
-    only that, which is audited."""
-    if recipe.source.train_split in mine.on or recipe.source.train_split not in open_source(recipe.source).splits:
-        return None
-    images, _ = train_rows(recipe)
-    images = thinned(images, mine.train_rows)
-    features = features_of(images, embedder)
-    rows = np.asarray(features, dtype=np.float64)
-    rows = rows[np.isfinite(rows).all(axis=1)]
-    return None if len(rows) < 2 else (rows, f"{len(rows):,} rows of {images.name}")
-
-
 _MEASURED = "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'"
 
 
@@ -637,26 +688,17 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
 
 
 def other_failures(
-    recipe: Recipe, mine: Mine, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
+    asked: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
 ) -> list[dict[str, NDArray[np.bool_]]]:
     """By audit, (n,) failures of other classifiers on the same images, by the same rule.
 
     Each has its own thresholds of conditions, from the same discover half as the target's.
     """
     found: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
-    audited, conditions = audits[0], recipe.source.conditions
-    if conditions is not None:
-        present = np.stack([one.labels == one.classes[0] for one in audits], axis=1)
-        for name, class_map in maps.items():
-            scored = conditions_scored(audited.parts, name, class_map, recipe.classes, device)
-            own = replace(scored, values=scored.values[audited.rows])
-            thresholds = chosen_thresholds(own, present, audited.halves.discover, conditions.names)
-            for place, one in enumerate(answered_conditions(own, present, thresholds)):
-                found[place][name] = one.failed
-    elif maps:
-        answers = answers_of(audited.parts, maps, recipe, device)
-        labels = np.concatenate([part.labels for part in audited.parts])
-        for name, own in answers.items():
-            failed = failures(mine.failure, own.predictions, labels, recipe.classes, own.class_map)
-            found[0][name] = failed[audited.rows]
+    rows = audits[0].rows
+    discover = rows[audits[0].halves.discover]
+    answers = _answers_by(asked.recipe, asked.mine, asked.parts, asked.has, maps, device) if maps else {}
+    for name, own in answers.items():
+        for place, question in enumerate(own.questions(discover)):
+            found[place][name] = question.failed[rows]
     return found

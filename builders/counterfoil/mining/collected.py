@@ -17,8 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.audited import Audited, keys_sha256, other_failures
+from counterfoil.generate.screen import ScreenDoubts
+from counterfoil.mining.audited import Audited, keys_sha256
 from counterfoil.mining.findings import (
+    AnswersTold,
     AuditedImages,
     CaptionCheck,
     ClassAudit,
@@ -30,6 +32,7 @@ from counterfoil.mining.findings import (
     Finding,
     Findings,
     Half,
+    LabelCheck,
     MethodUsed,
     MinedRecipe,
     NearestImage,
@@ -222,47 +225,89 @@ _NEAREST = 20
 _CURVE = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 
 
-def collect_findings(
-    run: MiningRun,
-    audits: Sequence[Audited],
-    captions: CandidateCaptions,
-    found: Found,
-    maps: Mapping[str, ClassMap],
-    rendered: AnsweredRound | None = None,
-) -> Findings:
-    """Test every hypothesis on what `mine.confirm` says, and put what it is worth beside it.
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A hypothesis that was carried to the test. place: of its audit. counts: what it is tested on. compared: rates."""
+
+    hypothesis: Hypothesis
+    place: int
+    counts: Counted
+    result: Confirmation
+    compared: Compared
+
+    def order(self) -> tuple[bool, float, str]:
+        """By what findings are sorted: confirmed ones first, the largest difference first."""
+        return not self.result.confirmed, -(self.compared.difference.value or 0.0), self.hypothesis.name
+
+
+def carried_to_test(
+    mine: Mine, audits: Sequence[Audited], found: Found, rendered: AnsweredRound | None = None
+) -> list[Carried]:
+    """Test every hypothesis on what `mine.confirm` says, in the order in which they were found.
 
     rendered: the images that were rendered for hypotheses. One that has none is tested on the confirm half alone, or,
     where only rendered images may test, not at all. Each is tested among the rows and the failures of the audit whose
     classes are its own; all tests are of one family.
     """
+    rows = [rows_of(one, one.halves.confirm) for one in audits]
+    sets = {} if rendered is None else rendered.sets
+    hypotheses = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]
+    places = [place_of(audits, one.labels[0]) for one in hypotheses]
+    counted = [
+        Counted(
+            rows=None if mine.confirm == "rendered" else count_hypothesis(one, rows[place]),
+            rendered=sets[one.name].counts if one.name in sets else None,
+        )
+        for one, place in zip(hypotheses, places, strict=True)
+    ]
+    p = [one.p(mine.margin) for one in counted]
+    results = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
+    return [
+        Carried(one, place, counts, result, result.compared())
+        for one, place, counts, result in zip(hypotheses, places, counted, results, strict=True)
+    ]
+
+
+def collect_findings(
+    run: MiningRun,
+    audits: Sequence[Audited],
+    captions: CandidateCaptions,
+    found: Found,
+    tested: Sequence[Carried],
+    others: Sequence[Mapping[str, NDArray[np.bool_]]],
+    *,
+    rendered: AnsweredRound | None = None,
+    checks: Mapping[str, LabelCheck] | None = None,
+    doubts: ScreenDoubts | None = None,
+    without_words: tuple[str, ...] = (),
+    answered: AnswersTold | None = None,
+    notes: tuple[str, ...] = (),
+) -> Findings:
+    """Return the document of what was tested, with everything beside it.
+
+    others: by audit, (n,) failures of other classifiers. rendered: the images that were rendered for hypotheses.
+    checks: of labels, by hypothesis. doubts: what speaks against CLIP; without_words: why there is none.
+    """
     recipe, mine = run.recipe, run.mine
     audited = audits[0]  # what the audits share is in any of them
     confirm_rows = [rows_of(one, one.halves.confirm) for one in audits]
-    sets = {} if rendered is None else rendered.sets
-    carried = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]
-    places = [place_of(audits, one.labels[0]) for one in carried]
-    counted = [
-        Counted(
-            rows=None if mine.confirm == "rendered" else count_hypothesis(one, confirm_rows[at]),
-            rendered=sets[one.name].counts if one.name in sets else None,
-        )
-        for one, at in zip(carried, places, strict=True)
-    ]
-    p = [one.p(mine.margin) for one in counted]
-    confirmations = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
-    others = other_failures(recipe, mine, audits, maps, run.device)
     findings = []
-    each = zip(carried, places, counted, confirmations, strict=True)
-    for hypothesis, at, counts, confirmation in track(each, "testing findings", len(carried)):
-        own, there = audits[at], confirm_rows[at]
-        before = compared(*count_hypothesis(hypothesis, rows_of(own, own.halves.discover)))
-        finding = _finding(recipe, own, captions, found, hypothesis, confirmation, before, there, others[at])
-        if rendered is not None and counts.rendered is not None:
-            finding = _with_rendered(finding, recipe, mine, own, rendered, counts, confirmation)
-        findings.append(finding)
-    # Confirmed first, the largest difference first.
-    findings.sort(key=lambda one: (not one.confirmed, -(one.difference.value or 0.0), one.name))
+    for one in track(sorted(tested, key=Carried.order), "testing findings", len(tested)):
+        findings.append(
+            _finding(
+                run,
+                audits[one.place],
+                captions,
+                found,
+                one,
+                confirm_rows[one.place],
+                others[one.place],
+                rendered,
+                labels=(checks or {}).get(one.hypothesis.name),
+                doubts=doubts,
+            )
+        )
+    carried = {one.hypothesis.name for one in tested}
     classifier = audited.target.classifier
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
@@ -279,9 +324,9 @@ def collect_findings(
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
-        smallest_difference=smallest_seen(counted, confirm_rows, mine),
+        smallest_difference=smallest_seen([one.counts for one in tested], confirm_rows, mine),
         classes=tuple(
-            _audit(recipe, audits[place_of(audits, label)], found, label) for label in range(len(recipe.classes))
+            _class_audit(recipe, audits[place_of(audits, label)], found, label) for label in range(len(recipe.classes))
         ),
         findings=tuple(findings),
         unreadable=len(audited.unreadable),
@@ -289,8 +334,11 @@ def collect_findings(
         not_tested=tuple(
             NotTested(one.name, tuple(recipe.classes[label].id for label in one.labels), one.words, NO_PROMPT)
             for one in found.hypotheses
-            if mine.confirm == "rendered" and one.name not in sets
+            if one.name not in carried
         ),
+        notes=notes,
+        doubts=without_words if doubts is None else tuple(doubts.lines()),
+        answered=answered,
     )
 
 
@@ -307,18 +355,24 @@ def rows_of(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
 
 
 def _finding(
-    recipe: Recipe,
+    run: MiningRun,
     audited: Audited,
     captions: CandidateCaptions,
     found: Found,
-    hypothesis: Hypothesis,
-    confirmation: Confirmation,
-    before: Any,
+    one: Carried,
     there: LabelledRows,
     others: Mapping[str, NDArray[np.bool_]],
+    rendered: AnsweredRound | None,
+    *,
+    labels: LabelCheck | None,
+    doubts: ScreenDoubts | None,
 ) -> Finding:
+    """Return a hypothesis with its test and its evidence; where rendered images are the test, these come first.
+
+    there: the rows of the confirm half.
+    """
+    recipe, hypothesis = run.recipe, one.hypothesis
     classes = [recipe.classes[label] for label in hypothesis.labels]
-    after = confirmation.compared()
     rows = audited.halves.confirm
     own = np.flatnonzero(hypothesis.tested_on(there.features, there.labels))
     members = hypothesis.members(there.features[own], there.labels[own])
@@ -328,6 +382,17 @@ def _finding(
     # Of a column that only says whether a row is in the set there is no order.
     ordered = len(np.unique(towards)) > 2
     confirmed_rows = rows[own[order[members[order]]]]
+    evidence = _evidence(audited, recipe, every, confirmed_rows, towards[order[members[order]]], "confirm")
+    test = None
+    if rendered is not None and one.counts.rendered is not None:
+        drawn = _drawn_evidence(recipe, audited, rendered, hypothesis.name)
+        evidence = drawn + evidence if one.counts.rows is None else evidence + drawn
+        numbers = compared(*one.counts.rendered, one.result.level)
+        p = score_test(*one.counts.rendered, run.mine.margin)
+        test = RenderedTest(numbers.set, numbers.rest, numbers.difference, p)
+    evidence += _evidence(
+        audited, recipe, every, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"
+    )
     return Finding(
         name=hypothesis.name,
         classes=tuple(cls.id for cls in classes),
@@ -336,19 +401,14 @@ def _finding(
         words=hypothesis.words,
         caption=hypothesis.caption,
         prompt=drawing_prompt(hypothesis, found, recipe) if captions.texts else None,
-        confirmed=confirmation.confirmed,
-        set=after.set,
-        rest=after.rest,
-        difference=after.difference,
-        p=confirmation.p,
-        q=confirmation.q,
-        discover=before,
-        evidence=(
-            *_evidence(audited, recipe, every, confirmed_rows, towards[order[members[order]]], "confirm"),
-            *_evidence(
-                audited, recipe, every, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"
-            ),
-        ),
+        confirmed=one.result.confirmed,
+        set=one.compared.set,
+        rest=one.compared.rest,
+        difference=one.compared.difference,
+        p=one.result.p,
+        q=one.result.q,
+        discover=compared(*count_hypothesis(hypothesis, rows_of(audited, audited.halves.discover))),
+        evidence=tuple(evidence),
         caption_check=_caption_check(audited, captions, hypothesis, rows[there.of_classes(hypothesis.labels)]),
         nearest_curve=tuple(
             CurvePoint(k, float(1 - there.failed[own][order[:k]].mean())) for k in _CURVE if ordered and k <= len(own)
@@ -358,10 +418,14 @@ def _finding(
             for name, failed in others.items()
             if hypothesis.answered is None
         ),
+        tested_on=one.counts.tested_on,
+        rendered=test,
         against_others=bool(hypothesis.against),
         answered=None if hypothesis.answered is None else recipe.classes[hypothesis.answered].name,
         about=hypothesis.about,
-        outside=tuple(one.name for one in hypothesis.outside),
+        outside=tuple(other.name for other in hypothesis.outside),
+        words_untrusted=doubts is not None and doubts.of_any([cls.id for cls in classes]),
+        labels=labels,
         easiest=tuple(
             _shown_row(audited, recipe, audited.failed, int(row), float(score), "discover")
             for row, score in zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
@@ -369,41 +433,23 @@ def _finding(
     )
 
 
-def _with_rendered(
-    finding: Finding,
-    recipe: Recipe,
-    mine: Mine,
-    audited: Audited,
-    rendered: AnsweredRound,
-    counts: Counted,
-    confirmation: Confirmation,
-) -> Finding:
-    """Return a finding with the images that were rendered for it; where these are the test, they come first."""
-    assert counts.rendered is not None
-    numbers = compared(*counts.rendered, confirmation.level)
-    drawn = rendered.sets[finding.name]
-    class_map = audited.target.class_map
-    own = [
-        Evidence(
-            key=rendered.key(row),
-            score=float(drawn.scores[place]),
-            failed=bool(rendered.failed[row]),
-            half="rendered",
-            label=recipe.classes[int(rendered.images.labels[row])].name,
-            answered=_answered(int(rendered.predictions.prediction[row]), recipe, class_map),
+def _drawn_evidence(recipe: Recipe, audited: Audited, rendered: AnsweredRound, name: str) -> list[Evidence]:
+    """Return the first right and the first wrong ones of the images that were rendered for a hypothesis."""
+    drawn = rendered.sets[name]
+    evidence = []
+    for place in _first_of_both(rendered.failed[drawn.rows]):
+        row = int(drawn.rows[place])
+        evidence.append(
+            Evidence(
+                key=rendered.key(row),
+                score=float(drawn.scores[place]),
+                failed=bool(rendered.failed[row]),
+                half="rendered",
+                label=recipe.classes[int(rendered.images.labels[row])].name,
+                answered=_answered(int(rendered.predictions.prediction[row]), recipe, audited.target.class_map),
+            )
         )
-        for place in _first_of_both(rendered.failed[drawn.rows])
-        for row in [int(drawn.rows[place])]
-    ]
-    here = [one for one in finding.evidence if one.half == "confirm"]
-    before = [one for one in finding.evidence if one.half == "discover"]
-    evidence = (*own, *here, *before) if counts.rows is None else (*here, *own, *before)
-    return replace(
-        finding,
-        evidence=evidence,
-        tested_on=counts.tested_on,
-        rendered=RenderedTest(numbers.set, numbers.rest, numbers.difference, score_test(*counts.rendered, mine.margin)),
-    )
+    return evidence
 
 
 def _evidence(
@@ -485,7 +531,7 @@ def _caption_check(
     )
 
 
-def _audit(recipe: Recipe, audited: Audited, found: Found, label: int) -> ClassAudit:
+def _class_audit(recipe: Recipe, audited: Audited, found: Found, label: int) -> ClassAudit:
     own = audited.labels == label
     rows, errors = int(own.sum()), int(audited.failed[own].sum())
     note, cls = found.notes[label], recipe.classes[label]

@@ -11,7 +11,7 @@ share of wrong labels, as p-values above one half estimate the share of true nul
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,8 @@ from counterfoil.documents import csv_text
 from counterfoil.generate.screen import ScreenDoubts
 from counterfoil.generate.screen.scores import own_captions
 from counterfoil.mining.audited import Audited, class_of_output
-from counterfoil.mining.collected import place_of
-from counterfoil.mining.findings import Findings, LabelCheck
-from counterfoil.mining.hypotheses import Hypothesis
+from counterfoil.mining.collected import Carried
+from counterfoil.mining.findings import LabelCheck
 from counterfoil.models.clip import ClipModel
 from counterfoil.recipe import Recipe
 
@@ -157,23 +156,22 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def with_checked_labels(
-    findings: Findings,
+def check_labels(
     recipe: Recipe,
     clip: ClipModel,
     audits: Sequence[Audited],
-    hypotheses: Sequence[Hypothesis],
+    tested: Sequence[Carried],
     doubts: ScreenDoubts | None,
-) -> tuple[Findings, str | None]:
-    """The findings with what CLIP says of the labels behind those that rows tested, and the table to relabel.
+) -> tuple[dict[str, LabelCheck], str | None]:
+    """Return what CLIP says of the labels behind hypotheses that rows tested, by their names, and the table to relabel.
 
     doubts: what speaks against CLIP on these images (`clip_doubts`); the table is None where no confirmed finding is
     perhaps one of wrong labels.
     """
-    by_name = {one.name: one for one in hypotheses}
-    asked = [one for one in findings.findings if one.tested_on in ("rows", "both")]
+    checks: dict[str, LabelCheck] = {}
+    asked = [one for one in sorted(tested, key=Carried.order) if one.counts.rows is not None]
     if not asked:
-        return findings, None
+        return checks, None
     captions = _captions(recipe, clip)
     known = np.asarray([doubts is None or not doubts.of_any([cls.id]) for cls in recipe.classes])
     seen = []
@@ -181,21 +179,18 @@ def with_checked_labels(
         answers = one.target.predictions.prediction[one.rows]
         right = np.asarray(class_of_output(one.target.class_map)[answers] == one.labels)
         seen.append(SeenLabels(one.features, one.labels, one.units, right, captions, known))
-    checks: dict[str, LabelCheck] = {}
     listed: dict[tuple[str, str], dict[str, Any]] = {}
     for one in asked:
-        hypothesis = by_name[one.name]
-        place = place_of(audits, hypothesis.labels[0])
-        own = audits[place]
+        hypothesis, own = one.hypothesis, audits[one.place]
         inside = hypothesis.members(own.features, own.labels) & hypothesis.tested_on(own.features, own.labels)
         rows = np.flatnonzero(inside & own.failed)
-        checks[one.name], looked = seen[place].check(rows, _taken_for(own, rows))
-        if one.confirmed and checks[one.name].suspected:
+        checks[hypothesis.name], looked = seen[one.place].check(rows, _taken_for(own, rows))
+        if one.result.confirmed and checks[hypothesis.name].suspected:
             for row in _suspected_rows(recipe, own, looked):
-                listed.setdefault((row["key"], row["label_id"]), row | {"findings": []})["findings"].append(one.name)
-    checked = tuple(replace(one, labels=checks.get(one.name)) for one in findings.findings)
+                named = listed.setdefault((row["key"], row["label_id"]), row | {"findings": []})
+                named["findings"].append(hypothesis.name)
     table = ({**row, "findings": " ".join(row["findings"])} for row in listed.values())
-    return replace(findings, findings=checked), csv_text(table, COLUMNS) if listed else None
+    return checks, csv_text(table, COLUMNS) if listed else None
 
 
 def _captions(recipe: Recipe, clip: ClipModel) -> NDArray[np.float32]:

@@ -1,10 +1,10 @@
-"""What a method of mining is: a function from arrays and settings to hypotheses; it loads and renders nothing."""
+"""What a method of mining is: one finds hypotheses among images that exist, another draws what it looks at."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from counterfoil.mining.captions import Gathered
 from counterfoil.mining.findings import Findings
@@ -14,22 +14,35 @@ from counterfoil.recipe.schema_mine import MethodSection, Mine
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
-    """A way to find failures: the form of `mine.settings`, and either `captions` and `find`, or `search`.
+class FindMethod:
+    """A way to find failures among images that exist: a function from arrays; it loads and renders nothing.
 
-    captions: candidate captions as `CandidateCaptions` has them (texts, references, candidates), and what is odd about
-    them, for people. find: hypotheses of a half, the recipe's section, its settings, and a number of workers: the same
-    half, settings and seed give the same hypotheses, in the same order. search: how a method looks that draws images of
-    its own, from nothing to the files in the run's folder; it resumes from what lies there.
-    layer: the text of the recipe that it leaves, where that is not as findings usually are; None where there is nothing
-    to build. notes: what is odd about that recipe. pooled: classifiers of `settings` whose failures it wants beside the
-    target's.
+    settings: the form of `mine.settings`. find: hypotheses of a half, the recipe's section, its settings, and a number
+    of workers: the same half, settings and seed give the same hypotheses, in the same order. captions: candidate
+    captions as `CandidateCaptions` has them (texts, references, candidates), and what is odd about them, for people;
+    None for a method that needs no words, and so no CLIP. layer: the text of the recipe that it leaves, where that is
+    not as findings usually are; None where there is nothing to build. notes: what is odd about what it found. pooled:
+    classifiers of `settings` whose failures it wants beside the target's.
     """
 
     settings: type[MethodSection]
-    find: Callable[[DiscoverHalf, Mine, Any, int | None], Found] | None = None
+    find: Callable[[DiscoverHalf, Mine, Any, int | None], Found]
     captions: Callable[[MiningRun], tuple[Gathered, tuple[str, ...]]] | None = None
     layer: Callable[[Findings, MiningRun], str | None] | None = None
-    notes: Callable[[Findings, MiningRun], tuple[str, ...]] = lambda findings, run: ()
+    notes: Callable[[Found, MiningRun], tuple[str, ...]] = lambda found, run: ()
     pooled: Callable[[Any], tuple[str, ...]] = lambda settings: ()
-    search: Callable[[MiningRun], MineResult] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchMethod:
+    """A way to find failures in images that it draws itself.
+
+    settings: the form of `mine.settings`. search: from nothing to the files in the run's folder; it resumes from what
+    lies there.
+    """
+
+    settings: type[MethodSection]
+    search: Callable[[MiningRun], MineResult]
+
+
+Method: TypeAlias = "FindMethod | SearchMethod"

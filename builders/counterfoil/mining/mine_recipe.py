@@ -11,24 +11,24 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import engine_for
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv
 from counterfoil.mining.audited import (
+    AskedTarget,
     Audited,
-    WithoutClip,
     answers_of,
-    audit_target,
-    audit_without_clip,
+    ask_target,
     clip_doubts,
-    labelled_images,
+    opened_images,
     other_failures,
     other_models,
+    recipe_clip,
     unreadable_note,
 )
-from counterfoil.mining.collected import collect_findings
-from counterfoil.mining.findings import Findings
+from counterfoil.mining.collected import Carried, carried_to_test, collect_findings
 from counterfoil.mining.findings_layer import HARD, laid_over, layer_of, origin_of
 from counterfoil.mining.hypotheses import (
     NO_CAPTIONS,
@@ -36,13 +36,13 @@ from counterfoil.mining.hypotheses import (
     CandidateCaptions,
     DiscoverHalf,
     Found,
-    Hypothesis,
     MiningRun,
     SliceColumns,
 )
-from counterfoil.mining.label_check import with_checked_labels
-from counterfoil.mining.method import Method
+from counterfoil.mining.label_check import check_labels
+from counterfoil.mining.method import FindMethod, SearchMethod
 from counterfoil.mining.methods import METHODS
+from counterfoil.mining.methods.slices import find_slices
 from counterfoil.mining.mined_files import (
     LAYER,
     RELABEL,
@@ -137,39 +137,22 @@ def mine(
         folder = named_path(out)
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, folder)
-        loaded = load_recipe(recipe, overrides)
-        section = loaded.mine or Mine()
-        if method in METHODS and method != section.method:
-            # What the recipe says is another method's; what the command line says is this one's, in the layer too.
-            overrides = (
-                *(f"mine.settings.{key}=null" for key in section.settings),
-                f"mine.method={method}",
-                *overrides,
-            )
-            loaded = load_recipe(recipe, overrides)
-        audited_on = _audited(loaded, on)
-        loaded = resolve_classes(loaded)
-        mined = _chosen(loaded.mine, method=method, target=named, on=audited_on, confirm=confirm)
-        if mined.method not in METHODS:
-            raise unknown_method(mined.method, METHODS)
+        loaded, mined, overrides = _asked(recipe, overrides, method=method, target=named, on=on, confirm=confirm)
         chosen = METHODS[mined.method]
         settings = validated(chosen.settings, mined.settings, "mine.settings")
-        for one in held:
-            draws = chosen.search is not None
-            if draws or mined.confirm != "rows":
-                asked = f"the method '{mined.method}'" if draws else f"mine.confirm: '{mined.confirm}'"
-                raise UserError(
-                    f"{asked} renders images in other processes, but {one.name} runs only in this one",
-                    "Name the model (a timm folder: local-dir:PATH), or mine existing images with the method"
-                    " directions.",
-                )
-            one.images = partial(labelled_images, loaded, mined.on)
+        draws = isinstance(chosen, SearchMethod)
+        if held and (draws or mined.confirm != "rows"):
+            asked = f"the method '{mined.method}'" if draws else f"mine.confirm: '{mined.confirm}'"
+            raise UserError(
+                f"{asked} renders images in other processes, but {held[0].name} runs only in this one",
+                "Name the model (a timm folder: local-dir:PATH), or mine existing images with the method directions.",
+            )
         devices = resolve_devices(device)
         run = MiningRun(loaded, mined, settings, recipe, overrides, folder, devices[0], workers)
         try_folder(folder)
         make_folder(folder)
         with directory_lock(folder):
-            if chosen.search is not None:
+            if isinstance(chosen, SearchMethod):
                 refuse_unused(mined, on=on, confirm=confirm, pool_rows=pool_rows, pool_labels=pool_labels)
                 refuse_pools(pool, weights, mined)
                 return chosen.search(run)
@@ -182,13 +165,17 @@ def mine(
                         "Set mine.confirm=rows, or mine with another method: --method directions",
                     )
             refuse_unrendered(loaded, mined)
-            wanted_pool = partial(asked_pool, pool, pool_rows, pool_labels, loaded, mined)
-            return _audited_and_found(run, chosen, devices, wanted_pool, weights, held_here=bool(held))
+            source = open_source(loaded.source)  # once: all rows of this run are of one commit
+            for one in held:
+                one.images = lambda: opened_images(loaded, mined.on, source)[0]
+            wanted_pool = partial(asked_pool, pool, pool_rows, pool_labels, loaded, mined, source)
+            return _audited_and_found(run, chosen, source, devices, wanted_pool, weights, held_here=bool(held))
 
 
 def _audited_and_found(
     run: MiningRun,
-    method: Method,
+    method: FindMethod,
+    source: OpenSource,
     devices: Sequence[str],
     pool: Callable[[], tuple[OpenedPool, int] | None],
     weights: bool,
@@ -197,48 +184,63 @@ def _audited_and_found(
 ) -> MineResult:
     """Audit the images, let the method find hypotheses on one half, test them, and leave the files."""
     recipe, mine, folder = run.recipe, run.mine, run.folder
-    elsewhere = None if held_here else _elsewhere(recipe, devices, run.workers)
+    elsewhere = None
+    if not held_here and (len(devices) > 1 or devices[0] == "cpu"):
+        # Workers of several devices look at the images, or those of a CPU; one GPU is this process's.
+        elsewhere = Placement(engine_for(devices, run.workers), devices[0], tuple(recipe.classes))
     if method.captions is None:
-        return _sliced(run, audit_without_clip(recipe, mine, run.device, elsewhere))
-    assert method.find is not None
+        return _sliced(run, ask_target(recipe, mine, source, run.device, elsewhere))
     (texts, references, candidates), notes = method.captions(run)
     wanted_pool = pool()
     if weights:
-        need_train_split(recipe)
+        need_train_split(recipe, source)
     others = other_models(recipe, mine)
     beside = mine.model_copy(update={"others": method.pooled(run.settings)})
     pooled_maps = other_models(recipe, beside, _POOLED)
-    try:
-        audits, clip, embedder = audit_target(recipe, mine, run.device, elsewhere)
-    except WithoutClip as error:
+    asked = ask_target(recipe, mine, source, run.device, elsewhere)
+    clip = recipe_clip(recipe, run.device)
+    if isinstance(clip, RunFailure):
         if wanted_pool is not None or weights or mine.confirm != "rows":
-            raise
+            raise clip
         settings = METHODS[SLICES].settings()
         sliced = mine.model_copy(update={"method": SLICES, "settings": settings.model_dump(mode="json")})
-        doubts = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(error.problems)}"
-        run = replace(run, mine=sliced, settings=settings)
-        return _sliced(run, error.audits, (doubts, *([error.hint] if error.hint else [])))
-    refuse_others(folder, recipe, mine, [part.content for part in audits[0].parts])
-    captions = CandidateCaptions(texts, _encoded(texts, clip.embed_texts), references, candidates)
-    pooled = other_failures(recipe, mine, audits, pooled_maps, run.device)
+        why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(clip.problems)}"
+        return _sliced(replace(run, mine=sliced, settings=settings), asked, (why, *([clip.hint] if clip.hint else [])))
+    audits = asked.audits(clip)
+    refuse_others(folder, recipe, mine, [part.content for part in asked.parts])
+    captions = CandidateCaptions(texts, _encoded(texts, clip.model.embed_texts), references, candidates)
+    pooled = other_failures(asked, audits, pooled_maps, run.device)
     several: list[Found] = []
     for audited, theirs in zip(audits, pooled, strict=True):
         half = discover_half(audited, recipe, captions, theirs)
         several.append(method.find(half, mine, run.settings, run.workers))
     found = found_together(audits, several)
     rendered = render_round(replace(run, device=",".join(devices)), found)
-    findings = collect_findings(run, audits, captions, found, others, rendered)
-    notes = (*notes, *unreadable_note(audits[0].unreadable, audits[0].paths))
-    findings = replace(findings, notes=(*notes, *method.notes(findings, run)))
-    answered_rows = None
-    if recipe.source.conditions is None:
-        answered_rows = answered_by_all(run, audits[0], others)
-        findings = replace(findings, answered=answered(answered_rows, recipe))
-    doubts = clip_doubts(recipe, clip, audits, "words")
-    findings, relabel = with_checked_labels(findings.doubted(doubts), recipe, clip, audits, found.hypotheses, doubts)
+    tested = carried_to_test(mine, audits, found, rendered)
+    beside_target = other_failures(asked, audits, others, run.device)
+    doubts = clip_doubts(recipe, clip.model, audits, "words")
+    checks, relabel = check_labels(recipe, clip.model, audits, tested, doubts)
+    answered_rows = answered_by_all(run, audits[0], others) if asked.has is None else None
+    findings = collect_findings(
+        run,
+        audits,
+        captions,
+        found,
+        tested,
+        beside_target,
+        rendered=rendered,
+        checks=checks,
+        doubts=doubts,
+        answered=None if answered_rows is None else answered(answered_rows, recipe),
+        notes=(
+            *notes,
+            *unreadable_note(audits[0].unreadable, audits[0].paths),
+            *method.notes(found, run),
+            *what_is_odd(recipe, mine.on),
+        ),
+    )
     decoded = frozenset(cls.id for cls in recipe.classes if f"{cls.label}_{HARD}" in found.vectors)
     layer = layer_of(findings, run, decoded) if method.layer is None else method.layer(findings, run)
-    findings = replace(findings, notes=(*findings.notes, *what_is_odd(recipe, mine.on)))
     drawn = [] if rendered is None else [(f"{ROUND}/", rendered.images)]
     pictures = pictures_of(findings, [*drawn, *audits[0].by_start], audits[0].parts[0].decoded)
     files = {
@@ -248,44 +250,52 @@ def _audited_and_found(
     }
     filtered = None
     if wanted_pool is not None:
-        filtered = filter_pool(*wanted_pool, recipe, mine, audits, found, embedder, run.device)
+        filtered = filter_pool(*wanted_pool, recipe, audits, found, clip.embedder, run.device)
         if filtered.count:
             below, changes, extends = laid_over(run.source, run.overrides, folder)
             origin = origin_of(findings) | {"shared": filtered.shared}
             files |= pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
     if weights:
-        files[WEIGHTS] = weigh_train_rows(recipe, found, embedder, findings)
+        files[WEIGHTS] = weigh_train_rows(recipe, source, found, clip.embedder, findings)
     if answered_rows is not None and layer is None:
-        files[ROWS] = failing_rows_csv(answered_rows, recipe, sets_of(findings, found.hypotheses, audits[0])).encode()
+        files[ROWS] = failing_rows_csv(answered_rows, recipe, sets_of(tested, audits[0])).encode()
     return leave(folder, findings, pictures, files, pool=filtered)
 
 
-def _sliced(run: MiningRun, audits: Sequence[Audited], doubts: tuple[str, ...] = ()) -> MineResult:
+def _sliced(run: MiningRun, asked: AskedTarget, without_words: tuple[str, ...] = ()) -> MineResult:
     """Find and test groups of the audited images that need no words, and leave the files.
 
-    doubts: why words were not looked for, where they were wanted.
+    without_words: why words were not looked for, where they were wanted.
     """
     recipe, mine = run.recipe, run.mine
-    refuse_others(run.folder, recipe, mine, [part.content for part in audits[0].parts])
+    audits = asked.audits(None)
+    refuse_others(run.folder, recipe, mine, [part.content for part in asked.parts])
     others = other_models(recipe, mine)
     columns, values, notes = slice_columns(audits[0], recipe, run.device)
     audits = [replace(one, features=values) for one in audits]
-    find = METHODS[SLICES].find
-    assert find is not None
     halves = [discover_half(one, recipe, NO_CAPTIONS, {}, columns) for one in audits]
-    found = found_together(audits, [find(half, mine, run.settings, run.workers) for half in halves])
-    findings = collect_findings(run, audits, NO_CAPTIONS, found, others)
-    notes = (
-        *notes,
-        *unreadable_note(audits[0].unreadable, audits[0].paths),
-        *what_is_odd(recipe, mine.on, in_words=False),
+    found = found_together(audits, [find_slices(half, mine, run.settings, run.workers) for half in halves])
+    tested = carried_to_test(mine, audits, found)
+    beside_target = other_failures(asked, audits, others, run.device)
+    rows = answered_by_all(run, audits[0], others) if asked.has is None else None
+    findings = collect_findings(
+        run,
+        audits,
+        NO_CAPTIONS,
+        found,
+        tested,
+        beside_target,
+        without_words=without_words,
+        answered=None if rows is None else answered(rows, recipe, _WITHOUT_WORDS),
+        notes=(
+            *notes,
+            *unreadable_note(audits[0].unreadable, audits[0].paths),
+            *what_is_odd(recipe, mine.on, in_words=False),
+        ),
     )
     files = {}
-    if recipe.source.conditions is None:
-        rows = answered_by_all(run, audits[0], others)
-        findings = replace(findings, answered=answered(rows, recipe, _WITHOUT_WORDS))
-        files[ROWS] = failing_rows_csv(rows, recipe, sets_of(findings, found.hypotheses, audits[0])).encode()
-    findings = replace(findings, notes=notes, doubts=doubts)
+    if rows is not None:
+        files[ROWS] = failing_rows_csv(rows, recipe, sets_of(tested, audits[0])).encode()
     pictures = pictures_of(findings, audits[0].by_start, audits[0].parts[0].decoded)
     return leave(run.folder, findings, pictures, files)
 
@@ -296,16 +306,15 @@ def answered_by_all(run: MiningRun, audited: Audited, others: Mapping[str, Class
     return AnsweredRows.of(audited, [one.predictions for one in known.values()])
 
 
-def sets_of(findings: Findings, hypotheses: Sequence[Hypothesis], audited: Audited) -> dict[str, NDArray[np.bool_]]:
+def sets_of(tested: Sequence[Carried], audited: Audited) -> dict[str, NDArray[np.bool_]]:
     """By confirmed finding, (n,) which audited rows are in its set, and have the answer that it is of."""
-    confirmed = {one.name for one in findings.confirmed}
-    return {
-        one.name: one.members(audited.features, audited.labels)
-        & one.tested_on(audited.features, audited.labels)
-        & (one.answered is None or audited.taken_for == one.answered)
-        for one in hypotheses
-        if one.name in confirmed
-    }
+    found = {}
+    for one in tested:
+        if one.result.confirmed:
+            own = one.hypothesis
+            inside = own.members(audited.features, audited.labels) & own.tested_on(audited.features, audited.labels)
+            found[own.name] = inside & (own.answered is None or audited.taken_for == own.answered)
+    return found
 
 
 def refuse_unused(mine: Mine, **given: object) -> None:
@@ -383,28 +392,34 @@ def vectors_file(recipe: Recipe, audited: Audited, found: Found) -> bytes:
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
 
 
-def _elsewhere(recipe: Recipe, devices: Sequence[str], workers: int | None) -> Placement | None:
-    """Return whose workers look at the images: those of several devices, or a CPU's; one GPU is this process's."""
-    if len(devices) == 1 and devices[0] != "cpu":
-        return None
-    return Placement(engine_for(devices, workers), devices[0], tuple(recipe.classes))
-
-
-def _audited(recipe: Recipe, on: Sequence[str] | None) -> tuple[str, ...] | None:
-    """What is audited where the command says so, or where the recipe does not: its source's validation images."""
-    if on:
-        return tuple(on)
-    stated = recipe.mine is not None and "on" in recipe.mine.model_fields_set
-    return None if stated else (recipe.source.validation_split,)
-
-
-def _chosen(mine: Mine | None, **given: Any) -> Mine:
-    """The recipe's section with what the command line says instead."""
-    if given["confirm"] not in (None, *CONFIRM):
-        close = did_you_mean(given["confirm"], CONFIRM)
-        raise UserError(f"mine.confirm: found '{given['confirm']}', expected {', '.join(CONFIRM)}{close}")
-    values = {} if mine is None else mine.model_dump(exclude_none=True)
-    return validated(Mine, values | {key: value for key, value in given.items() if value is not None}, "mine")
+def _asked(
+    recipe: str | Path,
+    overrides: Sequence[str],
+    *,
+    method: str | None,
+    target: str | None,
+    on: Sequence[str] | None,
+    confirm: str | None,
+) -> tuple[Recipe, Mine, Sequence[str]]:
+    """Return the recipe, its section `mine` with what the command line says instead, and the overrides of both."""
+    loaded = load_recipe(recipe, overrides)
+    section = loaded.mine or Mine()
+    if method in METHODS and method != section.method:
+        # What the recipe says is another method's; what the command line says is this one's, in the layer too.
+        overrides = (*(f"mine.settings.{key}=null" for key in section.settings), f"mine.method={method}", *overrides)
+        loaded = load_recipe(recipe, overrides)
+    if not on and (loaded.mine is None or "on" not in loaded.mine.model_fields_set):
+        on = (loaded.source.validation_split,)
+    loaded = resolve_classes(loaded)
+    if confirm is not None and confirm not in CONFIRM:
+        close = did_you_mean(confirm, CONFIRM)
+        raise UserError(f"mine.confirm: found '{confirm}', expected {', '.join(CONFIRM)}{close}")
+    values = {} if loaded.mine is None else loaded.mine.model_dump(exclude_none=True)
+    said = {"method": method, "target": target, "on": tuple(on) if on else None, "confirm": confirm}
+    mined = validated(Mine, values | {key: value for key, value in said.items() if value is not None}, "mine")
+    if mined.method not in METHODS:
+        raise unknown_method(mined.method, METHODS)
+    return loaded, mined, overrides
 
 
 def _encoded(texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray]) -> Any:

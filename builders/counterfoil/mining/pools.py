@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages, NamedDataset
 from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.labels import conditions_of, labels_of
-from counterfoil.data.open_source import open_source
+from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError, some_of
 from counterfoil.mining.audited import (
     NO_CONTENT,
@@ -32,7 +32,6 @@ from counterfoil.mining.audited import (
     conditions_scored,
     contents_seen,
     features_of,
-    has_conditions,
     row_labels,
     train_rows,
 )
@@ -342,7 +341,7 @@ class FilteredPool:
 
 
 def asked_pool(
-    pool: str | None, rows: int | None, stated: str | None, recipe: Recipe, mine: Mine
+    pool: str | None, rows: int | None, stated: str | None, recipe: Recipe, mine: Mine, source: OpenSource
 ) -> tuple[OpenedPool, int] | None:
     """The pool that a person names, and how many rows a class are wanted of it; None where none is named.
 
@@ -355,19 +354,20 @@ def asked_pool(
         return None
     if rows is not None and rows < 1:
         raise UserError(f"--pool-rows: found {rows}, expected at least 1")
-    return open_pool(pool, stated, recipe, mine), _ROWS if rows is None else rows
+    return open_pool(pool, stated, recipe, mine, source), _ROWS if rows is None else rows
 
 
-def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> OpenedPool:
+def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened: OpenSource) -> OpenedPool:
     """A split of the recipe's source by its name, or a folder or Hub dataset, as `labelled_source` takes it.
 
-    stated: the column of its labels, or `predicted`. UserError for the audited split itself, for labels that nobody
-    states or that fit no class, and for predicted ones where the target is a file of answers.
+    stated: the column of its labels, or `predicted`. opened: the source, as the run has it pinned. UserError for the
+    audited split itself, for labels that nobody states or that fit no class, and for predicted ones where the target is
+    a file of answers.
     """
     if recipe.generator.takes_rows:
         raise UserError(f"recipe {recipe.name}: it is a set of rows itself", "Mine by the recipe that it extends.")
     source = recipe.source
-    splits = open_source(source).splits
+    splits = opened.splits
     own = pool in splits
     columns = (source.image_column, source.label_column, source.unit_column)
     place = (
@@ -375,7 +375,8 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
         if own
         else NamedDataset.parse(pool)
     )
-    images, rows = every_row(place)
+    same = (place.dataset, place.revision) == (source.dataset, source.revision)
+    images, rows = every_row(place, opened.pin if same else None)
     place = replace(place, split=rows.split)
     if (place.dataset, place.config) == (source.dataset, source.config) and place.split in mine.on:
         raise UserError(
@@ -405,7 +406,6 @@ def filter_pool(
     pool: OpenedPool,
     most: int,
     recipe: Recipe,
-    mine: Mine,
     audits: Sequence[Audited],
     found: Found,
     embedder: Embedder,
@@ -421,8 +421,9 @@ def filter_pool(
             rows = np.arange(len(pool.images))
             labels = class_of_output(class_map)[answers[name].predictions.prediction]
         else:
-            scored = conditions_scored([pool.images], name, class_map, recipe.classes, device)
-            rows, labels = row_labels(has_conditions(scored, target.about["thresholds"]))
+            _, values = conditions_scored([pool.images], name, class_map, recipe.classes, device)
+            limits = np.asarray(list(target.about["thresholds"].values()))
+            rows, labels = row_labels(values >= limits)  # NaN, of an image without an answer, is at least nothing
     shared = _shared(pool, recipe, audits[0])
     features = features_of(pool.images, embedder)
     directed = np.isin(labels, list(found.decide))
@@ -465,9 +466,9 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bo
     return shared
 
 
-def need_train_split(recipe: Recipe) -> None:
+def need_train_split(recipe: Recipe, source: OpenSource) -> None:
     """UserError for a source without the split that weights are of."""
-    splits = open_source(recipe.source).splits
+    splits = source.splits
     if recipe.source.train_split not in splits:
         raise UserError(
             f"--weights: '{recipe.source.dataset}' has no split '{recipe.source.train_split}', whose rows have weights",
@@ -475,12 +476,12 @@ def need_train_split(recipe: Recipe) -> None:
         )
 
 
-def weigh_train_rows(recipe: Recipe, found: Found, embedder: Embedder, findings: Findings) -> bytes:
+def weigh_train_rows(recipe: Recipe, source: OpenSource, found: Found, embedder: Embedder, findings: Findings) -> bytes:
     """Weights of every row of the train split: 1 where its class has no direction, or nobody can decode it.
 
     As `weights_parquet`, one column or one a condition, with the split's content and what it was mined on.
     """
-    images, has = train_rows(recipe)
+    images, has = train_rows(recipe, source)
     features = features_of(images, embedder)
     if has is None:
         decisions = decided(features, np.arange(len(images)), images.labels, found)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import ClassAudit, ClassContext, Findings, MethodUsed, MinedRecipe, Target
-from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Found, MiningRun
+from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, DiscoverHalf, Found, MiningRun
 from counterfoil.mining.methods.contexts import (
     CHOSEN_CONTEXTS,
     CLASS_NAME,
@@ -236,6 +236,11 @@ def found(failures: tuple[int, ...], chosen: int, seed: int = 0, **settings: Any
     )
 
 
+def noted(findings: Findings, run: MiningRun) -> tuple[str, ...]:
+    """The notes of a run that found the contexts of a document."""
+    return control_notes(Found((), tuple(ClassNote(contexts=one.contexts) for one in findings.classes)), run)
+
+
 def run_in(folder: Path, **settings: Any) -> MiningRun:
     recipe = load_recipe("wardrobe-star")
     return MiningRun(recipe, Mine(), ContextsSettings(contexts="wardrobe", **settings), "wardrobe-star", (), folder)
@@ -299,15 +304,15 @@ def test_where_fewer_contexts_are_left_they_have_the_images_of_all_that_were_cho
         [s.samples.accepted for s in shifts if s.group == group] for group in (CHOSEN_CONTEXTS, RANDOM_CONTEXTS)
     )
     assert len(anyhow) == 5 - chosen and sum(anyhow) == sum(own) and max(anyhow) - min(anyhow) <= 1
-    assert not control_notes(findings, run_in(tmp_path))
+    assert not noted(findings, run_in(tmp_path))
 
 
 def test_where_no_context_is_left_the_control_has_none_of_the_class_and_that_is_told(tmp_path: Path) -> None:
     findings = found((8, 3, 1, 1, 1), 5)
     assert not [one for one in layered(findings, tmp_path).prompts.shifts.values() if one.group == RANDOM_CONTEXTS]
-    (note,) = control_notes(findings, run_in(tmp_path))
+    (note,) = noted(findings, run_in(tmp_path))
     assert "All contexts of sandal were chosen" in note
-    assert not control_notes(findings, run_in(tmp_path, controls=False))
+    assert not noted(findings, run_in(tmp_path, controls=False))
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"failures": (4, 3, 1, 1, 0)}])

@@ -29,7 +29,7 @@ from counterfoil.mining.captions import Gathered, words_of
 from counterfoil.mining.findings import ClassContext, Finding, Findings
 from counterfoil.mining.findings_layer import derived_seed, mined_from, mined_shift, origin_of, shifts_layer, slugs
 from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis, MiningRun
-from counterfoil.mining.method import Method
+from counterfoil.mining.method import FindMethod
 from counterfoil.mining.methods.context_proposals import proposed_contexts, without_duplicates
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe, RecipeClass
@@ -195,12 +195,14 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
     return chosen | alone | anyhow
 
 
-def control_notes(findings: Findings, run: MiningRun) -> tuple[str, ...]:
+def control_notes(found: Found, run: MiningRun) -> tuple[str, ...]:
     """A word of the classes whose contexts were all chosen, so that no other one is left for a control."""
     if not run.settings.controls or run.recipe.generator.takes_rows:
         return ()
     every = [
-        one.name for one in findings.classes if one.contexts and all(each.rank is not None for each in one.contexts)
+        cls.name
+        for cls, note in zip(run.recipe.classes, found.notes, strict=True)
+        if note.contexts and all(each.rank is not None for each in note.contexts)
     ]
     if not every:
         return ()
@@ -273,7 +275,7 @@ def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, wo
     return Found(tuple(hypotheses), tuple(notes))
 
 
-CONTEXTS = Method(
+CONTEXTS = FindMethod(
     ContextsSettings,
     find_contexts,
     captions=context_captions,

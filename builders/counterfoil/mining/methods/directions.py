@@ -47,7 +47,7 @@ from counterfoil.mining.hypotheses import (
     Role,
     choose_cutoffs,
 )
-from counterfoil.mining.method import Method
+from counterfoil.mining.method import FindMethod
 from counterfoil.mining.methods.svm import Direction, fit_directions, whiten
 from counterfoil.recipe.schema_mine import MOST_ALPHA, DirectionsSettings, Mine
 
@@ -260,7 +260,7 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     return gather(load_captions(ANY), recipe.classes, settings.noun), (note,)
 
 
-DIRECTIONS = Method(DirectionsSettings, find_directions, captions=grammar_captions)
+DIRECTIONS = FindMethod(DirectionsSettings, find_directions, captions=grammar_captions)
 
 
 def _decision(

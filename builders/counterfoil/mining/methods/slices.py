@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.mining.findings_layer import slugs
 from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis, choose_cutoffs
-from counterfoil.mining.method import Method
+from counterfoil.mining.method import FindMethod
 from counterfoil.progress import track
 from counterfoil.recipe.schema_mine import Mine, SlicesSettings
 from counterfoil.report.words import share
@@ -74,7 +74,7 @@ def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, worker
     )
 
 
-SLICES = Method(SlicesSettings, find_slices)
+SLICES = FindMethod(SlicesSettings, find_slices)
 
 
 def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:

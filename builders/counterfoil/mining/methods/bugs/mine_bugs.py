@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages, rows_of
+from counterfoil.data.open_source import open_source
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
@@ -24,7 +25,7 @@ from counterfoil.mining.audited import answers_of, class_map_of, features_of, op
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn, findings_json
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
 from counterfoil.mining.hypotheses import MiningRun
-from counterfoil.mining.method import Method
+from counterfoil.mining.method import SearchMethod
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber
 from counterfoil.mining.methods.bugs.document import (
     answer_names,
@@ -359,7 +360,7 @@ def _seeds(
     """Images that exist whose failures are described, and where they come from; none where the base's are."""
     if settings.seeds is None:
         return None, ()
-    parts = opened_parts(recipe, settings.seeds, "mine.settings.seeds")
+    parts = opened_parts(recipe, settings.seeds, open_source(recipe.source), "mine.settings.seeds")
     target = mine.target or ""
     answers = answers_of(parts, {target: class_map}, recipe, device)[target].predictions
     labels = np.concatenate([part.labels for part in parts])
@@ -371,4 +372,4 @@ def _seeds(
     return FailedImages(of_rows, labels[rows], failed[rows], answers.prediction[rows].astype(np.int64)), parts
 
 
-BUGS = Method(BugsSettings, search=mine_bugs)
+BUGS = SearchMethod(BugsSettings, mine_bugs)

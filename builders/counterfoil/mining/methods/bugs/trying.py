@@ -13,15 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
+from counterfoil.data.open_source import open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts
-from counterfoil.mining.collected import collect_findings
+from counterfoil.mining.collected import carried_to_test, collect_findings
 from counterfoil.mining.findings import Findings, Purpose
 from counterfoil.mining.findings_layer import slugs
 from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, MiningRun, choose_cutoffs
-from counterfoil.mining.label_check import with_checked_labels
+from counterfoil.mining.label_check import check_labels
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.methods.bugs.document import (
     adjusted_together,
@@ -73,16 +74,17 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     # No direction is looked for, so that rows of the train split, which whiten features, are looked at for nothing.
     recipe, mine, settings = run.recipe, run.mine, run.settings
     unwhitened = mine.model_copy(update={"train_rows": _FEWEST_TRAIN_ROWS})
-    (audited, *_), clip, _ = audit_target(recipe, unwhitened, run.device)
-    captions = _captions(hypotheses, recipe, settings, clip)
+    (audited, *_), clip = audit_target(recipe, unwhitened, open_source(recipe.source), run.device)
+    audited = replace(audited, whitened_by="")
+    captions = _captions(hypotheses, recipe, settings, clip.model)
     found = Found(
         tuple(_on_rows(one, audited, captions, recipe, settings, mine.margin) for one in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
     )
-    findings = collect_findings(run, [audited], captions, found, {})
-    doubts = clip_doubts(recipe, clip, [audited], "words")
-    findings = replace(findings.doubted(doubts), whitened_by=None)
-    findings, relabel = with_checked_labels(findings, recipe, clip, [audited], found.hypotheses, doubts)
+    tested = carried_to_test(mine, [audited], found)
+    doubts = clip_doubts(recipe, clip.model, [audited], "words")
+    checks, relabel = check_labels(recipe, clip.model, [audited], tested, doubts)
+    findings = collect_findings(run, [audited], captions, found, tested, [{}], checks=checks, doubts=doubts)
     return findings, audited, relabel
 
 
