@@ -87,7 +87,7 @@ def test_these_recipes_are_bundled() -> None:
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
     retrieved, drawn = load_recipe("wardrobe-retrieved"), load_recipe("wardrobe-mini", ["tokens=null"])
-    assert not retrieved.generator.draws and retrieved.generator.split == "audit"
+    assert not retrieved.kind.draws and retrieved.generator.split == "audit"
     assert retrieved.all_shifts() == drawn.all_shifts() and retrieved.classes == drawn.classes
     assert retrieved.screen_hash == drawn.screen_hash
 

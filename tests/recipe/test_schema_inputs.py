@@ -12,7 +12,8 @@ import yaml
 
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import CORRUPTIONS
-from counterfoil.recipe import Recipe, drawn_from, dump_recipe, load_own_recipe, load_recipe, load_recipe_text
+from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe, load_recipe_text
+from counterfoil.recipe.kinds import KINDS
 from counterfoil.recipe.names import EMBEDDINGS
 from counterfoil.recipe.prompts import KIND_OF
 from counterfoil.recipe.schema_inputs import LONGEST_LIST, LONGEST_OPTION_NAME, LONGEST_TEXT, MOST_OPTIONS
@@ -187,8 +188,8 @@ def test_what_cannot_be_edited_is_refused(changes: list[str], message: str) -> N
 
 def test_it_draws_from_rows_and_other_kinds_say_nothing_of_its_keys() -> None:
     edit, drawn = load_recipe("wardrobe-edited"), load_recipe("wardrobe-mini")
-    assert edit.generator.draws and edit.generator.takes_rows and "source_row" in edit.added_columns
-    assert drawn.generator.draws and not drawn.generator.takes_rows and "source_row" not in drawn.added_columns
+    assert edit.kind.draws and edit.kind.takes_rows and "source_row" in edit.added_columns
+    assert drawn.kind.draws and not drawn.kind.takes_rows and "source_row" not in drawn.added_columns
     assert not {"captioner", "caption_column", "split"} & set(drawn.generator.model_dump())
     assert [(s.name, s.prompt, s.caption) for s in edit.all_shifts()] == [
         (s.name, s.prompt, s.caption) for s in drawn.all_shifts()
@@ -251,7 +252,7 @@ def test_what_cannot_be_corrupted_is_refused(name: str, changes: list[str], mess
 
 def test_it_takes_rows_draws_nothing_and_needs_no_screen(tmp_path: Path) -> None:
     recipe = load_recipe(CORRUPT, ["prompts.shifts.fog.severity=5"])
-    assert recipe.generator.takes_rows and recipe.generator.alters_rows and not recipe.generator.draws
+    assert recipe.kind.takes_rows and recipe.kind.alters_rows and not recipe.kind.draws
     assert list(recipe.added_columns) == ["source_row", "license", "severity"]
     shifts = {shift.name: shift for shift in recipe.all_shifts()}
     assert [shifts[name].severity for name in ("base", "fog", "snow")] == [0, 5, 3]
@@ -280,8 +281,8 @@ def test_a_shift_may_have_a_prompt_an_embedding_or_both() -> None:
     beside = load_recipe("wardrobe-mini", [VECTORED])
     alone = load_recipe("wardrobe-mini", [VECTORED, "prompts.shifts.red.prompt=null"])
     both, only = (next(s for s in recipe.all_shifts() if s.name == "red") for recipe in (beside, alone))
-    assert drawn_from(only, given=False) == "an image embedding"
-    assert drawn_from(both, given=False) == f"{both.prompt} and an image embedding"
+    assert alone.kind.made_by(only) == "an image embedding"
+    assert beside.kind.made_by(both) == f"{both.prompt} and an image embedding"
     hashes = {recipe.plan_hash for recipe in (beside, alone, load_recipe("wardrobe-mini"))}
     assert len(hashes) == 3
 
@@ -289,7 +290,8 @@ def test_a_shift_may_have_a_prompt_an_embedding_or_both() -> None:
 def test_the_base_of_rows_is_unchanged_and_of_images_drawn_elsewhere_drawn_there() -> None:
     (base,) = (s for s in load_recipe("wardrobe-mini").all_shifts() if s.name == "base")
     plain = replace(base, prompt=None)
-    assert [drawn_from(plain, given=one) for one in (False, True)] == ["each row unchanged", "drawn elsewhere"]
+    made_by = {kind.key: kind.made_by(plain) for kind in KINDS}
+    assert (made_by["corrupt"], made_by["drawn_elsewhere"]) == ("each row unchanged", "drawn elsewhere")
 
 
 def test_neither_is_reported_for_every_shift_at_once() -> None:

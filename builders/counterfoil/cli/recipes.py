@@ -269,8 +269,6 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     from rich.markup import escape
     from rich.table import Table
 
-    from counterfoil.recipe import drawn_from
-
     totals = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     totals.add_column(style="bold")
     totals.add_column(justify="right")
@@ -306,7 +304,7 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     shifts.add_column("kind", no_wrap=True)
     for name in ("cells", "samples", "object ≥", "shift ≥"):
         shifts.add_column(name, justify="right", no_wrap=True)
-    shifts.add_column("made by" if plan.recipe.generator.kind == "corrupt" else "prompt", no_wrap=True)
+    shifts.add_column("made by" if plan.recipe.kind.corrupts else "prompt", no_wrap=True)
     every = plan.recipe.all_shifts()
     for shift in every[:MOST_LINES]:
         cells = len(shift.class_labels)
@@ -318,7 +316,7 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
             f"{plan.n_samples_of(shift):,}",
             _threshold(None if plan.recipe.screen.model is None else shift.object_threshold),
             _threshold(shift.threshold),
-            escape(drawn_from(shift, given=plan.recipe.generator.given)),
+            escape(plan.recipe.kind.made_by(shift)),
         )
     console = terminal(_WIDTH)
     console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")

@@ -65,7 +65,7 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     """The rows of the split that a recipe takes or edits, as it is pinned. Raises as `OpenSource`."""
     generator, pool = recipe.generator, pool_of(recipe)
-    if generator.given:
+    if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
         rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.split, labelled=False)
         optional = {key: getattr(generator, key) for key in ("prompt_column", "seed_column")}
@@ -73,8 +73,7 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
         columns = ("label_column", "shift_column", "index_column", "license_column")
         rows.need("generator", **{key: getattr(generator, key) for key in columns}, **asked)
         return rows
-    labelled = generator.alters_rows or (generator.kind == "rows" and generator.labels == "column")
-    rows = open_source(pool, pin=pin).rows(generator.split, labelled=labelled)
+    rows = open_source(pool, pin=pin).rows(generator.split, labelled=recipe.kind.reads_labels(generator))
     rows.need(license_column=generator.license_column, caption_column=generator.caption_column)
     return rows
 
@@ -138,7 +137,7 @@ def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[in
     column = recipe.generator.license_column
     if column is None:
         whole = None if pin.license is None else pin.license[:_LONGEST_LICENCE]
-        return (lambda _: whole) if recipe.generator.alters_rows else None
+        return (lambda _: whole) if recipe.kind.alters_rows else None
     licences = rows.column(column)
 
     def licence(row: int) -> str | None:

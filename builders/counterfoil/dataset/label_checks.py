@@ -214,7 +214,7 @@ def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedC
     """
     shifts = recipe.all_shifts()
     names, judge = [shift.name for shift in shifts], recipe.screen.judge
-    own = recipe.generator.kind == "corrupt"
+    own = recipe.kind.corrupts
     if judge is None:
         return LabelChecks(None, None, tuple(map(ShiftChecks, names)), own=own)
     pins = inputs.get("judges")

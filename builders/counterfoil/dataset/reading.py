@@ -25,6 +25,7 @@ from counterfoil.models import local_folder
 from counterfoil.models.names import COMMIT, LOCAL, folder_sha256
 from counterfoil.plan import Plan, RowTable, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
+from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind
 from counterfoil.regular_files import open_regular
@@ -90,8 +91,8 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
         tokens = _tokens(directory, recipe, lock, odd, faults, sha256_of)
     if recipe is not None and "embeddings" in parts:
         embeddings = _embeddings(recipe, lock, odd, faults)
-    if recipe is not None and "rows" in parts and recipe.generator.chosen is not None:
-        table = _table(directory, recipe, recipe.generator.chosen, lock, faults)
+    if recipe is not None and "rows" in parts and recipe.kind.table is not None:
+        table = _table(directory, recipe, recipe.kind.table, lock, faults)
     plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None, table)
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
     faults += _unlisted(directory, recipe, listed or {}, odd, parts, sha256_of)
@@ -155,10 +156,8 @@ def _hash(document: Any) -> str | None:
 def _pins_as_a_build(lock: Lock) -> bool:
     """Whether every pin is there that the plan's kind of generator takes, and is of the form of one."""
     try:
-        kind = lock.plan["generator"].get("kind", "diffusers")
-        parts = () if lock.screen.get("model") is None else ("screen",)
-        parts += ("generator",) if kind in ("diffusers", "edit") else ()
-        parts += ("retrieval",) if kind == "retrieve" else ()
+        kind = kind_of(lock.plan["generator"])
+        parts = kind.models if lock.screen.get("model") is None else ("screen", *kind.models)
         parts += ("adapter",) if "adapter" in lock.inputs["models"] else ()
         pins = [lock.inputs["models"][part] for part in parts]
         pins += [lock.inputs["loras"][name] for name in lock.plan["generator"].get("lora", ())]
@@ -166,12 +165,7 @@ def _pins_as_a_build(lock: Lock) -> bool:
         whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
         whole &= all(isinstance(content, str | None) for content in contents)
         whole &= isinstance(lock.inputs["tokens"], Mapping | None)
-        chosen = {
-            "edit": ("pool", "edited"),
-            "corrupt": ("pool", "edited"),
-            "retrieve": ("pool", "retrieved"),
-            "rows": ("pool",) if "rows" in lock.plan["generator"] else ("pool", "given"),
-        }.get(kind, ())
+        chosen = (*(("pool",) if kind.takes_rows else ()), *(() if kind.table is None else (kind.table,)))
         whole &= all(isinstance(lock.inputs[name], Mapping) for name in chosen)
         judges = lock.inputs.get("judges", {})
         if lock.screen.get("judge") is not None:

@@ -84,8 +84,8 @@ class StandingDataset:
         """Whether prompts are those that were drawn from: by the tokens of classes, and what a table says of rows."""
         if self.recipe is None or self.plan is None:
             return False
-        tabled = self.recipe.generator.chosen in ("edited", "given")
-        return (self.recipe.tokens is None or self.tokens is not None) and (not tabled or self.plan.counts)
+        counted = self.plan.counts or not self.recipe.kind.counts_rows
+        return counted and (self.recipe.tokens is None or self.tokens is not None)
 
     @property
     def judges(self) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from counterfoil.dataset.label_checks import checks_of_dataset, read_people, wit
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
 from counterfoil.plan import sample_key
-from counterfoil.recipe import Recipe, RecipeClass, drawn_from
+from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule, judge_column
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.labels import LabelChecks
@@ -273,7 +273,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         Group(
             name=shift.name,
             kind=shift.kind,
-            prompt=drawn_from(shift, given=recipe.generator.given),
+            prompt=recipe.kind.made_by(shift),
             group=shift.group,
             class_labels=shift.class_labels,
             candidates=sum(reasons.get(shift.name, {}).values()),

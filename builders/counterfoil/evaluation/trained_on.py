@@ -19,7 +19,7 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.models.mended import EditsOf, MendedNote, mended_of
 from counterfoil.progress import track
 from counterfoil.recipe import Recipe, sha256_json
-from counterfoil.recipe.schema_inputs import ROW
+from counterfoil.recipe.kinds import ROW
 from counterfoil.store.decoding import pixels_sha256
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
@@ -66,7 +66,7 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
             for content in dict.fromkeys(note.train_content)
             if content in scored
         ]
-        if subject.recipe is not None and subject.directory is not None and not subject.recipe.generator.takes_rows:
+        if subject.recipe is not None and subject.directory is not None and not subject.recipe.kind.takes_rows:
             seed = subject.recipe.samples.seed
             problems += [
                 f"model {name!r} was mended with {one.name} (recipe {one.recipe or 'unknown'}), whose samples.seed"
@@ -116,7 +116,7 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
 
 def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]) -> EditsOf | None:
     """Return the rows that the images of these keys are edits of; None where they are no edits."""
-    if not recipe.generator.alters_rows:
+    if not recipe.kind.alters_rows:
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))
     # A hash that two pools of the same rows share: of a folder's content, wherever it lies, or a name and a commit.
@@ -133,7 +133,7 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
 
     UserError where the dataset does not say it of each; ValueError where no pool has any.
     """
-    if not recipe.generator.takes_rows:
+    if not recipe.kind.takes_rows:
         raise ValueError(f"the images of {recipe.name} are not rows")
     row_of: dict[str, int] = {}
     form = TableForm.of(recipe)

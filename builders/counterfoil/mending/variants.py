@@ -247,7 +247,7 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
 def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
     """The seed of the noise that each of some images began with; none for rows of a pool and for edits of rows."""
     recipe = opened.recipe
-    if recipe.generator.takes_rows:
+    if recipe.kind.takes_rows:
         return []
     shifts = [None if recipe.samples.noise == "paired" else shift.name for shift in recipe.all_shifts()]
     return [
@@ -286,7 +286,7 @@ def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
 
     A dataset's own recipe does not tell where a folder lies, so that its content alone can be compared.
     """
-    if not opened.recipe.generator.takes_rows:
+    if not opened.recipe.kind.takes_rows:
         return False
     pool, source, recorded = pool_of(opened.recipe), recipe.source, opened.pins.get("pool")
     if pool.config != source.config:
@@ -298,10 +298,9 @@ def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
 
 def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
     """The keys of the source's rows that chosen images are edits of; none where they are no edits of it."""
-    generator = opened.recipe.generator
-    if not generator.alters_rows or not _of_source(opened, recipe):
+    if not opened.recipe.kind.alters_rows or not _of_source(opened, recipe):
         return frozenset()
-    return frozenset(row_key(generator.split, row) for row in _rows_in_pool(opened, rows))
+    return frozenset(row_key(opened.recipe.generator.split, row) for row in _rows_in_pool(opened, rows))
 
 
 def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> LabelledImages | None:

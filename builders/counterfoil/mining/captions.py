@@ -16,9 +16,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from counterfoil.errors import UserError, first_of
 from counterfoil.models.names import refuse_elsewhere
-from counterfoil.recipe.checks import RecipePath, RecipeProblem
 from counterfoil.recipe.layering import bundled_folder, text_of
 from counterfoil.recipe.names import did_you_mean, is_local
+from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.prompts import ABOUT_CLASS, RecipeClass
 from counterfoil.recipe.section import Section, refuse

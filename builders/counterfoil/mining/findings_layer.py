@@ -55,7 +55,7 @@ def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -
     was confirmed, and over a recipe of rows, chosen, retrieved or edited, which draws none of noise alone.
     """
     recipe = run.recipe
-    if not findings.confirmed or recipe.generator.takes_rows:
+    if not findings.confirmed or not recipe.kind.from_noise:
         return None
     seed = derived_seed(recipe.samples.seed, "layer", findings)
     changes: dict[str, Any] = {"samples": {"seed": seed}, "name": derived_name(recipe.name, "mined")}

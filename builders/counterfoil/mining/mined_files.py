@@ -67,7 +67,7 @@ def what_is_odd(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> 
 
     in_words: whether findings have words that could be drawn.
     """
-    notes, generator, train = [], recipe.generator, recipe.source.train_split
+    notes, train = [], recipe.source.train_split
     if train in on:
         notes.append(
             f"the source has one split, '{train}', and a classifier fails less on images that it learned from: on new"
@@ -79,13 +79,14 @@ def what_is_odd(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> 
             " fail. Known changes of your own photographs (generator.kind: corrupt) show what darkness, blur or"
             f" compression does alone. {ROWS} lists the rows that fail, and their findings"
         )
-    elif generator.takes_rows:
+    elif not recipe.kind.from_noise:
         does = "edits rows of real images and cannot draw from words alone"
-        if not generator.draws:
+        if not recipe.kind.draws:
             does = "uses rows of real images and draws none"
         notes.append(
-            f"the findings have no recipe, because generator.kind '{generator.kind}' {does}. {ROWS} lists the rows that"
-            " fail, and their findings. A recipe that draws (generator.kind: diffusers) gets a recipe of its findings"
+            f"the findings have no recipe, because generator.kind '{recipe.kind.name}' {does}. {ROWS} lists the rows"
+            " that fail, and their findings. A recipe that draws (generator.kind: diffusers) gets a recipe of its"
+            " findings"
         )
     return tuple(notes)
 

@@ -152,7 +152,7 @@ def pool_files(
     """
     if pool.reference.split is None:
         raise ValueError(f"which split of {pool.reference.dataset} are the rows from?")
-    if below.generator.takes_rows or recipe.generator.takes_rows:
+    if below.kind.takes_rows or recipe.kind.takes_rows:
         raise UserError(
             f"recipe {recipe.name}: it already selects rows, so it cannot take another selection",
             "Mine with the recipe that it extends.",
@@ -364,7 +364,7 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened:
     audited split itself, for labels that nobody states or that fit no class, and for predicted ones where the target is
     a file of answers.
     """
-    if recipe.generator.takes_rows:
+    if recipe.kind.takes_rows:
         raise UserError(f"recipe {recipe.name}: it is a set of rows itself", "Mine by the recipe that it extends.")
     source = recipe.source
     splits = opened.splits

@@ -144,10 +144,9 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     if mine.confirm == "rows":
         return
     problems = []
-    if recipe.generator.takes_rows:
-        kind = recipe.generator.kind
-        renders = f"mine.confirm: '{mine.confirm}' renders images"
-        problems.append(f"{renders}, and generator.kind is '{kind}': this kind cannot render from noise alone")
+    if not recipe.kind.from_noise:
+        renders = f"mine.confirm: '{mine.confirm}' renders images, and generator.kind is '{recipe.kind.name}'"
+        problems.append(f"{renders}: this kind cannot render from noise alone")
     if (mine.target or "").startswith(_PREDICTIONS):
         problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
     if recipe.source.conditions is not None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from counterfoil.errors import UserError
+from counterfoil.recipe.kinds import kind_of
 
 if TYPE_CHECKING:
     import torch
@@ -274,9 +275,9 @@ def kernels_digest() -> str:
 
 
 def libraries_of(generator: Generator) -> tuple[str, ...]:
-    """The packages that bytes depend on with this generator alone: to quantise weights, add others or corrupt rows."""
+    """The packages that bytes depend on with this generator alone: to quantise weights, to add others, its kind's."""
     quantiser = () if generator.quantize is None else (_QUANTISERS[generator.quantize][0],)
-    return (*quantiser, *(("peft",) if generator.lora else ()), *(("scipy",) if generator.kind == "corrupt" else ()))
+    return (*quantiser, *(("peft",) if generator.lora else ()), *kind_of(generator).libraries)
 
 
 # Limit and use of a container's memory, in version 2 of control groups and in version 1.

@@ -21,6 +21,7 @@ from counterfoil.models.config_files import shown
 from counterfoil.models.devices import absent_library, quantize_problem
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
+from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
         near = max(family.multiple, round(generator.size / family.multiple) * family.multiple)
         draws = f"which draws multiples of {family.multiple}, such as {near}"
         yield f"generator.size: found {generator.size}; {its}, {draws}"
-    called = called_class(name, family).__name__ if generator.kind == "edit" else name
+    called = called_class(name, family).__name__ if recipe.kind.edits else name
     yield from _edit_problems(generator, family, called, unet or {})
     if (problem := family.negative_problem(generator.negative_prompt, generator.options)) is not None:
         yield problem
@@ -127,7 +128,7 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
         recipe.samples.pairs if recipe.samples.pairs != "noise" else None,
         next((shift.level for shift in recipe.all_shifts() if shift.level is not None), None),
     )
-    return generator.kind == "edit" or (generator.kind == "diffusers" and any(value is not None for value in asked))
+    return recipe.kind.edits or (recipe.kind.draws and any(value is not None for value in asked))
 
 
 # The one whose steps inversion follows back.
@@ -142,7 +143,7 @@ def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapp
     `called` is the class whose call draws, `unet` the UNet's configuration, as far as there is one.
     """
     its = f"generator.model: '{generator.model}' is {family.name}"
-    if generator.kind != "edit":
+    if not kind_of(generator).edits:
         if family.needs_image:
             yield f"{its}, which draws from an image alone; expected another one, or generator.kind edit"
     elif family.edits is None:
@@ -170,7 +171,7 @@ def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapp
 
 def inverts(generator: Generator) -> bool | None:
     """Whether rows are edited by inversion, by the pipeline's index alone; None where that is not on this machine."""
-    if generator.kind != "edit":
+    if not kind_of(generator).edits:
         return False
     try:
         index = index_here(generator.model, generator.revision)

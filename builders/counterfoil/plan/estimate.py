@@ -109,8 +109,6 @@ LOSSY_BYTES_PER_PIXEL = {
     "jpg": ((1, 0.03), (50, 0.12), (75, 0.2), (90, 0.38), (95, 0.55), (100, 1.2)),
     "webp": ((1, 0.02), (50, 0.08), (75, 0.12), (90, 0.25), (95, 0.38), (100, 0.8)),
 }
-CORRUPTED_SIZE = 256
-CORRUPTED_A_SECOND = 40.0  # images of 256 pixels by one core: nine kinds, decoded, encoded and stored
 ROW_BYTES = 60  # the columns beside the image, compressed
 TAR_BYTES = 3 * 512 + 1024  # WebDataset: a header a member, and the padding of each to 512 bytes
 EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
@@ -157,7 +155,7 @@ def estimate(
     if beside:
         about_rate += f"; {beside:,} images are rendered together with their base, so each costs as much as two"
     each = 1.0
-    if recipe.generator.kind == "edit" and inverted is not False:
+    if recipe.kind.edits and inverted is not False:
         each = EDIT_COST
         about_rate += (
             f"; an edit costs as much as {EDIT_COST:g} images: its row is first inverted, then rendered together with"
@@ -227,7 +225,7 @@ def _start_up(recipe: Recipe) -> float | None:
     here = screen.model is None or screen.model.startswith(_LAB)
     clip_gigabytes = 0.0 if here else clip.gigabytes if clip is not None else None
     model = KNOWN_MODELS.get(generator.model)
-    drawn_gigabytes = 0.0 if not generator.draws else model.gigabytes if model is not None else None
+    drawn_gigabytes = 0.0 if not recipe.kind.draws else model.gigabytes if model is not None else None
     if clip_gigabytes is None or drawn_gigabytes is None:
         return None
     return START_UP_SECONDS + SECONDS_A_GIGABYTE * (clip_gigabytes + drawn_gigabytes)
@@ -236,10 +234,8 @@ def _start_up(recipe: Recipe) -> float | None:
 def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
     if given is not None:
         return given, f"{given:g} images per second, as given"
-    if recipe.generator.kind == "corrupt":
-        return CORRUPTED_A_SECOND, f"{CORRUPTED_A_SECOND:g} images per second on one core at 256 pixels"
-    if not recipe.generator.draws:
-        return None, "rows are read, not rendered, and no rate is known: give one with --rate"
+    if not recipe.kind.draws:
+        return recipe.kind.rate
     model = KNOWN_MODELS.get(recipe.generator.model)
     known = model.rate if model is not None else None
     if known is None:
@@ -254,10 +250,9 @@ def _side(recipe: Recipe, own_side: int | None) -> tuple[int, str]:
     side = generator.saved_size or generator.size
     if side is not None:
         return side, f"images of {side} x {side} pixels"
-    if own_side is not None and generator.takes_rows:
+    if own_side is not None and recipe.kind.takes_rows:
         return own_side, f"images of about {own_side} x {own_side} pixels, by a sample of them"
-    if generator.kind == "corrupt":
-        side = CORRUPTED_SIZE
+    if (side := recipe.kind.usual_side) is not None:
         return side, f"images of {side} x {side} pixels (guessed: images keep their own size)"
     known = KNOWN_MODELS.get(generator.model)
     if known is None:

@@ -23,6 +23,7 @@ from typing import Any, overload
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
+from counterfoil.recipe.kinds import RANK, ROW, SCORE
 from counterfoil.recipe.prompts import BASE, asks_caption
 from counterfoil.recipe.rows_table import (
     MOST_LINES,
@@ -33,7 +34,6 @@ from counterfoil.recipe.rows_table import (
     chosen_rows_csv,
     read_chosen_rows,
 )
-from counterfoil.recipe.schema_inputs import RANK, ROW, SCORE
 from counterfoil.recipe.severity import By
 from counterfoil.report.words import shown_table
 
@@ -66,10 +66,10 @@ class RowTable:
     def problems(self, recipe: Recipe) -> Iterator[str]:
         """How it is no table of a recipe: each cell has a row for each candidate, and no row is used twice.
 
-        Where rows are edited, each class has them, once for all shifts, with the captions that prompts ask for; of rows
-        that are corrupted a class may have fewer, and so may a cell of images that were drawn elsewhere.
+        Where rows are altered, each class has them, once for all shifts, with the captions that prompts ask for. Of
+        some kinds of generator a class or a cell may have fewer.
         """
-        if recipe.generator.alters_rows:
+        if recipe.kind.alters_rows:
             yield from self._problems_of_edits(recipe)
             return
         wanted = {
@@ -79,7 +79,7 @@ class RowTable:
         }
         for shift, class_id in self.rows.keys() - wanted.keys():
             yield f"'{str(shift)[:80]}' of class '{class_id[:80]}' is not a cell of the recipe"
-        fewer = recipe.generator.given
+        fewer = recipe.kind.fewer_rows
         for cell, count in wanted.items():
             own = self.rows.get(cell, ())
             if not (1 <= len(own) <= count if fewer else len(own) == count):
@@ -93,7 +93,7 @@ class RowTable:
             yield f"{len(every) - len(set(every)):,} rows appear more than once"
 
     def _problems_of_edits(self, recipe: Recipe) -> Iterator[str]:
-        fewer = recipe.generator.kind == "corrupt"
+        fewer = recipe.kind.fewer_rows
         wanted, captioned = rows_wanted(recipe), captions_asked(recipe)
         for _, class_id in self.rows.keys() - {(None, one) for one in wanted}:
             yield f"'{class_id[:80]}' is not a class of the recipe"
@@ -312,16 +312,16 @@ class Plan:
     @property
     def edits(self) -> bool:
         """Whether the rows that the samples are made of are known."""
-        return self.recipe.generator.alters_rows and self.table is not None
+        return self.recipe.kind.alters_rows and self.table is not None
 
     @property
     def counts(self) -> bool:
         """Whether a table of rows says how many candidates a cell has."""
-        return self.edits or (self.recipe.generator.given and self.table is not None)
+        return self.recipe.kind.counts_rows and self.table is not None
 
     def indices_below(self, cell: Cell) -> int:
         """What the indices of a cell are below. Those of images that were drawn elsewhere may leave some out."""
-        return MOST_LINES if self.recipe.generator.given else cell.candidates
+        return MOST_LINES if self.recipe.kind.drawn_elsewhere else cell.candidates
 
     @property
     def shards(self) -> Sequence[Shard]:
@@ -377,7 +377,7 @@ class Plan:
                 own |= {"row": one.row, "rank": one.rank, "score": one.score}
             elif rows is not None:
                 own["row"] = rows[index]
-            if one is not None and self.recipe.generator.given:
+            if one is not None and self.recipe.kind.drawn_elsewhere:
                 own |= {"prompt": one.prompt, "seed": NO_SEED if one.seed is None else one.seed}
             yield Sample(
                 key=sample_key(shift.name, cls.id, index),

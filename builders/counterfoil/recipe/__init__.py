@@ -2,13 +2,7 @@
 
 from counterfoil.recipe.layering import bundled_recipes, find_recipe
 from counterfoil.recipe.loader import dump_recipe, layer_text, load_own_recipe, load_recipe, load_recipe_text
-from counterfoil.recipe.prompts import (
-    RecipeClass,
-    Shift,
-    drawn_from,
-    object_caption_for,
-    prompt_for,
-)
+from counterfoil.recipe.prompts import RecipeClass, Shift, object_caption_for, prompt_for
 from counterfoil.recipe.schema import Recipe, canonical_json, sha256_json
 from counterfoil.recipe.schema_inputs import LearnSettings, Source
 from counterfoil.recipe.schema_prompts import ObjectThresholdSpec, ThresholdSpec
@@ -23,7 +17,6 @@ __all__ = [
     "ThresholdSpec",
     "bundled_recipes",
     "canonical_json",
-    "drawn_from",
     "dump_recipe",
     "find_recipe",
     "layer_text",

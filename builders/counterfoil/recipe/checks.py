@@ -7,19 +7,18 @@ everything else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENT, answered_class, judge_column
-from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, embedding_specs, texts_at
+from counterfoil.recipe.kinds import kind_of
+from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, texts_at
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem, without_folders
-from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, MATCH, asks_caption, template_problem, uses
-from counterfoil.recipe.schema_output import HeldFromBase, first_compared
-from counterfoil.recipe.severity import MOST_SEVERE, WAYS, level_name
-
-RecipePath = tuple[str | int, ...]
-RecipeProblem = tuple[RecipePath, str]
+from counterfoil.recipe.parts import RecipeParts, RecipePath, RecipeProblem, mapping, sequence
+from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, asks_caption, template_problem, uses
+from counterfoil.recipe.schema_output import PAIRS_SHARE, HeldFromBase
+from counterfoil.recipe.severity import MOST_SEVERE, level_name
 
 _FILLED = (
     "the rule '{}' ranks a whole cell, but a quota (samples.accepted) stops before the cell is complete; expected"
@@ -28,74 +27,36 @@ _FILLED = (
 _MOST_SUGGESTIONS = 20
 
 
-class _Parts:
-    """The parts of a recipe of any form; what is of another form than it should be counts as empty.
-
-    specs: what the base and each shift say, and where. ids: those of classes, by their place in the list.
-    """
-
-    def __init__(self, recipe: Mapping[str, Any]) -> None:
-        self.recipe = recipe
-        self.source, self.generator, self.prompts, self.screen, self.samples = (
-            _mapping(recipe.get(name)) for name in ("source", "generator", "prompts", "screen", "samples")
-        )
-        self.classes = _sequence(self.source.get("classes"))
-        found = ((index, _mapping(entry).get("id")) for index, entry in enumerate(self.classes))
-        self.ids = {index: class_id for index, class_id in found if isinstance(class_id, str)}
-        self.known = tuple(self.ids.values())
-        self.every = set(self.known)
-        self.shifts = _mapping(self.prompts.get("shifts"))
-        own: list[tuple[RecipePath, Any]] = [(("prompts", "shifts", name), spec) for name, spec in self.shifts.items()]
-        self.of_shifts = [(place, _mapping(spec)) for place, spec in own]
-        self.specs = [(("prompts", "base"), _mapping(self.prompts.get("base"))), *self.of_shifts]
-        self.corrupts = self.generator.get("kind") == "corrupt"
-        self.given = self.generator.get("kind") == "rows" and self.generator.get("rows") is None
-
-    def ids_of(self, spec: Mapping[str, Any]) -> set[str]:
-        """The ids of classes that a base or a shift has."""
-        chosen = spec.get("classes")
-        return self.every if chosen is None else {each for each in _sequence(chosen) if isinstance(each, str)}
-
-    def templates(self) -> Iterator[tuple[RecipePath, str, Mapping[str, Any]]]:
-        """Every text that is filled with classes: where it stands, and the base or shift whose classes those are."""
-        for path, own in self.specs:
-            default = "style_object_caption" if own.get("style") is True else "object_caption"
-            used = [((*path, "prompt"), own.get("prompt")), ((*path, "object_caption"), own.get("object_caption"))]
-            if own.get("object_caption") is None:
-                used.append((("screen", default), self.screen.get(default)))
-            yield from ((place, text, own) for place, text in used if isinstance(text, str))
-
-
 def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
     """Every problem as (path in the recipe, message)."""
-    parts = _Parts(recipe)
+    parts = RecipeParts(recipe, kind_of(mapping(recipe.get("generator"))))
     return [problem for check in _CHECKS for problem in check(parts)]
 
 
-def _duplicate_ids(parts: _Parts) -> Iterator[RecipeProblem]:
+def _duplicate_ids(parts: RecipeParts) -> Iterator[RecipeProblem]:
     first: dict[str, int] = {}
     for index, class_id in parts.ids.items():
         if class_id in first:
             message = f"found '{class_id}' again, expected unique ids (first at classes[{first[class_id]}])"
-            name, other = (_mapping(parts.classes[place]).get("name") for place in (index, first[class_id]))
+            name, other = (mapping(parts.classes[place]).get("name") for place in (index, first[class_id]))
             if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
                 message += f"; the names '{name[:80]}' and '{other[:80]}' give the same id: write an id for one of them"
             yield ("source", "classes", index, "id"), message
         first.setdefault(class_id, index)
 
 
-def _shift_names(parts: _Parts) -> Iterator[RecipeProblem]:
+def _shift_names(parts: RecipeParts) -> Iterator[RecipeProblem]:
     for name in parts.shifts:
         problem = group_name_problem(name, "shift")
         if problem is not None:
             yield ("prompts", "shifts", name), problem
 
 
-def _unknown_classes(parts: _Parts) -> Iterator[RecipeProblem]:
+def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
     unknown = 0
     for place, spec in parts.specs:
         seen: set[str] = set()
-        for index, class_id in enumerate(_sequence(spec.get("classes"))):
+        for index, class_id in enumerate(sequence(spec.get("classes"))):
             path = (*place, "classes", index)
             if not isinstance(class_id, str):
                 continue
@@ -109,11 +70,11 @@ def _unknown_classes(parts: _Parts) -> Iterator[RecipeProblem]:
             seen.add(class_id)
 
 
-def _unknown_thresholds(parts: _Parts) -> Iterator[RecipeProblem]:
+def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Object thresholds of classes that there are not, or that the base or the shift does not have."""
     for place, spec in [(("screen",), parts.screen), *parts.specs]:
         chosen = parts.every if place == ("screen",) else parts.ids_of(spec)
-        for class_id, value in _mapping(_mapping(spec.get("object_threshold")).get("classes")).items():
+        for class_id, value in mapping(mapping(spec.get("object_threshold")).get("classes")).items():
             path = (*place, "object_threshold", "classes", class_id)
             if value is None or not parts.every or class_id in chosen:
                 continue
@@ -123,7 +84,7 @@ def _unknown_thresholds(parts: _Parts) -> Iterator[RecipeProblem]:
                 yield path, f"found '{class_id}', expected the id of a class{did_you_mean(str(class_id), parts.known)}"
 
 
-def _shifts_without_base(parts: _Parts) -> Iterator[RecipeProblem]:
+def _shifts_without_base(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Shifts of classes that the base does not have, so that there is nothing to compare them with."""
     base = parts.specs[0][1]
     if base.get("classes") is None:
@@ -137,7 +98,7 @@ def _shifts_without_base(parts: _Parts) -> Iterator[RecipeProblem]:
             yield path, f"has the class '{lacking[0]}'{more}, expected classes that prompts.base.classes lists too"
 
 
-def _without_a_class(parts: _Parts) -> Iterator[RecipeProblem]:
+def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Prompts and object captions that do not say `{class}`.
 
     What was mined for named classes may call them otherwise: a top by the pullover that it is.
@@ -152,7 +113,7 @@ def _without_a_class(parts: _Parts) -> Iterator[RecipeProblem]:
             yield path, problem
 
 
-def _words_of_classes(parts: _Parts) -> Iterator[RecipeProblem]:
+def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Classes without the parent or category that prompts and captions of theirs use: one problem a word."""
     for word in ABOUT_CLASS:
         without = [class_id for index, class_id in parts.ids.items() if parts.classes[index].get(word) is None]
@@ -172,9 +133,9 @@ def _words_of_classes(parts: _Parts) -> Iterator[RecipeProblem]:
             yield next(iter(users)), message
 
 
-def _nothing_to_draw(parts: _Parts) -> Iterator[RecipeProblem]:
+def _nothing_to_draw(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Neither prompt nor embedding. What stands there and is no mapping is reported by its own check."""
-    if parts.corrupts or parts.given:
+    if not parts.kind.prompted:
         return
     prompts = parts.recipe.get("prompts")
     base = (prompts.get("base") or {}) if isinstance(prompts, Mapping) else None
@@ -184,12 +145,12 @@ def _nothing_to_draw(parts: _Parts) -> Iterator[RecipeProblem]:
             yield (*path, "prompt"), "missing, expected a prompt with '{class}', or an `embedding` to draw from"
 
 
-def _thresholds(parts: _Parts) -> Iterator[RecipeProblem]:
+def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
     default = parts.screen.get("shift_threshold")
     for place, spec in parts.of_shifts:
         caption, own = spec.get("caption"), spec.get("threshold")
         path = (*place, "threshold")
-        levels = _mapping(spec.get("severity")).get("levels")
+        levels = mapping(spec.get("severity")).get("levels")
         if caption is not None and own is None and default is None and levels is None:
             yield (
                 path,
@@ -202,29 +163,29 @@ def _thresholds(parts: _Parts) -> Iterator[RecipeProblem]:
 def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
     """Whether a shift's cells have a quota: by its own samples where it has some, else by those of all."""
     own = spec.get("samples")
-    return _mapping(samples if own is None else own).get("accepted") is not None
+    return mapping(samples if own is None else own).get("accepted") is not None
 
 
-def _open_quotas(parts: _Parts) -> Iterator[RecipeProblem]:
+def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """A quota stops rendering by what passes, which a percentile over all candidates tells only afterwards."""
     message = (
         "a percentile over all candidates, but a quota (samples.accepted) stops before all are rendered;"
         " expected a value here, or samples.candidates instead of the quota"
     )
-    default = _mapping(parts.screen.get("shift_threshold")).get("percentile")
+    default = mapping(parts.screen.get("shift_threshold")).get("percentile")
     inherits = False
     for place, spec in parts.of_shifts:
         own = spec.get("threshold")
         if spec.get("caption") is None or not _has_quota(spec, parts.samples):
             continue
         inherits = inherits or own is None
-        if _mapping(own).get("percentile") is not None:
+        if mapping(own).get("percentile") is not None:
             yield (*place, "threshold"), message
     if default is not None and inherits:
         yield ("screen", "shift_threshold"), message
 
 
-def _whole_cells(parts: _Parts) -> Iterator[RecipeProblem]:
+def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """A rule that ranks a whole cell knows nothing while a quota is being filled, or a threshold is still open."""
     default = _ranking(parts.screen.get("keep"))
     if default and parts.samples.get("accepted") is not None:
@@ -235,7 +196,7 @@ def _whole_cells(parts: _Parts) -> Iterator[RecipeProblem]:
         if rule and _has_quota(own, parts.samples) and not reported:
             yield (*place, "keep" if own.get("keep") is not None else "samples"), _FILLED.format(rule)
         threshold = own.get("threshold") if own.get("threshold") is not None else parts.screen.get("shift_threshold")
-        if rule and own.get("caption") is not None and _mapping(threshold).get("percentile") is not None:
+        if rule and own.get("caption") is not None and mapping(threshold).get("percentile") is not None:
             where = "threshold" if own.get("threshold") is not None else "keep"
             message = (
                 f"a percentile over all candidates with the keep rule '{rule}', which ranks what passes the threshold;"
@@ -244,77 +205,21 @@ def _whole_cells(parts: _Parts) -> Iterator[RecipeProblem]:
             yield (*place, where), message
 
 
-def _rows_of_a_pool(parts: _Parts) -> Iterator[RecipeProblem]:
-    """Rows that are taken from a pool: of shifts and classes that there are, each once in its cell."""
-    kind = parts.generator.get("kind")
-    if kind not in ("rows", "retrieve"):
-        return
-    if parts.samples.get("noise") != "independent" and not parts.given:
-        yield ("samples", "noise"), "rows of a pool have no noise to share, expected independent"
-    if parts.recipe.get("tokens") is not None:
-        message = {
-            "rows": "rows of a pool are not drawn from prompts, expected null",
-            "retrieve": "a pool is searched by class names, and a CLIP knows no class token, expected null",
-        }
-        yield ("tokens",), message[kind]
-    for path, _ in embedding_specs(parts.recipe):
-        yield path, "rows of a pool are not drawn from embeddings, expected null"
-    names = ("base", *parts.shifts)
-    for name, classes in _mapping(parts.generator.get("rows")).items():
-        where = ("generator", "rows", name)
-        if name not in names:
-            yield where, f"found '{name}', expected base or a shift{did_you_mean(str(name), list(names))}"
-            continue
-        chosen = parts.ids_of(_mapping(parts.shifts.get(name)))
-        for class_id, rows in _mapping(classes).items():
-            own = [row for row in _sequence(rows) if isinstance(row, int)]
-            if parts.every and class_id not in chosen:
-                yield (
-                    (*where, class_id),
-                    f"found '{class_id}', expected a class of the shift{did_you_mean(str(class_id), list(chosen))}",
-                )
-            elif any(row < 0 for row in own):
-                yield (*where, class_id), f"found {min(own)}, expected rows from 0"
-            elif len(set(own)) < len(own):
-                yield (*where, class_id), "found a row again, expected each once"
-
-
-def _compared_with_nothing(parts: _Parts) -> Iterator[RecipeProblem]:
+def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Keep rules that compare an image with the row that it was edited from, where nothing is edited, and such as rank
     by a score of CLIP, where nothing is screened."""
-    edits = parts.generator.get("kind") == "edit"
-    unscreened = parts.corrupts and parts.screen.get("model") is None
+    unscreened = not parts.kind.needs_screen and parts.screen.get("model") is None
     for section, own in [(("screen",), parts.screen), *parts.of_shifts]:
         place, rules = (*section, "keep"), _rule_names(own.get("keep"))
-        if "same_image" in rules and not edits:
+        if "same_image" in rules and not parts.kind.edits:
             yield place, "'same_image' compares an edit with its row, expected it with generator.kind edit alone"
         if "top" in rules and unscreened:
             yield place, "'top' ranks by a score of CLIP, expected one that screens (screen.model)"
 
 
-def _edited_rows(parts: _Parts) -> Iterator[RecipeProblem]:
-    """Rows that are edited or corrupted: of images that no model has learned from, each with noise of its own."""
-    generator, source = parts.generator, parts.source
-    if generator.get("kind") not in ("edit", "corrupt"):
-        return
-    split, train = generator.get("split", "train"), source.get("train_split", "train")
-    # One's own photographs in a folder without splits may all be new to the model: `init` says so, and goes on.
-    alone = parts.corrupts and source.get("validation_split", "validation") == train
-    if split == train and not alone:
-        yield (
-            ("generator", "split"),
-            f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have not"
-            f" seen, such as '{source.get('validation_split', 'validation')}'",
-        )
-    if parts.samples.get("noise", "paired") != "paired":
-        yield ("samples", "noise"), "all samples of a row start from that row, expected paired"
-    for path, _ in () if parts.corrupts else embedding_specs(parts.recipe):
-        yield path, "an edit is rendered from a row and a prompt, not from an embedding; expected null"
-
-
-def _captions_of_rows(parts: _Parts) -> Iterator[RecipeProblem]:
+def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Prompts with `{caption}`, where nothing has captions of rows, or captions that no prompt asks for."""
-    edits = parts.generator.get("kind") == "edit"
+    edits = parts.kind.edits
     templates = [(path, template) for path, template, _ in parts.templates() if path[-1] == "prompt"]
     asking = [path for path, template in templates if asks_caption(template)]
     captions_from = [key for key in ("caption_column", "captioner") if edits and parts.generator.get(key) is not None]
@@ -332,7 +237,7 @@ def _captions_of_rows(parts: _Parts) -> Iterator[RecipeProblem]:
         yield asking[0], f"uses '{{caption}}'{more}: {message}"
 
 
-def _judges_apart(parts: _Parts) -> Iterator[RecipeProblem]:
+def _judges_apart(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Judges of other names that would share their columns."""
     owners: dict[str, str] = {}
     places = [((*place, "keep"), own) for place, own in (((("screen",), parts.screen)), *parts.of_shifts)]
@@ -350,7 +255,7 @@ def _judges_apart(parts: _Parts) -> Iterator[RecipeProblem]:
                 )
 
 
-def _second_opinion(parts: _Parts) -> Iterator[RecipeProblem]:
+def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """A second judge that is the screening CLIP by name: it would agree with itself.
 
     Of folders elsewhere only the last names are known, which two may share.
@@ -366,12 +271,12 @@ def _second_opinion(parts: _Parts) -> Iterator[RecipeProblem]:
         )
 
 
-def _unknown_failures(parts: _Parts) -> Iterator[RecipeProblem]:
+def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Failure rules of judges that name a class that there is not, or need parents that classes do not have."""
-    without = [_mapping(entry).get("id") for entry in parts.classes if _mapping(entry).get("parent") is None]
+    without = [mapping(entry).get("id") for entry in parts.classes if mapping(entry).get("parent") is None]
     for place, spec in [(("screen",), parts.screen), *parts.of_shifts]:
-        for index, step in enumerate(_sequence(spec.get("keep"))):
-            rule = _mapping(_mapping(step).get("misclassified")).get("failure")
+        for index, step in enumerate(sequence(spec.get("keep"))):
+            rule = mapping(mapping(step).get("misclassified")).get("failure")
             where = (*place, "keep", index, "misclassified", "failure")
             asked = answered_class(rule) if isinstance(rule, str) else None
             if asked is not None and parts.known and asked not in parts.every:
@@ -391,11 +296,11 @@ def _ranking(keep: Any) -> str | None:
 
 def _rule_names(keep: Any) -> list[str]:
     """The names of some keep rules, in order."""
-    steps = [keep] if isinstance(keep, str | Mapping) else _sequence(keep)
-    return [name for step in steps for name in ([step] if isinstance(step, str) else _mapping(step))]
+    steps = [keep] if isinstance(keep, str | Mapping) else sequence(keep)
+    return [name for step in steps for name in ([step] if isinstance(step, str) else mapping(step))]
 
 
-def _ambiguous_keys(parts: _Parts) -> Iterator[RecipeProblem]:
+def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Keys are `{shift}_{class id}_{index}`: shift a_b of class c must not meet shift a of class b_c."""
     ids = parts.every
     # By b: the pairs of c and b_c that are both class ids. Most recipes have none.
@@ -408,9 +313,9 @@ def _ambiguous_keys(parts: _Parts) -> Iterator[RecipeProblem]:
         return
     cells = {"base": ids}
     for name, spec in parts.shifts.items():
-        values = _level_values(_mapping(_mapping(spec).get("severity"))) or [1]
+        values = _level_values(mapping(mapping(spec).get("severity"))) or [1]
         cells |= {
-            level_name(str(name), value, corrupts=parts.corrupts): parts.ids_of(_mapping(spec)) for value in values
+            level_name(str(name), value, corrupts=parts.kind.corrupts): parts.ids_of(mapping(spec)) for value in values
         }
     for name, own in cells.items():
         for at in (place for place, letter in enumerate(name) if letter == "_"):
@@ -425,44 +330,20 @@ def _ambiguous_keys(parts: _Parts) -> Iterator[RecipeProblem]:
                 yield ("prompts", "shifts", name), message
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _sequence(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
-
-
 _SCREENED_BY = {"model": "the CLIP that screens, such as lab:clip", "object_threshold": "a number or `percentile:`"}
 
 
-def _corrupted_rows(parts: _Parts) -> Iterator[RecipeProblem]:
-    """A corruption for each shift, and no words to draw by; and none where images are not corrupted."""
-    if not parts.corrupts:
-        for path, spec in parts.of_shifts:
-            if spec.get("corruption") is not None:
-                yield (*path, "corruption"), "only generator.kind corrupt corrupts rows, expected null"
-        return
-    if parts.recipe.get("tokens") is not None:
-        yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
-    for path, spec in parts.specs:
-        for key in ("prompt", "embedding"):
-            if spec.get(key) is not None:
-                yield (*path, key), "rows that are corrupted are not drawn, expected null"
-    for path, spec in parts.of_shifts:
-        if spec.get("corruption") is None:
-            yield (*path, "corruption"), "missing, expected a corruption, such as fog"
-        elif spec["corruption"] == MATCH:
-            if spec.get("severity") is not None:
-                yield (*path, "severity"), "match has no severity, expected null"
-            if parts.source.get("config") != "base":
-                message = "match takes the pairs of a built dataset, expected base: the config of its base images"
-                yield ("source", "config"), message
+def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
+    """What does not go with the generator's kind, as that says itself; and corruptions, which only one kind has."""
+    yield from parts.kind.problems(parts)
+    for path, spec in () if parts.kind.corrupts else parts.of_shifts:
+        if spec.get("corruption") is not None:
+            yield (*path, "corruption"), "only generator.kind corrupt corrupts rows, expected null"
 
 
-def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
+def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Yield levels that a generator has no way to, whose scenes would differ, or that are none of it."""
-    kind = parts.generator.get("kind", "diffusers")
+    kind = parts.kind
     for path, spec in parts.of_shifts:
         severity = spec.get("severity")
         own = severity if isinstance(severity, Mapping) else {"fixed": severity}
@@ -470,12 +351,12 @@ def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
         if severity is None:
             continue
         if own.get("fixed") is not None:
-            if kind != "corrupt":
+            if not kind.corrupts:
                 yield place, "only generator.kind corrupt takes a number, expected `levels`"
-        elif not isinstance(kind, str) or kind not in WAYS:
-            yield place, f"generator.kind {kind} draws nothing, so it has no levels; expected null"
+        elif not kind.levels:
+            yield place, f"generator.kind {kind.name} draws nothing, so it has no levels; expected null"
         else:
-            yield from _way_to_levels(parts, kind, path, spec, own)
+            yield from _way_to_levels(parts, path, spec, own)
             # What would leave other scenes at each level.
             if parts.samples.get("noise", "paired") != "paired":
                 yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
@@ -496,37 +377,37 @@ def _levels(parts: _Parts) -> Iterator[RecipeProblem]:
                         " expected 1 or more, and other numbers for other levels"
                     )
                     yield (*place, "levels"), message
-            if kind == "corrupt" and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
+            if kind.corrupts and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
                 fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
                 yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
-            for name in (level_name(shift, value, corrupts=parts.corrupts) for value in levels):
+            for name in (level_name(shift, value, corrupts=kind.corrupts) for value in levels):
                 if name != shift and name in parts.shifts:
                     yield place, f"a level would be named '{name}', as another shift is; expected another name for one"
 
 
 def _way_to_levels(
-    parts: _Parts, kind: str, path: RecipePath, spec: Mapping[str, Any], severity: Mapping[str, Any]
+    parts: RecipeParts, path: RecipePath, spec: Mapping[str, Any], severity: Mapping[str, Any]
 ) -> Iterator[RecipeProblem]:
     """A way that the kind of generator has, from one prompt to another, or by LoRA weights that there are."""
-    place, by, lora = (*path, "severity"), severity.get("by"), severity.get("lora")
-    if by is not None and by not in WAYS[kind]:
-        yield (*place, "by"), f"found '{by}', expected {' or '.join(WAYS[kind])} with generator.kind {kind}"
-    named = _mapping(parts.generator.get("lora"))
+    kind, place, by, lora = parts.kind, (*path, "severity"), severity.get("by"), severity.get("lora")
+    if by is not None and by not in kind.levels:
+        yield (*place, "by"), f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {kind.name}"
+    named = mapping(parts.generator.get("lora"))
     if (by == "lora") != (lora is not None):
         yield (*place, "lora"), f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null"
     elif isinstance(lora, str):
         if lora not in named:
             yield (*place, "lora"), f"generator.lora has no '{lora[:80]}'{did_you_mean(lora, named)}"
         if parts.samples.get("pairs") == "attention":
-            yield place, f"{_PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
-    if _mapping(severity.get("levels")).get("realised") is not None:
-        if kind != "diffusers" or by == "lora":
-            what = "by: lora" if by == "lora" else f"generator.kind {kind}"
+            yield place, f"{PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
+    if mapping(severity.get("levels")).get("realised") is not None:
+        if not kind.from_noise or by == "lora":
+            what = "by: lora" if by == "lora" else f"generator.kind {kind.name}"
             yield (*place, "levels"), f"{what} takes no `realised:`, expected a list of levels"
         elif spec.get("caption") is None:
             yield (*path, "caption"), "missing, expected the caption whose score `realised:` is measured by"
-    if kind != "corrupt":
-        for where, drawn in ((("prompts", "base"), _mapping(parts.prompts.get("base"))), (path, spec)):
+    if not kind.corrupts:
+        for where, drawn in ((("prompts", "base"), mapping(parts.prompts.get("base"))), (path, spec)):
             if drawn.get("embedding") is not None:
                 yield place, f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt alone"
 
@@ -534,23 +415,23 @@ def _way_to_levels(
 def _level_values(severity: Mapping[str, Any]) -> list[float]:
     """The levels that a severity lists, as far as they are numbers."""
     levels = severity.get("levels")
-    listed = levels if isinstance(levels, list | tuple) else _mapping(levels).get("raw", ())
-    listed = listed or _mapping(levels).get("realised") or ()
-    return [value for value in _sequence(listed) if isinstance(value, int | float) and 0 < value <= 1]
+    listed = levels if isinstance(levels, list | tuple) else mapping(levels).get("raw", ())
+    listed = listed or mapping(levels).get("realised") or ()
+    return [value for value in sequence(listed) if isinstance(value, int | float) and 0 < value <= 1]
 
 
-def _unscreened(parts: _Parts) -> Iterator[RecipeProblem]:
+def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """A CLIP that screens, but where rows are corrupted, which need none; and nothing to screen by without one."""
     screen = parts.recipe.get("screen", {})
     if not isinstance(screen, Mapping) or screen.get("model") is not None:
         return
-    if not parts.corrupts:
+    if parts.kind.needs_screen:
         for key, expected in _SCREENED_BY.items():
             if screen.get(key) is None:
                 yield ("screen", key), f"missing, expected {expected}"
         return
     message = "without screen.model nothing is screened, expected null"
-    least = _mapping(screen.get("object_threshold"))
+    least = mapping(screen.get("object_threshold"))
     if least.get("percentile") is not None or least.get("classes") or least.get("value", -1) != -1:
         yield ("screen", "object_threshold"), message
     for key in ("weights", "shift_threshold"):
@@ -564,70 +445,21 @@ def _unscreened(parts: _Parts) -> Iterator[RecipeProblem]:
                 yield (*path, key), message
 
 
-_PAIRS_SHARE = "samples.pairs is attention"
-
-
-def _pairs(parts: _Parts) -> Iterator[RecipeProblem]:
-    """What does not go with images that are drawn beside their base."""
-    samples, generator = parts.samples, parts.generator
-    if samples.get("pairs") != "attention":
-        held, none = samples.get("held"), HeldFromBase().model_dump()
-        if isinstance(held, Mapping) and none | dict(held) != none:
-            yield (
-                ("samples", "held"),
-                "found with pairs that share only noise, expected none (null drops an inherited one)",
-            )
+def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
+    """Images beside their base, of a kind that draws none from noise; and what is held of a base where none is."""
+    if parts.samples.get("pairs") == "attention":
+        if not parts.kind.from_noise:
+            message = f"images of generator.kind {parts.kind.name} cannot see their base, expected noise"
+            yield ("samples", "pairs"), message
         return
-    if (kind := generator.get("kind", "diffusers")) != "diffusers":
-        yield ("samples", "pairs"), f"images of generator.kind {kind} cannot see their base, expected noise"
-        return
-    if samples.get("noise", "paired") != "paired":
-        yield ("samples", "noise"), f"{_PAIRS_SHARE}: a pair starts from one noise, expected paired"
-    size = generator.get("batch_size")
-    if isinstance(size, int) and not isinstance(size, bool) and size % 2:
-        near = f"{size + 1}" if size == 1 else f"{size - 1} or {size + 1}"
-        yield (
-            ("generator", "batch_size"),
-            f"found {size}; {_PAIRS_SHARE}: a batch holds bases and as many shifted images, expected an even number,"
-            f" such as {near}",
-        )
-    if generator.get("compile") is True:
-        yield (
-            ("generator", "compile"),
-            f"{_PAIRS_SHARE}: compiled blocks attend only to their own image, expected false",
-        )
-    if generator.get("adapter") is not None:
-        yield (
-            ("generator", "adapter"),
-            f"{_PAIRS_SHARE}: an adapter has its own attention, expected null (null drops an inherited one)",
-        )
-    for path, _ in embedding_specs(parts.recipe):
-        yield path, f"{_PAIRS_SHARE}: a batch of pairs is drawn only from prompts, expected null"
-    yield from _held_problems(samples.get("held"), generator.get("steps"))
+    held, none = parts.samples.get("held"), HeldFromBase().model_dump()
+    if isinstance(held, Mapping) and none | dict(held) != none:
+        yield ("samples", "held"), "found with pairs that share only noise, expected none (null drops an inherited one)"
 
 
-def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
-    """A part that was asked for in words of one's own, and is over before any step could hold it."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1 or not isinstance(held, Mapping):
-        return
-    try:
-        asked = HeldFromBase.model_validate(dict(held))
-    except ValueError:  # reported as what it is
-        return
-    if asked == HeldFromBase() or not asked.share or not asked.until or asked.holds(steps):
-        return
-    first = first_compared(steps)
-    ends = "one ends" if steps == 1 else f"{first} of {steps} ends"
-    yield (
-        ("samples", "held", "until"),
-        f"found {asked.until:g}, with which no step holds a part: base and shifted image are first compared as step"
-        f" {ends}; expected at least {-(-1000 * first // steps) / 1000:g}, or 0 to hold none",
-    )
-
-
-_CHECKS: tuple[Callable[[_Parts], Iterator[RecipeProblem]], ...] = (
+_CHECKS: tuple[Callable[[RecipeParts], Iterator[RecipeProblem]], ...] = (
     _duplicate_ids, _shift_names, _unknown_classes, _unknown_thresholds, _shifts_without_base, _without_a_class,
-    _words_of_classes, _nothing_to_draw, _corrupted_rows, _levels, _unscreened, _thresholds, _open_quotas, _whole_cells,
-    _compared_with_nothing, _judges_apart, _second_opinion, _unknown_failures, _rows_of_a_pool, _edited_rows,
-    _captions_of_rows, _pairs, _ambiguous_keys,
+    _words_of_classes, _nothing_to_draw, _of_its_kind, _levels, _unscreened, _thresholds, _open_quotas, _whole_cells,
+    _compared_with_nothing, _judges_apart, _second_opinion, _unknown_failures, _captions_of_rows, _pairs,
+    _ambiguous_keys,
 )  # fmt: skip

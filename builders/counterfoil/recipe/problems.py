@@ -13,8 +13,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from counterfoil.recipe.checks import RecipePath, RecipeProblem, cross_section_problems
+from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
+from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.section import Section
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 

@@ -297,22 +297,6 @@ def prompt_for(
     return None if shift.prompt is None else cls.text(shift.prompt, placeholder, caption)
 
 
-def drawn_from(shift: Shift, *, given: bool) -> str:
-    """What makes a shift, for people: its prompt, an image embedding, or both; or its corruption.
-
-    given: whether the images were drawn elsewhere, the base too.
-    """
-    if shift.corruption == MATCH:
-        return f"brightness and contrast of {shift.name}"
-    if shift.corruption is not None:
-        return f"{shift.corruption.replace('_', ' ')}, severity {shift.severity}"
-    if shift.prompt is None and shift.embedding is None:
-        return "each row unchanged" if shift.name == BASE and not given else "drawn elsewhere"
-    parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
-    drawn = " and ".join(part for part in parts if part is not None)
-    return f"{drawn}, {shift.step}" if shift.step else drawn
-
-
 def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
     """The caption that screens for the object; always the class's name, never a placeholder."""
     return cls.text(shift.object_caption)

@@ -33,6 +33,7 @@ from counterfoil.errors import UserError
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.keep import Column, MisclassifiedRule
 from counterfoil.recipe.keep.misclassified import PARENT, TOP1, failure_of, judge_columns
+from counterfoil.recipe.kinds import RETRIEVAL, GeneratorKind, kind_of
 from counterfoil.recipe.layering import (
     KEEP_JUDGES,
     OWN_EMBEDDINGS,
@@ -59,7 +60,6 @@ from counterfoil.recipe.schema_mine import Mine
 from counterfoil.recipe.schema_output import PAIRED_BY, Evaluate, Output, Publish, Samples, pair_columns
 from counterfoil.recipe.schema_prompts import Prompts, Screen
 from counterfoil.recipe.section import Section, refuse
-from counterfoil.recipe.severity import WAYS
 from counterfoil.recipe.strict_yaml import dump_yaml
 
 
@@ -103,6 +103,11 @@ class Recipe(Section):
             RecipeClass(entry.id, entry.name, label, source_label, entry.imagenet, entry.parent, entry.category)
             for label, (entry, source_label) in enumerate(self._labelled_entries)
         )
+
+    @cached_property
+    def kind(self) -> GeneratorKind:
+        """The kind of the generator: what to ask about where images come from."""
+        return kind_of(self.generator)
 
     @property
     def ranking_clip(self) -> RetrievalClip:
@@ -153,7 +158,7 @@ class Recipe(Section):
             self.prompts,
             self.screen,
             self.samples,
-            WAYS.get(self.generator.kind, ("prompt",))[0],
+            (*self.kind.levels, "prompt")[0],
         )
 
     @cached_property
@@ -176,7 +181,7 @@ class Recipe(Section):
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         asked = {name: column for rule in rules for name, column in rule.columns().items()}
         given = pair_columns(self.samples.pairs) | self._severity_columns
-        return self.generator.columns | given | asked | self._judge_columns
+        return self.kind.columns(self.generator) | given | asked | self._judge_columns
 
     @cached_property
     def _severity_columns(self) -> dict[str, Column]:
@@ -299,7 +304,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         }
     if recipe.generator.rows is not None:
         generator["rows"] = sha256_json(recipe.generator.rows)
-    if recipe.generator.kind == "retrieve":  # also where it is the screen's: by it the images are chosen
+    if RETRIEVAL in recipe.kind.models:  # also where it is the screen's: by it the images are chosen
         clip = recipe.ranking_clip
         generator["clip"] = {"model": without_folders(clip.model), "weights": clip.weights}
     output["image"]["quality"] = recipe.output.image.encoding_quality

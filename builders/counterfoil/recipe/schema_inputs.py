@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from counterfoil.recipe.keep import Column
+from counterfoil.recipe.kinds import keys_of_others, kind_of, written
 from counterfoil.recipe.names import (
     ELSEWHERE,
     LONGEST_CLASS_NAME,
@@ -30,7 +30,6 @@ from counterfoil.recipe.names import (
 from counterfoil.recipe.prompts import template_problem
 from counterfoil.recipe.rows_table import ChosenKind
 from counterfoil.recipe.section import Section, refuse
-from counterfoil.recipe.severity import SEVERITY
 
 
 class Conditions(Section):
@@ -349,37 +348,6 @@ class Tokens(Section):
         return self
 
 
-# The columns that say which row of its pool an image is, the how-manieth it is to its prompt there, and how near.
-ROW, RANK, SCORE = "source_row", "retrieval_rank", "retrieval_score"
-
-_POOL = ("dataset", "config", "split", "image_column", "license_column")
-# What kind rows reads only of chosen rows, and only of images that were drawn elsewhere.
-_LISTED, _GIVEN = ("labels",), ("shift_column", "prompt_column", "seed_column", "index_column")
-# What each kind reads that not all do.
-_OF_KIND: Mapping[str, tuple[str, ...]] = {
-    "diffusers": (
-        "model", "adapter", "adapter_revision", "lora", "scheduler", "steps", "guidance", "guidance_interval", "size",
-        "negative_prompt", "options", "offload", "quantize", "compile",
-    ),
-    "rows": (*_POOL, "label_column", *_LISTED, "rows", *_GIVEN),
-    "retrieve": (*_POOL, "clip"),
-    "edit": (
-        "model", "scheduler", "steps", "guidance", "size", "negative_prompt", "options", "offload", "quantize", "split",
-        "license_column", "caption_column", "captioner",
-    ),
-    "corrupt": ("size", "split", "license_column"),
-}  # fmt: skip
-_NEEDED: Mapping[str, tuple[str, ...]] = {
-    "diffusers": ("model",), "rows": (), "retrieve": (), "edit": ("model",), "corrupt": (),
-}  # fmt: skip
-
-
-def _of_others(kind: str) -> list[str]:
-    """The keys that this kind does not read, and another does; each once."""
-    others = dict.fromkeys(name for other, names in _OF_KIND.items() if other != kind for name in names)
-    return [name for name in others if name not in _OF_KIND[kind]]
-
-
 class RetrievalClip(Section):
     """The CLIP that ranks a pool."""
 
@@ -576,17 +544,11 @@ class Generator(Section):
     @model_validator(mode="after")
     def _one_kind(self) -> Generator:
         """What one kind needs, and nothing that only the other reads."""
-        missing = [name for name in _NEEDED[self.kind] if not getattr(self, name)]
+        kind = kind_of(self)
+        missing = [name for name in kind.needed if not getattr(self, name)]
         refuse(f"missing {missing[0]}, which kind {self.kind} needs" if missing else None)
-        if self.kind == "rows" and not self.rows and (self.rows is not None or self.dataset is None):
-            raise ValueError("missing rows, which kind rows needs; or dataset: images that were drawn elsewhere")
-        useless = _LISTED if self.given else _GIVEN
-        found = [name for name in useless if self.kind == "rows" and getattr(self, name) != _default(name)]
-        how = "it only with rows" if self.given else "none with rows"
-        refuse(f"found {' and '.join(found)}, expected {how}" if found else None)
-        found = [name for name in _of_others(self.kind) if getattr(self, name) != _default(name)]
-        both = self.caption_column is not None and self.captioner is not None
-        refuse("found caption_column and captioner, expected one of them: a row has one caption" if both else None)
+        refuse(kind.problem(self))
+        found = written(self, keys_of_others(self.kind))
         refuse(
             f"found {' and '.join(found)}, expected none with kind {self.kind} (null drops an inherited one)"
             if found
@@ -597,63 +559,33 @@ class Generator(Section):
     @model_serializer(mode="wrap")
     def _of_its_kind(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without the keys that only other kinds read."""
-        others = _of_others(self.kind)
+        others = keys_of_others(self.kind)
         return {name: value for name, value in dump(self).items() if name not in others}
 
     @property
     def draws(self) -> bool:
-        """Whether images are drawn by a model, also from real ones, and not taken from a pool or computed from it."""
-        return self.kind in ("diffusers", "edit")
+        return kind_of(self).draws
 
     @property
     def takes_rows(self) -> bool:
-        """Whether each sample is, or is drawn from, a row of real images, of which there are only so many."""
-        return self.kind != "diffusers"
+        return kind_of(self).takes_rows
 
     @property
     def alters_rows(self) -> bool:
-        """Whether each sample is made from a row of the input dataset, the same one under the base and every shift."""
-        return self.kind in ("edit", "corrupt")
+        return kind_of(self).alters_rows
 
     @property
     def given(self) -> bool:
-        """Whether images were drawn elsewhere, and columns of theirs say what each is."""
-        return self.kind == "rows" and self.rows is None
+        return kind_of(self).drawn_elsewhere
 
     @property
     def chosen(self) -> ChosenKind | None:
-        """What a build's table of rows is, where it chooses them; None where nothing, or the recipe, does."""
-        if self.given:
-            return "given"
-        return "retrieved" if self.kind == "retrieve" else "edited" if self.alters_rows else None
+        return kind_of(self).table
 
     @property
     def captioned(self) -> bool:
         """Whether something tells a caption of each row, so that prompts may hold it."""
         return self.caption_column is not None or self.captioner is not None
-
-    @property
-    def columns(self) -> dict[str, Column]:
-        """The columns that the generator adds to every row."""
-        if not self.takes_rows:
-            return {}
-        which = "the input dataset's split that it was made from" if self.alters_rows else "its pool"
-        found = {ROW: Column("int64", f"Number of the row in {which}.")}
-        if self.kind == "retrieve":
-            nearest = (
-                "Place of the row among all images of the pool, the nearest to the prompt first; 1 is the nearest."
-            )
-            found[RANK] = Column("int64", nearest)
-            found[SCORE] = Column("float32", "Cosine of the row and the prompt in the CLIP that ranked the pool.")
-        if self.license_column:
-            found["license"] = Column("string", "Licence of the row, as given by its dataset.")
-        elif self.alters_rows:
-            found["license"] = Column("string", "Licence of the row's input dataset, if known.")
-        if self.kind == "corrupt":
-            found[SEVERITY] = Column(
-                "int32", "Severity of the corruption, 1 to 5; 0 for the base, and for a match, which have none."
-            )
-        return found
 
     @field_validator("scheduler")
     @classmethod
@@ -708,7 +640,3 @@ class Generator(Section):
         if self.size is not None and self.saved_size is not None and self.saved_size > self.size:
             raise ValueError(f"saved_size is {self.saved_size}, expected at most size ({self.size})")
         return self
-
-
-def _default(name: str) -> Any:
-    return Generator.model_fields[name].get_default(call_default_factory=True)

@@ -7,7 +7,6 @@ class and index at each level: one scene, for they start from the same noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -19,12 +18,6 @@ SEVERITY, REALISED = "severity", "severity_realised"
 MOST_SEVERE = 5
 MOST_LEVELS = 20
 By = Literal["prompt", "steps", "lora", "corruption", "mix"]
-# By kind of generator the ways that it has; the first is what a recipe gets that names none.
-WAYS: Mapping[str, tuple[By, ...]] = {
-    "diffusers": ("prompt", "steps", "lora"),
-    "edit": ("mix",),
-    "corrupt": ("corruption",),
-}
 _Level = Annotated[float, Field(gt=0, le=1)]
 
 

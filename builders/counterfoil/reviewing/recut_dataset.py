@@ -401,8 +401,8 @@ class _New:
                     raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
                 # The prompt holds the class's placeholder token, which is not in the recipe.
                 sample = replace(samples[row["key"]], prompt=row["prompt"])
-                columns = (*self.recipe.generator.columns, *self.recipe.given(self.plan.shift(row["shift"])))
-                values = {name: row[name] for name in columns}
+                of_kind = self.recipe.kind.columns(self.recipe.generator)
+                values = {name: row[name] for name in (*of_kind, *self.recipe.given(self.plan.shift(row["shift"])))}
                 yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values)
 
 

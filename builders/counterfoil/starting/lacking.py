@@ -48,7 +48,7 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
 
     Headers of some images are read where they are files of a folder here; None for any other input dataset.
     """
-    if not recipe.generator.takes_rows or recipe.generator.given:
+    if not recipe.kind.takes_rows or recipe.kind.drawn_elsewhere:
         return None, ()
     from counterfoil.data.pictures import evenly_spread, look_at_pictures
     from counterfoil.data.pool import pool_of
@@ -105,7 +105,7 @@ def _source(recipe: Recipe) -> Iterator[Lack]:
     percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     learned = recipe.tokens is not None and recipe.tokens.learn is not None
     pool = recipe.generator
-    rows = pool.takes_rows and pool.dataset is None
+    rows = recipe.kind.takes_rows and pool.dataset is None
     uses = [
         use
         for use, is_so in (("thresholds", percentiles), ("class tokens", learned), ("the images themselves", rows))
@@ -113,7 +113,7 @@ def _source(recipe: Recipe) -> Iterator[Lack]:
     ]
     why = f" ({' and '.join(uses)} come from it)" if uses else ""
     yield from _dataset("source.dataset", recipe.source.dataset, why, needed=bool(uses))
-    if not pool.draws and pool.dataset is not None:
+    if pool.dataset is not None:
         yield from _dataset("generator.dataset", pool.dataset, " (rows come from it)", needed=True)
 
 
@@ -140,7 +140,7 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
 
 def _models(recipe: Recipe) -> Iterator[Lack]:
     generator, screen = recipe.generator, recipe.screen
-    if generator.draws:
+    if recipe.kind.draws:
         known = KNOWN_MODELS.get(generator.model)
         yield from _model("generator.model", generator.model, known.gigabytes if known is not None else None)
         if generator.adapter is not None:
@@ -170,7 +170,7 @@ def _clip(key: str, model: str, weights: str | None) -> Iterator[Lack]:
 def _generator(recipe: Recipe) -> Iterator[Lack]:
     """What the generator's settings ask of its pipeline, where its configurations are on this machine."""
     generator = recipe.generator
-    if not generator.draws:
+    if not recipe.kind.draws:
         return
     found = list(own_problems(recipe))
     looked_at = True
@@ -196,7 +196,7 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
 def _drawn_elsewhere(recipe: Recipe) -> Iterator[Lack]:
     """What a build would say of images that were drawn elsewhere and lie in a folder here."""
     key, name = "generator.dataset", recipe.generator.dataset
-    if not recipe.generator.given or name is None or not is_local(name) or _missing_folder(name):
+    if not recipe.kind.drawn_elsewhere or name is None or not is_local(name) or _missing_folder(name):
         return
     from counterfoil.data.drawn_elsewhere import given_rows
     from counterfoil.data.pool import pin_pool

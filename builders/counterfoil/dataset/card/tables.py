@@ -12,7 +12,7 @@ from counterfoil.generate.corruptions import CORRUPTIONS, OWN
 from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders
-from counterfoil.recipe.prompts import MATCH, drawn_from
+from counterfoil.recipe.prompts import MATCH
 from counterfoil.report.words import counted
 from counterfoil.store.layout import EMBEDDINGS
 from counterfoil.store.receipts import counts_of
@@ -64,7 +64,7 @@ def yield_rows(
         return tuple(
             replace(
                 _yield_row(recipe, shift.name, [shift], counts, tally),
-                prompt=drawn_from(shift, given=recipe.generator.given),
+                prompt=recipe.kind.made_by(shift),
                 caption=shift.caption or "",
                 threshold=threshold_text(resolved.get(shift.name), shift.threshold),
             )

@@ -439,7 +439,7 @@ class ShardCheck:
         """Decode the images of some rows."""
         format, generator = self.plan.recipe.output.image.format, self.plan.recipe.generator
         # What is not drawn keeps its shape: `size` bounds the shorter side of rows that are corrupted.
-        side = generator.saved_size or (generator.size if generator.draws else None)
+        side = generator.saved_size or (generator.size if self.plan.recipe.kind.draws else None)
         size = None if side is None else (side, side)
         for row, look in zip(rows, look_at_all([_encoded(row) for row in rows], self.pool, size), strict=True):
             key, named = row["key"], (row["image"] or {}).get("path")
@@ -452,7 +452,7 @@ class ShardCheck:
                     "format", key, f"its image is {look.format} in {look.mode}, expected {FORMATS[format]} in RGB"
                 )
             elif size is None:
-                if generator.draws:  # those of a pool have each its own
+                if self.plan.recipe.kind.draws:  # those of a pool have each its own
                     self._sizes[look.size, path] += 1
                     self._first.setdefault((look.size, path), str(key))
             elif look.size != size:

@@ -143,8 +143,7 @@ class _Reading:
         if described.recipe is None:
             findings.note(f"rows were not compared with the plan, because {RECIPE} gives no plan")
         elif not described.prompts_known:
-            tabled = described.recipe.generator.chosen in ("edited", "given")
-            rowless = tabled and described.plan is not None and not described.plan.counts
+            rowless = described.recipe.kind.counts_rows and described.plan is not None and not described.plan.counts
             what = f"{ROWS} is" if rowless else "class tokens are"
             findings.note(f"prompts were not compared with the plan, because {what} damaged")
         receipts = read_shard_receipts(directory, described, files, findings)
@@ -158,7 +157,7 @@ class _Reading:
         """Rows and images of every shard; how many candidates and images were read."""
         total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
         plan = self.described.plan
-        if plan is not None and plan.recipe.generator.given and not plan.counts:
+        if plan is not None and plan.recipe.kind.drawn_elsewhere and not plan.counts:
             plan = None  # nothing but the table says which rows there are
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             if plan is None:

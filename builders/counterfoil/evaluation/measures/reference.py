@@ -60,7 +60,7 @@ def prepared_reference(
     """
     if wanted is False or subject.recipe is None or subject.directory is None:
         return PreparedReference()
-    if wanted is None and subject.recipe.generator.kind == "corrupt":
+    if wanted is None and subject.recipe.kind.corrupts:
         return PreparedReference()
     subject = with_source_placed(subject)
     assert subject.recipe is not None

@@ -27,8 +27,8 @@ from counterfoil.mining.captions import load_words, names_of_no_class, with_tupl
 from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.checks import RecipePath, RecipeProblem
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, without_folders
+from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.problems import shown_path
 from counterfoil.recipe.prompts import RecipeClass, fill
 from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings

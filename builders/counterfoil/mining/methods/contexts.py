@@ -143,7 +143,7 @@ _MOST_NAMED = 8
 
 def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
     """The text of `recipe.yaml`; None where no context was chosen, and over a recipe of rows."""
-    if run.recipe.generator.takes_rows:
+    if not run.recipe.kind.from_noise:
         return None
     shifts = context_shifts(findings, run.recipe, ContextsSettings.model_validate(findings.method.settings))
     if not shifts:
@@ -197,7 +197,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
 
 def control_notes(found: Found, run: MiningRun) -> tuple[str, ...]:
     """A word of the classes whose contexts were all chosen, so that no other one is left for a control."""
-    if not run.settings.controls or run.recipe.generator.takes_rows:
+    if not run.settings.controls or not run.recipe.kind.from_noise:
         return ()
     every = [
         cls.name

@@ -127,9 +127,9 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     if mine.target.startswith(_PREDICTIONS):
         problems.append(f"mine.target: the method 'bugs' asks the target about new images, and {mine.target} has none")
-    if recipe.generator.takes_rows:
+    if not recipe.kind.from_noise:
         problems.append(
-            f"mine.method: 'bugs' draws images, and generator.kind is '{recipe.generator.kind}': this kind"
+            f"mine.method: 'bugs' draws images, and generator.kind is '{recipe.kind.name}': this kind"
             f" cannot render from noise alone"
         )
     if recipe.source.conditions is not None:

@@ -1,0 +1,48 @@
+"""The kinds of generator, each in a file of its own: what a recipe asks of them (`kind.py` describes every fact)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.recipe.kinds.corrupt import CorruptKind
+from counterfoil.recipe.kinds.diffusers import DiffusersKind
+from counterfoil.recipe.kinds.drawn_elsewhere import DrawnElsewhereKind
+from counterfoil.recipe.kinds.edit import EditKind
+from counterfoil.recipe.kinds.kind import GENERATOR, RETRIEVAL, ROW, GeneratorKind, written
+from counterfoil.recipe.kinds.retrieve import RANK, SCORE, RetrieveKind
+from counterfoil.recipe.kinds.rows import RowsKind
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.schema_inputs import Generator
+
+# Each with its name in a recipe. Of two of one name the second is the kind where `rows` is null.
+KINDS: Sequence[GeneratorKind] = (
+    DiffusersKind("diffusers"),
+    RowsKind("rows"),
+    DrawnElsewhereKind("rows", "drawn_elsewhere"),
+    RetrieveKind("retrieve"),
+    EditKind("edit"),
+    CorruptKind("corrupt"),
+)
+
+
+def kind_of(generator: Generator | Mapping[str, Any]) -> GeneratorKind:
+    """The kind of a recipe's generator, also of a mapping of any form."""
+    values = generator if isinstance(generator, Mapping) else {"kind": generator.kind, "rows": generator.rows}
+    name = "diffusers" if values.get("kind") is None else values["kind"]
+    own = [kind for kind in KINDS if kind.name == name]
+    if not own:
+        return GeneratorKind(name)
+    return own[-1] if values.get("rows") is None else own[0]
+
+
+def keys_of_others(name: str) -> list[str]:
+    """The keys that no kind of this name reads, and another does; each once."""
+    own = {key for kind in KINDS if kind.name == name for key in kind.keys}
+    return [key for key in dict.fromkeys(key for kind in KINDS for key in kind.keys) if key not in own]
+
+
+__all__ = [
+    "GENERATOR", "KINDS", "RANK", "RETRIEVAL", "ROW", "SCORE", "GeneratorKind", "keys_of_others", "kind_of", "written",
+]  # fmt: skip

@@ -1,0 +1,67 @@
+"""Kind `corrupt`: rows of the input dataset, unchanged for the base, and with a known corruption for each shift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from counterfoil.recipe.keep import Column
+from counterfoil.recipe.kinds.kind import AlteringKind
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem
+from counterfoil.recipe.prompts import BASE, MATCH
+from counterfoil.recipe.severity import SEVERITY
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.prompts import Shift
+    from counterfoil.recipe.schema_inputs import Generator
+
+_SIDE, _A_SECOND = 256, 40.0  # images of this side by one core: nine corruptions, decoded, encoded and stored
+
+
+class CorruptKind(AlteringKind):
+    """Real images, untouched and corrupted, which need no words and no screen."""
+
+    keys = ("size", "split", "license_column")
+    corrupts = True
+    fewer_rows = True
+    prompted = False
+    needs_screen = False
+    levels = ("corruption",)
+    libraries = ("scipy",)
+    rate = (_A_SECOND, f"{_A_SECOND:g} images per second on one core at {_SIDE} pixels")
+    usual_side = _SIDE
+
+    def may_share_split(self, parts: RecipeParts) -> bool:
+        """One's own photographs in a folder without splits may all be new to a model: `init` says so, and goes on."""
+        return parts.source.get("validation_split", "validation") == parts.source.get("train_split", "train")
+
+    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        """A corruption for each shift, and no words to draw by."""
+        if parts.recipe.get("tokens") is not None:
+            yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
+        for path, spec in parts.specs:
+            for key in ("prompt", "embedding"):
+                if spec.get(key) is not None:
+                    yield (*path, key), "rows that are corrupted are not drawn, expected null"
+        for path, spec in parts.of_shifts:
+            if spec.get("corruption") is None:
+                yield (*path, "corruption"), "missing, expected a corruption, such as fog"
+            elif spec["corruption"] == MATCH:
+                if spec.get("severity") is not None:
+                    yield (*path, "severity"), "match has no severity, expected null"
+                if parts.source.get("config") != "base":
+                    message = "match takes the pairs of a built dataset, expected base: the config of its base images"
+                    yield ("source", "config"), message
+        yield from super().problems(parts)
+
+    def columns(self, generator: Generator) -> dict[str, Column]:
+        severity = "Severity of the corruption, 1 to 5; 0 for the base, and for a match, which have none."
+        return super().columns(generator) | {SEVERITY: Column("int32", severity)}
+
+    def made_by(self, shift: Shift) -> str:
+        """The corruption and its severity."""
+        if shift.name == BASE:
+            return "each row unchanged"
+        if shift.corruption == MATCH or shift.corruption is None:
+            return f"brightness and contrast of {shift.name}"
+        return f"{shift.corruption.replace('_', ' ')}, severity {shift.severity}"

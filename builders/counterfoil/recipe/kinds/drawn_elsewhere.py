@@ -1,0 +1,36 @@
+"""Kind `rows` without `rows`: images that were drawn elsewhere, all of a folder or table that says what each is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from counterfoil.recipe.kinds.kind import written
+from counterfoil.recipe.kinds.rows import GIVEN, POOL, RowsKind
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.prompts import Shift
+    from counterfoil.recipe.schema_inputs import Generator
+
+
+class DrawnElsewhereKind(RowsKind):
+    """Images that were given with class and shift, and perhaps with prompt, seed and index."""
+
+    keys = (*POOL, "label_column", *GIVEN)
+    drawn_elsewhere = True
+    table = "given"
+    counts_rows = True
+    fewer_rows = True
+    prompted = False
+    noiseless = False
+    holds = "images drawn elsewhere"
+
+    def problem(self, generator: Generator) -> str | None:
+        if generator.dataset is None:
+            return "missing rows, which kind rows needs; or dataset: images that were drawn elsewhere"
+        return "found labels, expected it only with rows" if written(generator, ("labels",)) else None
+
+    def reads_labels(self, generator: Generator) -> bool:
+        return False
+
+    def made_by(self, shift: Shift) -> str:
+        return "drawn elsewhere" if shift.prompt is None else super().made_by(shift)

@@ -1,0 +1,141 @@
+"""What a kind of generator is to a recipe: which keys it reads, where images come from, what it adds and refuses.
+
+How a kind makes its images stands in `generate/kinds/`. Whoever asks about a kind asks for one of these facts by its
+name, so that a new kind answers in its own two files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from counterfoil.recipe.keep import Column
+from counterfoil.recipe.rows_table import ChosenKind
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.parts import RecipeParts, RecipeProblem
+    from counterfoil.recipe.prompts import Shift
+    from counterfoil.recipe.schema_inputs import Generator
+    from counterfoil.recipe.severity import By
+
+# The column that says which row of its pool, or of the input dataset, an image is or was made from.
+ROW = "source_row"
+# What a lock's models call the model that draws images, and the CLIP that ranks a pool.
+GENERATOR, RETRIEVAL = "generator", "retrieval"
+
+
+class GeneratorKind:
+    """A kind of generator. An instance of this class itself is a kind that there is not, in a recipe of any form.
+
+    name: as `generator.kind` spells it. key: as the kind's files are called. keys: of the section, those that it reads
+    and not every kind does. needed: those that it cannot do without.
+
+    draws: a model draws the images, also from real ones; others are rows as they are, or computed from them.
+    takes_rows: each sample is, or is made from, a row of real images, of which there are only so many.
+    alters_rows: it is made from a row of the input dataset, the same one under the base and every shift.
+    drawn_elsewhere: columns of a table say what each image is. corrupts: a shift is a corruption of a row.
+    table: what a lock calls the table of rows that a build chooses, where it chooses any. counts_rows: that table says
+    how many candidates a cell has. fewer_rows: these may be fewer than the recipe asks for.
+
+    models: what a lock's models call those that the kind needs. prompted: the base and each shift need a prompt or an
+    embedding. needs_screen: a CLIP has to screen. levels: the ways to a level of a shift, the default one first.
+    libraries: packages that bytes depend on with this kind alone. rate: of a kind that draws nothing, images per second
+    where known, in words too. usual_side: of images without a size, in pixels. holds: what a dataset of it has, in
+    words. row_columns: columns of every row that say where it came from.
+    """
+
+    keys: ClassVar[tuple[str, ...]] = ()
+    needed: ClassVar[tuple[str, ...]] = ()
+    draws: ClassVar[bool] = False
+    takes_rows: ClassVar[bool] = True
+    alters_rows: ClassVar[bool] = False
+    drawn_elsewhere: ClassVar[bool] = False
+    corrupts: ClassVar[bool] = False
+    table: ClassVar[ChosenKind | None] = None
+    counts_rows: ClassVar[bool] = False
+    fewer_rows: ClassVar[bool] = False
+    models: ClassVar[tuple[str, ...]] = ()
+    prompted: ClassVar[bool] = True
+    needs_screen: ClassVar[bool] = True
+    levels: ClassVar[tuple[By, ...]] = ()
+    libraries: ClassVar[tuple[str, ...]] = ()
+    rate: ClassVar[tuple[float | None, str]] = (
+        None,
+        "rows are read, not rendered, and no rate is known: give one with --rate",
+    )
+    usual_side: ClassVar[int | None] = None
+    holds: ClassVar[str] = "rows of a pool"
+    row_columns: ClassVar[Mapping[str, Column]] = {}
+
+    def __init__(self, name: str, key: str = "") -> None:
+        self.name = name
+        self.key = key or name
+
+    @property
+    def edits(self) -> bool:
+        """Whether a model draws each image from a row."""
+        return self.draws and self.alters_rows
+
+    @property
+    def from_noise(self) -> bool:
+        """Whether a model draws each image from noise, by words or embeddings alone: as many as anybody wants."""
+        return self.draws and not self.takes_rows
+
+    def problem(self, generator: Generator) -> str | None:
+        """What is wrong with the values of its own keys together; None where nothing is."""
+        return None
+
+    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        """What other sections of a recipe of any form say that does not go with this kind."""
+        yield from ()
+
+    def reads_labels(self, generator: Generator) -> bool:
+        """Whether a row's class is read from the labels of its dataset."""
+        return self.alters_rows
+
+    def columns(self, generator: Generator) -> dict[str, Column]:
+        """The columns that it adds to every row."""
+        found = dict(self.row_columns)
+        if generator.license_column:
+            found["license"] = Column("string", "Licence of the row, as given by its dataset.")
+        elif self.alters_rows:
+            found["license"] = Column("string", "Licence of the row's input dataset, if known.")
+        return found
+
+    def made_by(self, shift: Shift) -> str:
+        """What makes a shift, or the base, for people: its prompt, an image embedding, or both."""
+        parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
+        drawn = " and ".join(part for part in parts if part is not None)
+        return f"{drawn}, {shift.step}" if shift.step else drawn
+
+
+class AlteringKind(GeneratorKind):
+    """A kind whose samples are made from rows of the input dataset, of images that no classifier has learned from."""
+
+    alters_rows = True
+    table = "edited"
+    counts_rows = True
+    row_columns: ClassVar[Mapping[str, Column]] = {
+        ROW: Column("int64", "Number of the row in the input dataset's split that it was made from.")
+    }
+
+    def may_share_split(self, parts: RecipeParts) -> bool:
+        """Whether the rows may be of the split that classifiers learn from."""
+        return False
+
+    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        split, train = (parts.generator.get("split", "train"), parts.source.get("train_split", "train"))
+        if split == train and not self.may_share_split(parts):
+            yield (
+                ("generator", "split"),
+                f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have"
+                f" not seen, such as '{parts.source.get('validation_split', 'validation')}'",
+            )
+        if parts.samples.get("noise", "paired") != "paired":
+            yield ("samples", "noise"), "all samples of a row start from that row, expected paired"
+
+
+def written(generator: Generator, keys: Sequence[str]) -> list[str]:
+    """Those of some keys that are not at their default."""
+    fields: Mapping[str, Any] = type(generator).model_fields
+    return [key for key in keys if getattr(generator, key) != fields[key].get_default(call_default_factory=True)]

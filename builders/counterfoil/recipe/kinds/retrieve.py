@@ -1,0 +1,39 @@
+"""Kind `retrieve`: the rows of a pool that a CLIP ranks nearest to each prompt, each row once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from counterfoil.recipe.keep import Column
+from counterfoil.recipe.kinds.kind import RETRIEVAL
+from counterfoil.recipe.kinds.rows import POOL, RowsKind
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.schema_inputs import Generator
+
+# The columns that say the how-manieth a row is to its prompt in its pool, and how near.
+RANK, SCORE = "retrieval_rank", "retrieval_score"
+
+
+class RetrieveKind(RowsKind):
+    """Real images that a CLIP finds in a pool."""
+
+    keys = (*POOL, "clip")
+    table = "retrieved"
+    models = (RETRIEVAL,)
+    no_tokens = "a pool is searched by class names, and a CLIP knows no class token, expected null"
+    row_columns: ClassVar[Mapping[str, Column]] = {
+        **RowsKind.row_columns,
+        RANK: Column(
+            "int64",
+            "Place of the row among all images of the pool, the nearest to the prompt first; 1 is the nearest.",
+        ),
+        SCORE: Column("float32", "Cosine of the row and the prompt in the CLIP that ranked the pool."),
+    }
+
+    def problem(self, generator: Generator) -> str | None:
+        return None
+
+    def reads_labels(self, generator: Generator) -> bool:
+        return False

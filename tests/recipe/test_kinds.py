@@ -1,0 +1,99 @@
+"""Kinds of generator: each says of itself what the others are asked too, in files of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from counterfoil.recipe import Shift, load_recipe
+from counterfoil.recipe.kinds import KINDS, keys_of_others, kind_of
+from counterfoil.recipe.rows_table import ChosenKind
+from counterfoil.recipe.schema_inputs import Generator
+
+BY_KEY = {kind.key: kind for kind in KINDS}
+
+
+def test_every_kind_has_its_files_and_a_recipe_can_name_it() -> None:
+    assert list(get_args(Generator.model_fields["kind"].annotation)) == list(dict.fromkeys(k.name for k in KINDS))
+    folder = Path(__file__).parents[2] / "builders" / "counterfoil" / "recipe" / "kinds"
+    assert all((folder / f"{key}.py").is_file() for key in BY_KEY)
+
+
+def test_every_key_that_a_kind_reads_is_one_of_the_section_and_every_table_is_chosen_by_some_kind() -> None:
+    for kind in KINDS:
+        assert set(kind.keys) <= Generator.model_fields.keys() and set(kind.needed) <= set(kind.keys)
+        assert not set(kind.keys) & set(keys_of_others(kind.name))
+    assert {kind.table for kind in KINDS} - {None} == set(get_args(ChosenKind))
+
+
+@pytest.mark.parametrize(
+    ("generator", "key"),
+    [
+        ({}, "diffusers"),
+        ({"kind": None}, "diffusers"),
+        ({"kind": "rows", "rows": {"base": {"00": [1]}}}, "rows"),
+        ({"kind": "rows", "rows": {}}, "rows"),
+        ({"kind": "rows"}, "drawn_elsewhere"),
+        ({"kind": "rows", "rows": None, "dataset": "./given"}, "drawn_elsewhere"),
+        ({"kind": "retrieve", "rows": {"base": {}}}, "retrieve"),
+        ({"kind": "edit"}, "edit"),
+        ({"kind": "corrupt"}, "corrupt"),
+    ],
+)
+def test_a_generator_is_of_one_kind(generator: dict[str, Any], key: str) -> None:
+    assert kind_of(generator) is BY_KEY[key]
+
+
+@pytest.mark.parametrize("name", ["diffuser", 17, ["edit"], {"kind": "edit"}])
+def test_what_is_no_kind_draws_nothing_and_is_called_as_it_is_written(name: Any) -> None:
+    kind = kind_of({"kind": name})
+    assert kind not in KINDS and kind.name == name
+    assert not (kind.draws or kind.levels or kind.models or kind.from_noise)
+
+
+def test_models_draw_from_noise_or_from_rows() -> None:
+    assert [key for key, kind in BY_KEY.items() if kind.from_noise] == ["diffusers"]
+    assert [key for key, kind in BY_KEY.items() if kind.edits] == ["edit"]
+    assert [key for key, kind in BY_KEY.items() if kind.draws] == ["diffusers", "edit"]
+    assert [key for key, kind in BY_KEY.items() if not kind.takes_rows] == ["diffusers"]
+
+
+def shift(name: str, **changes: Any) -> Shift:
+    base = load_recipe("wardrobe-mini").all_shifts()[0]
+    return replace(base, name=name, of=name, **changes)
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "words"),
+    [
+        ("corrupt", {"name": "base", "prompt": None}, "each row unchanged"),
+        ("corrupt", {"name": "fog", "prompt": None, "corruption": "fog", "severity": 3}, "fog, severity 3"),
+        ("corrupt", {"name": "x", "prompt": None, "corruption": "glass_blur", "severity": 1}, "glass blur, severity 1"),
+        ("corrupt", {"name": "snow", "prompt": None, "corruption": "match"}, "brightness and contrast of snow"),
+        ("drawn_elsewhere", {"name": "base", "prompt": None}, "drawn elsewhere"),
+        ("drawn_elsewhere", {"name": "red", "prompt": "a red {class}"}, "a red {class}"),
+        ("diffusers", {"name": "red", "prompt": "a red {class}"}, "a red {class}"),
+        ("diffusers", {"name": "red", "prompt": "a {class}", "level": 0.5}, "a {class}, 50 % of the way"),
+        ("edit", {"name": "red", "prompt": "a {class}", "level": 1.0}, "a {class}"),
+        ("retrieve", {"name": "red", "prompt": "a red {class}"}, "a red {class}"),
+    ],
+)
+def test_it_says_what_makes_a_shift(key: str, changes: dict[str, Any], words: str) -> None:
+    assert BY_KEY[key].made_by(shift(**changes)) == words
+
+
+def test_rows_say_where_they_came_from() -> None:
+    def columns(name: str, *changes: str) -> list[str]:
+        recipe = load_recipe(name, changes)
+        found = list(recipe.kind.columns(recipe.generator))
+        assert list(recipe.added_columns)[: len(found)] == found
+        return found
+
+    assert columns("wardrobe-mini") == []
+    assert columns("wardrobe-retrieved") == ["source_row", "retrieval_rank", "retrieval_score"]
+    assert columns("wardrobe-retrieved", "generator.license_column=rights")[3:] == ["license"]
+    assert columns("wardrobe-edited") == ["source_row", "license"]
+    assert columns("wardrobe-corrupt") == ["source_row", "license", "severity"]
