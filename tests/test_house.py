@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "progress", "stats", "paired_stats", "trajectory_stats", "regular_files", "documents"),
     ("recipe", "report", "plan"),
     ("models", "store", "data", "engines"),
-    ("generate", "prediction", "dataset", "starting"),
+    ("prediction", "generate", "dataset", "starting"),
     ("building", "reviewing", "evaluation"),
     ("mining", "mending", "publishing"),
     ("opening", "cli"),

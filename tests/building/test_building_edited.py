@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import counterfoil.building.chosen_rows as rows_to_edit
 import warm
 from counterfoil.building import BuildResult, build
 from counterfoil.building.regenerate_dataset import regenerate
@@ -30,6 +29,8 @@ from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.trained_on import edits_of, refuse_trained_on
+from counterfoil.generate.kinds import ChosenTable, maker_of
+from counterfoil.generate.kinds import edit as rows_to_edit
 from counterfoil.lab.scenes import unbiased_scene, wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.mending.given import given_variants
@@ -169,9 +170,9 @@ def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) ->
     assert choose(wordy, "prompts.shifts.at_night=null", "generator.caption_column=null").notes == ()
 
 
-def choose(source: Path, *changes: str) -> rows_to_edit.ChosenTable:
+def choose(source: Path, *changes: str) -> ChosenTable:
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", *changes])
-    return rows_to_edit.choose_rows_to_edit(recipe, rows_to_edit_pin(recipe), "cpu")
+    return maker_of(recipe).choose_rows(recipe, rows_to_edit_pin(recipe), {}, "cpu")
 
 
 def chosen_rows(source: Path, *changes: str) -> dict[str, list[int]]:
@@ -214,7 +215,7 @@ def test_what_was_chosen_stands(
         raise AssertionError("rows are chosen again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rows_to_edit, "_ordered", never)
+        patched.setattr(rows_to_edit, "in_drawn_order", never)
         edited_build(source, again, workers=2)
         own = [f"source.dataset={source}"]
         made = regenerate(dataset[0], tmp_path / "made", overrides=own, device="cpu", workers=1)

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import counterfoil.building.chosen_rows as retrieved_rows
 import warm
 from counterfoil.building import BuildResult, build
-from counterfoil.building.chosen_rows import rows_of_pool
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.pool import pin_pool
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.generate import PoolRows
+from counterfoil.generate.kinds import Materials, maker_of
+from counterfoil.generate.kinds import retrieve as retrieved_rows
 from counterfoil.lab.scenes import load_wardrobe, unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.models.clip import load_clip
@@ -347,9 +346,9 @@ def test_rows_past_the_end_of_the_pool_are_reported_before_any_is_taken(pool: Pa
     recipe = load_recipe("wardrobe-mini", [*RETRIEVAL, f"generator.dataset={pool}"])
     pin, last = pin_pool(recipe, None), EMPTY
 
-    def taken(*rows: int) -> PoolRows:
+    def taken(*rows: int) -> object:
         table: RowsByCell = {("base", "00"): [PoolRow(row, 1, 0.5) for row in rows]}
-        return rows_of_pool(recipe, pin, RowTable.of(table, "retrieved"))
+        return maker_of(recipe).renderer(recipe, Materials(pool=pin, table=RowTable.of(table, "retrieved")))
 
     taken(0, last)
     for beyond in (last + 1, 10**14):
@@ -438,7 +437,8 @@ def test_the_clip_is_of_the_plan_by_its_name() -> None:
 
 def test_a_pool_of_the_source_itself_is_reported() -> None:
     def message(*changes: str) -> str:
-        return " ".join(retrieved_rows.shared_with_source(load_recipe("wardrobe-mini", [*RETRIEVAL, *changes])))
+        recipe = load_recipe("wardrobe-mini", [*RETRIEVAL, *changes])
+        return " ".join(maker_of(recipe).notes(recipe))
 
     assert "have seen these images" in message()
     assert "have seen these images" in message("generator.dataset=lab:wardrobe")

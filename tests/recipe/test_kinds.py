@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from counterfoil.generate.kinds import MAKERS
 from counterfoil.recipe import Shift, load_recipe
 from counterfoil.recipe.kinds import KINDS, keys_of_others, kind_of
 from counterfoil.recipe.rows_table import ChosenKind
@@ -18,8 +19,10 @@ BY_KEY = {kind.key: kind for kind in KINDS}
 
 def test_every_kind_has_its_files_and_a_recipe_can_name_it() -> None:
     assert list(get_args(Generator.model_fields["kind"].annotation)) == list(dict.fromkeys(k.name for k in KINDS))
-    folder = Path(__file__).parents[2] / "builders" / "counterfoil" / "recipe" / "kinds"
-    assert all((folder / f"{key}.py").is_file() for key in BY_KEY)
+    assert list(MAKERS) == list(BY_KEY)
+    package = Path(__file__).parents[2] / "builders" / "counterfoil"
+    for key in BY_KEY:
+        assert all((package / side / "kinds" / f"{key}.py").is_file() for side in ("recipe", "generate"))
 
 
 def test_every_key_that_a_kind_reads_is_one_of_the_section_and_every_table_is_chosen_by_some_kind() -> None:

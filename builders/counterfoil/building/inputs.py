@@ -6,17 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from counterfoil.building.chosen_rows import (
-    check_rows,
-    choose_rows_to_edit,
-    known_rows,
-    retrieve,
-    rows_drawn_elsewhere,
-    rows_file,
-    shared_with_source,
-)
 from counterfoil.building.judges import Pins, pin_judges, validation_answers
 from counterfoil.building.realised_levels import realised_scales, with_scales
 from counterfoil.data.labelled_sources import labelled_split
@@ -26,8 +17,9 @@ from counterfoil.data.pool import pin_pool
 from counterfoil.dataset.label_checks import VALIDATION, without_validation
 from counterfoil.engines import Engine
 from counterfoil.engines.local import called_on
-from counterfoil.errors import UserError
+from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
+from counterfoil.generate.kinds import ChosenTable, maker_of
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.scores import ValidationScores
 from counterfoil.generate.screen.thresholds import (
@@ -39,8 +31,7 @@ from counterfoil.generate.screen.thresholds import (
 )
 from counterfoil.generate.tokens.class_tokens import ClassTokens
 from counterfoil.generate.tokens.learn_tokens import class_tokens
-from counterfoil.models import pin_model
-from counterfoil.models.adapters import adapter_width, pin_adapter
+from counterfoil.models.adapters import adapter_width
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.config_files import read_config
 from counterfoil.models.devices import one_thread
@@ -51,7 +42,9 @@ from counterfoil.models.pipeline_settings import has_settings_to_compare, own_pr
 from counterfoil.plan import RowTable
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.recipe import sha256_json
+from counterfoil.recipe.kinds import GENERATOR
 from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind, rows_csv
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS, user_cache
 from counterfoil.store.lock import LEVELS, Lock, read_lock
@@ -66,8 +59,6 @@ if TYPE_CHECKING:
 
 
 _MOST_SHOWN = 20
-# What a lock's models call the CLIP that ranks a pool.
-RETRIEVAL = "retrieval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +81,10 @@ class Inputs:
 
     def counted(self, recipe: Recipe) -> RowTable | None:
         """The rows that are edited or corrupted, or were drawn elsewhere: of these the recipe says only the most."""
-        kind = recipe.generator.chosen
-        return None if self.rows is None or kind not in ("edited", "given") else RowTable.read(self.rows, ROWS, kind)
+        kind = recipe.kind
+        if self.rows is None or kind.table is None or not kind.counts_rows:
+            return None
+        return RowTable.read(self.rows, ROWS, kind.table)
 
     def settled(self, recipe: Recipe) -> Recipe:
         """The recipe with what was measured for it before its first image: how far its realised levels go."""
@@ -183,23 +176,23 @@ def pins_of(
     A key for what it does not have is left out.
     """
     pins: dict[str, Any] = {
-        "models": _generator_pin(recipe) | _screen_pin(recipe),
+        "models": maker_of(recipe).pins(recipe) | _screen_pin(recipe),
         "source": source.document(),
         "tokens": None if tokens is None else tokens.hashes(),
     }
     if recipe.generator.lora:
         loras = {name: pin_lora(name, lora).document() for name, lora in recipe.generator.lora.items()}
         if lock is None:
-            generator = pins["models"]["generator"]
+            generator = pins["models"][GENERATOR]
             check_loras(recipe.generator.model, generator["revision"], recipe.generator.lora, loras)
         pins["loras"] = loras
     if embeddings is not None:
         pins["embeddings"] = embeddings.hashes()
     if recipe.judges:
         pins["judges"] = pin_judges(recipe)
-    if recipe.generator.takes_rows:
+    if recipe.kind.takes_rows:
         pool = pin_pool(recipe, None if lock is None else lock.inputs.get("pool"))
-        check_rows(recipe, pool)
+        maker_of(recipe).check_rows(recipe, pool)
         pins["pool"] = pool.document()
     return pins
 
@@ -208,33 +201,34 @@ def _rows_of(
     recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
 ) -> tuple[bytes | None, tuple[str, ...]]:
     """The file of rows that goes along with the dataset, pinned where a build chose them; and what must be said."""
-    kind, pool = recipe.generator.chosen, SourcePin.of(pins.get("pool"))
+    kind, pool, maker = recipe.kind.table, SourcePin.of(pins.get("pool")), maker_of(recipe)
     if kind is None or pool is None:
         return rows_file(recipe), ()
-    rows = known_rows(recipe, kind, out, begun)
-    # Models work in a process of their own on a GPU, as where thresholds are measured.
-    if rows is None and kind == "retrieved":
-        rows = called_on(device, retrieve, recipe, pool, Pin(**pins["models"][RETRIEVAL]), device)
-    elif rows is None and kind == "given":
-        rows = rows_drawn_elsewhere(recipe, pool)
-    elif rows is None:
-        on = device if recipe.generator.captioner is not None else "cpu"
-        rows = called_on(on, choose_rows_to_edit, recipe, pool, device)
+    rows = _known_rows(recipe, kind, out, begun)
+    if rows is None:
+        # Models work in a process of their own on a GPU, as where thresholds are measured.
+        on = maker.device_of_rows(recipe, device)
+        rows = called_on(on, maker.choose_rows, recipe, pool, pins["models"], on)
     pins[kind] = dict(rows.pin)
-    return rows.table.content, (*(shared_with_source(recipe) if kind == "retrieved" else ()), *rows.notes)
+    return rows.table.content, (*maker.notes(recipe), *rows.notes)
 
 
-def _generator_pin(recipe: Recipe) -> dict[str, Any]:
-    generator = recipe.generator
-    if generator.kind in ("rows", "corrupt"):
-        return {}
-    if generator.kind == "retrieve":
-        clip = recipe.ranking_clip
-        return {RETRIEVAL: pin_clip(clip.model, clip.weights).document()}
-    pins = {"generator": pin_model(generator.model, generator.revision).document()}
-    if generator.adapter is not None:
-        pins["adapter"] = pin_adapter(generator.adapter, generator.adapter_revision).document()
-    return pins
+def rows_file(recipe: Recipe) -> bytes | None:
+    """The recipe's own rows as a file that travels with the dataset; None where it names none."""
+    return None if recipe.generator.rows is None else rows_csv(recipe.generator.rows)
+
+
+def _known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> ChosenTable | None:
+    """The rows of a directory that was begun, where they are those that its lock pins; else None."""
+    pin = None if lock is None else lock.inputs.get(kind)
+    if not isinstance(pin, Mapping):
+        return None
+    try:
+        found = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
+    except (OSError, CounterfoilError):
+        return None  # they are chosen again, and refused where they do not come out the same
+    same = found.sha256 == pin.get("sha256") and not any(found.problems(recipe))
+    return ChosenTable(found, pin) if same else None
 
 
 def _screen_pin(recipe: Recipe) -> dict[str, Any]:
@@ -285,7 +279,7 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
 
 def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
     """Whether a directory has the same screen and pins, so that what it measured before stands."""
-    measured = ("thresholds", "retrieved", "edited", "given", LEVELS)
+    measured = ("thresholds", LEVELS, *get_args(ChosenKind))
     there = {name: value for name, value in lock.inputs.items() if name not in measured}
     if isinstance(there.get("judges"), Mapping):
         there["judges"] = without_validation(there["judges"])
@@ -372,7 +366,7 @@ def check_generator(recipe: Recipe, device: str | None = None) -> None:
     where images are rendered. Only configurations are read, and fetched where there is something to compare with them;
     raises RunFailure where they cannot be.
     """
-    if not recipe.generator.draws:
+    if not recipe.kind.draws:
         return
     problems = list(own_problems(recipe, device))
     if has_settings_to_compare(recipe):

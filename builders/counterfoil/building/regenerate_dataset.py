@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.building.build_dataset import BuildResult, make_dataset
-from counterfoil.building.chosen_rows import rows_file
-from counterfoil.building.inputs import Inputs
+from counterfoil.building.inputs import Inputs, rows_file
 from counterfoil.building.judges import pin_judges
 from counterfoil.data.hub import locate_dataset
 from counterfoil.data.pool import wrong_pool
@@ -99,13 +98,13 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     """
     pins = lock.inputs["models"]
     problems: list[str] = []
-    if recipe.generator.draws:
+    if recipe.kind.draws:
         problems += wrong_model("generator.model", recipe.generator.model, pins["generator"])
         if recipe.generator.adapter is not None:
             own = pins.get("adapter") or {"revision": None, "sha256": None}
             problems += wrong_model("generator.adapter", recipe.generator.adapter, own)
         problems += wrong_loras(recipe.generator.lora, lock.inputs.get("loras") or {})
-    if recipe.generator.takes_rows:
+    if recipe.kind.takes_rows:
         problems += wrong_pool(recipe, lock.inputs.get("pool"))
     if recipe.screen.model is not None and recipe.screen.weights is None:  # else the name is one of open_clip's own
         problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from counterfoil.building.chosen_rows import rows_of_pool
 from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.building.spans import Span
@@ -30,15 +29,12 @@ from counterfoil.data.pool import pool_of
 from counterfoil.engines import Delivered, Doing
 from counterfoil.engines.executor import named
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate import EditRenderer, PoolRows, Renderer, encoding_threads
+from counterfoil.generate import encoding_threads
 from counterfoil.generate.image_embeddings import ImageEmbeddings
-from counterfoil.generate.rows import corrupted_rows, edit_renderer
+from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.screen import Scorer, Thresholds
-from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of
-from counterfoil.models.diffusion import generator_pipeline
-from counterfoil.models.loras import load_loras
 from counterfoil.plan import Plan, RowTable, Shard, make_plan
 from counterfoil.regular_files import named_path
 from counterfoil.store import Receipt, ShardWriter
@@ -158,7 +154,7 @@ def imported_for(recipe: Recipe) -> Sequence[str]:
     """The heavy modules that a worker imports for a recipe."""
     always = (__name__, "pandas")  # pandas is what pyarrow looks for where it gets its first list
     screens = () if recipe.screen.model is None else ("open_clip",)
-    draws = ("diffusers.pipelines.auto_pipeline",) if recipe.generator.draws else ()
+    draws = ("diffusers.pipelines.auto_pipeline",) if recipe.kind.draws else ()
     return (*always, *screens, *draws)
 
 
@@ -215,7 +211,7 @@ class Job:
         if self.mark is not None:
             self.mark.refuse_unseen()
         writer = self._writer_here()
-        kind = self.recipe.generator.chosen
+        kind = self.recipe.kind.table
         table = RowTable.read(self.rows, ROWS, kind) if self.rows is not None and kind is not None else None
         with computing_on(self.device):
             maker = self._maker(make_plan(self.recipe, self.placeholders, table))
@@ -271,29 +267,25 @@ class Job:
                 raise UserError([*error.problems, f"  (measured on {self.device})"], error.hint) from None
         return replace(self.writer, stack=here)
 
-    def _renderer(self, plan: Plan) -> Renderer | PoolRows | EditRenderer:
-        recipe, generator = plan.recipe, plan.recipe.generator
-        if self.pool is not None and not generator.draws:
-            if plan.table is not None and plan.edits:
-                return corrupted_rows(recipe, self.pool, plan.table)
-            return rows_of_pool(recipe, self.pool, plan.table)
-        pipeline = generator_pipeline(generator, self.device, self.commits["generator"], self.tokens)
-        if self.pool is not None and plan.table is not None:
-            return edit_renderer(pipeline, recipe, self.pool, plan.table)
-        adapter = None
-        if self.embeddings is not None and generator.adapter is not None:
-            adapter = load_adapter(pipeline, generator.adapter, self.commits["adapter"] or generator.adapter_revision)
-        return Renderer(pipeline, recipe, self.embeddings, adapter, load_loras(pipeline, generator.lora, self.loras))
-
     def _maker(self, plan: Plan) -> ShardMaker:
         screen = plan.recipe.screen
         scorer = None
         if screen.model is not None:
             clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits["screen"])
             scorer = Scorer.for_plan(clip, plan)
+        materials = Materials(
+            self.device,
+            self.tokens,
+            self.commits["generator"],
+            self.commits["adapter"],
+            (plan.recipe.generator.lora, self.loras),
+            self.embeddings,
+            self.pool,
+            plan.table,
+        )
         return ShardMaker(
             plan,
-            self._renderer(plan),
+            maker_of(plan.recipe).renderer(plan.recipe, materials),
             scorer,
             Thresholds.read(self.thresholds),
             Judges.load(plan, self.judges, self.device) if plan.recipe.judges else None,

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.data.pins import SourcePin
-from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.corruptions import apply_gain, contrast_match, corrupt
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import joined
-from counterfoil.recipe.names import ROWS
 from counterfoil.recipe.severity import SEVERITY
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-    from counterfoil.data.tables import Rows
-    from counterfoil.plan import RowTable, Sample
+    from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
 
 
@@ -314,41 +309,3 @@ class InvertedRows:
             yield
         finally:
             self.pipeline.scheduler = before
-
-
-_MOST_PROBLEMS = 20
-
-
-def edit_renderer(pipeline: Any, recipe: Recipe, pin: SourcePin, edited: RowTable) -> EditRenderer:
-    """Draws the rows of a table anew. Raises as `corrupted_rows`."""
-    rows = _rows_of(recipe, pin, edited)
-    return EditRenderer(pipeline, recipe, rows.image, licences_of_rows(recipe, rows, pin))
-
-
-def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: RowTable) -> CorruptedRows:
-    """Gives the rows of a table as they are, and corrupted; a match reads the row's partner under its shift.
-
-    UserError, collected, for rows that the dataset does not have, or of another class: a table may be a stranger's.
-    """
-    rows = _rows_of(recipe, pin, edited)
-    matched = {name: found.image for name, found in partners(recipe, pin, rows).items()}
-    return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pin), matched)
-
-
-def _rows_of(recipe: Recipe, pin: SourcePin, edited: RowTable) -> Rows:
-    rows = pool_rows(recipe, pin)
-    if problems := list(islice(_wrong_rows(recipe, edited, rows), _MOST_PROBLEMS)):
-        raise UserError(problems, "Name the input dataset that the rows were chosen from, at the same revision.")
-    return rows
-
-
-def _wrong_rows(recipe: Recipe, edited: RowTable, rows: Rows) -> Iterator[str]:
-    of_class = rows_of_classes(recipe, rows)
-    for cls in recipe.classes:
-        own = [one.row for one in edited.rows.get((None, cls.id), ())]
-        if beyond := [row for row in own if row >= rows.count]:
-            yield f"{ROWS}: class '{cls.id}': found row {beyond[0]}, and {rows.place} has {rows.count:,} rows"
-            continue
-        right = of_class(cls)
-        if others := [row for row in own if not right[row]]:
-            yield f"{ROWS}: class '{cls.id}': row {others[0]} of {rows.place} has the label of another class"

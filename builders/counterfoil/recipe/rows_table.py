@@ -23,7 +23,7 @@ _GIVEN = [*_HEADER, "index", "seed", "prompt"]
 _MOST_PROBLEMS = 20
 MOST_LINES = 3_000_000
 # Of a caption, in characters, so that a stranger's table is bounded. Models may read less: rows with whose caption a
-# prompt would be cut are not chosen (building/chosen_rows.py).
+# prompt would be cut are not chosen (generate/kinds/edit.py).
 LONGEST_CAPTION = 1000
 # Of a prompt of images drawn elsewhere: workflows write long ones.
 LONGEST_PROMPT = 10_000

@@ -28,7 +28,6 @@ from counterfoil.recipe.names import (
     quoted,
 )
 from counterfoil.recipe.prompts import template_problem
-from counterfoil.recipe.rows_table import ChosenKind
 from counterfoil.recipe.section import Section, refuse
 
 
@@ -563,24 +562,12 @@ class Generator(Section):
         return {name: value for name, value in dump(self).items() if name not in others}
 
     @property
-    def draws(self) -> bool:
-        return kind_of(self).draws
-
-    @property
     def takes_rows(self) -> bool:
         return kind_of(self).takes_rows
 
     @property
-    def alters_rows(self) -> bool:
-        return kind_of(self).alters_rows
-
-    @property
     def given(self) -> bool:
         return kind_of(self).drawn_elsewhere
-
-    @property
-    def chosen(self) -> ChosenKind | None:
-        return kind_of(self).table
 
     @property
     def captioned(self) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.generate.kinds import maker_of
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import LICENSE_NAMES, hub_license, license_slug
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
     from counterfoil.store import Receipt
 
-# The first is not of real images.
-_TAGS = ("synthetic", "counterfoil", "counterfactual", "robustness")
+_TAGS = ("counterfoil", "counterfactual", "robustness")
 
 # Upper ends (not included) and the Hub's names of the sizes, in images.
 _SIZES = {
@@ -48,9 +48,8 @@ _SIZES = {
 
 def tags_of(recipe: Recipe) -> list[str]:
     """What the dataset is found by: on the Hub, and as keywords of croissant.json."""
-    kind = recipe.generator.kind
-    altered = {"edit": ("edited",), "corrupt": ("corruptions",)}.get(kind, ())
-    return list(dict.fromkeys([*_TAGS[kind in ("retrieve", "corrupt") :], *altered, *recipe.publish.tags]))
+    first, last = maker_of(recipe).tags
+    return list(dict.fromkeys([*first, *_TAGS, *last, *recipe.publish.tags]))
 
 
 def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> DatasetCardData:
@@ -58,8 +57,7 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
-    named_too = recipe.generator.kind == "retrieve" or recipe.generator.given
-    pool = recipe.generator.dataset if named_too else None
+    pool = recipe.generator.dataset if maker_of(recipe).names_pool else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     named: dict[str, Any] = {"license_name": license_name} if license_name else {}
     return DatasetCardData(
@@ -67,7 +65,7 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
         **named,
         pretty_name=pretty_name(recipe.name),
         tags=tags_of(recipe),
-        annotations_creators=["found" if recipe.generator.kind == "corrupt" else "machine-generated"],
+        annotations_creators=[maker_of(recipe).annotations],
         task_categories=["image-classification"],
         task_ids=["multi-class-image-classification"],
         source_datasets=list(dict.fromkeys(name for source in sources for name in source_datasets(source))),

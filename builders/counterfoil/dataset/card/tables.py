@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.errors import some_of
 from counterfoil.generate.corruptions import CORRUPTIONS, OWN
+from counterfoil.generate.kinds import maker_of
 from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders
@@ -188,18 +189,7 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     part absent."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
-    generator, pool = recipe.generator, inputs.get("pool") or {}
-    drawn_from = {**pool, "sha256": pool.get("content")}
-    if generator.given:
-        rows = [_input_row("drawn images", without_folders(generator.dataset or ""), drawn_from)]
-    elif not generator.draws:
-        name = f"{without_folders(generator.dataset or recipe.source.dataset)}, split {generator.split}"
-        rows = [_input_row("pool", name, drawn_from)]
-    else:
-        rows = [_input_row("generator", without_folders(generator.model), models.get("generator") or {})]
-    if recipe.generator.kind == "retrieve":
-        own = recipe.ranking_clip
-        rows.append(_input_row("retrieval", _clip_name(own.model, own.weights), models.get("retrieval") or {}))
+    rows = [_input_row(*one) for one in maker_of(recipe).inputs(recipe, inputs)]
     if recipe.generator.adapter is not None:
         adapter = without_folders(recipe.generator.adapter)
         rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))
@@ -209,7 +199,8 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     if captioner := (inputs.get("edited") or {}).get("captioner"):
         rows.append(_input_row("captioner", captioner.get("name") or "", captioner))
     if recipe.screen.model is not None:
-        rows.append(_input_row("screen", _clip_name(recipe.screen.model, recipe.screen.weights), screen))
+        name = without_folders(recipe.screen.model) + (f" ({recipe.screen.weights})" if recipe.screen.weights else "")
+        rows.append(_input_row("screen", name, screen))
     rows.append(_input_row("input dataset", without_folders(recipe.source.dataset), source))
     if recipe.tokens is not None:
         path = recipe.tokens.path
@@ -221,10 +212,6 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
         count = sum(map(len, embeddings.values()))
         rows.append(InputRow("image embeddings", EMBEDDINGS, f"sha256 of {counted(count, 'vector')}", None))
     return tuple(rows)
-
-
-def _clip_name(model: str, weights: str | None) -> str:
-    return without_folders(model) + (f" ({weights})" if weights else "")
 
 
 def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:

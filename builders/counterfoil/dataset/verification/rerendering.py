@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from counterfoil.dataset.reading import wrong_model
 from counterfoil.dataset.verification.problems import Outcome, ProblemsFound, Rerendered
 from counterfoil.documents import differences
 from counterfoil.errors import UserError
+from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import decoded, psnr
 from counterfoil.models import local_folder
 from counterfoil.models.loras import wrong_loras
@@ -25,13 +26,10 @@ from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.reading import read_file
 
 if TYPE_CHECKING:
-    from counterfoil.data.pins import SourcePin
-    from counterfoil.generate import CorruptedRows, Renderer
     from counterfoil.generate.image_embeddings import ImageEmbeddings
     from counterfoil.generate.tokens.class_tokens import ClassTokens
     from counterfoil.plan import Plan
     from counterfoil.recipe import Recipe
-    from counterfoil.recipe.schema_inputs import Lora
     from counterfoil.store import Receipt
 
 
@@ -43,18 +41,13 @@ _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "see
 
 @dataclass(frozen=True, slots=True)
 class PinnedGenerator:
-    """The generator as it can be loaded here: proved to be the one that the lock pins.
+    """The generator as it can be loaded here, proved to be the one that the lock pins.
 
-    model: None where rows are corrupted, which no model does. loras: LoRA weights and their pins, by
-    name. edits: where rows are edited or corrupted, the recipe that says where they lie here, and their pin, likewise.
+    recipe: it says where the generator, and rows that are altered, lie here. materials: what the lock pins of them.
     """
 
-    model: str | None
-    revision: str | None
-    adapter: str | None = None
-    adapter_revision: str | None = None
-    loras: tuple[Mapping[str, Lora], Mapping[str, Any]] = ({}, {})
-    edits: tuple[Recipe, SourcePin] | None = None
+    recipe: Recipe
+    materials: Materials
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +67,8 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
     """
     adapted = there.recipe is not None and there.recipe.generator.adapter is not None
     loras = () if there.recipe is None else tuple(f"generator.lora.{name}.path" for name in there.recipe.generator.lora)
-    edits = there.recipe is not None and there.recipe.generator.alters_rows
-    drawn = there.recipe is None or there.recipe.generator.draws
+    edits = there.recipe is not None and there.recipe.kind.alters_rows
+    drawn = there.recipe is None or there.recipe.kind.draws
     allowed = (*((_MODEL,) if drawn else ()), *((_ADAPTER,) if adapted else ()), *loras, *((_SOURCE,) if edits else ()))
     others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
@@ -86,30 +79,31 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
     if there.recipe is None or there.lock is None or any(fault.path in (RECIPE, LOCK) for fault in there.causes()):
         return None
     if not drawn and not edits:
-        held = "images drawn elsewhere" if there.recipe.generator.given else "rows of a pool"
+        held = there.recipe.kind.holds
         raise UserError(f"{there.directory} holds {held}, which were not rendered", "Verify it without --rerender.")
     recipe = load_own_recipe(there.directory, overrides) if overrides else there.recipe
-    generator = recipe.generator
-    model: tuple[str | None, str | None] = (None, None)
+    generator, inputs = recipe.generator, there.lock.inputs
+    revision = adapter_revision = pool = None
     if drawn:
-        pin = there.lock.inputs["models"]["generator"]
+        pin = inputs["models"]["generator"]
         if problems := list(wrong_model(_MODEL, generator.model, pin)):
             raise UserError(problems, f"Name the one that {LOCK} pins: --set {_MODEL}=local-dir:PATH")
-        model = (generator.model, _revision(generator.model, pin))
+        revision = _revision(generator.model, pin)
     if edits:
-        pool = there.lock.inputs["pool"]
-        if problems := list(wrong_pool(recipe, pool)):
+        if problems := list(wrong_pool(recipe, inputs["pool"])):
             raise UserError(problems, f"Name the one that {LOCK} pins: --set {_SOURCE}=PATH")
-        return PinnedGenerator(*model, edits=(recipe, loadable_pool(recipe, pool)))
-    pins = there.lock.inputs.get("loras") or {}
-    if problems := list(wrong_loras(generator.lora, pins)):
+        pool = loadable_pool(recipe, inputs["pool"])
+    loras = (generator.lora, inputs.get("loras") or {})
+    if problems := list(wrong_loras(*loras)):
         raise UserError(problems)
-    if there.recipe.generator.adapter is None or generator.adapter is None:
-        return PinnedGenerator(*model, loras=(generator.lora, pins))
-    own = there.lock.inputs["models"].get("adapter") or {"revision": None, "sha256": None}
-    if problems := list(wrong_model(_ADAPTER, generator.adapter, own)):
-        raise UserError(problems, f"Name the one that {LOCK} pins: --set {_ADAPTER}=local-dir:PATH")
-    return PinnedGenerator(*model, generator.adapter, _revision(generator.adapter, own), (generator.lora, pins))
+    if generator.adapter is not None:
+        own = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
+        if problems := list(wrong_model(_ADAPTER, generator.adapter, own)):
+            raise UserError(problems, f"Name the one that {LOCK} pins: --set {_ADAPTER}=local-dir:PATH")
+        adapter_revision = _revision(generator.adapter, own)
+    return PinnedGenerator(
+        recipe, Materials(revision=revision, adapter_revision=adapter_revision, loras=loras, pool=pool)
+    )
 
 
 def _revision(name: str, pin: Mapping[str, Any]) -> str | None:
@@ -160,7 +154,10 @@ class Rerenderer:
         generator = self.recipe.generator
         done: list[Rerendered] = []
         with one_thread(), computing_on(self.device):
-            renderer = self._renderer()
+            tokens = None if self.tokens is None else self.tokens.by_placeholder()
+            own = {"device": self.device, "tokens": tokens, "embeddings": self.embeddings, "table": self.plan.table}
+            materials = replace(self.generator.materials, **own)
+            renderer = maker_of(self.recipe).renderer(self.generator.recipe, materials)
             libraries = libraries_of(generator)
             stack = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
             for batch in self._batches(chosen):
@@ -188,26 +185,6 @@ class Rerenderer:
     @property
     def recipe(self) -> Recipe:
         return self.plan.recipe
-
-    def _renderer(self) -> Renderer | CorruptedRows:
-        from counterfoil.generate import Renderer
-        from counterfoil.generate.rows import corrupted_rows, edit_renderer
-        from counterfoil.models.adapters import load_adapter
-        from counterfoil.models.diffusion import generator_pipeline
-        from counterfoil.models.loras import load_loras
-
-        edits, table, generator = self.generator.edits, self.plan.table, self.recipe.generator
-        if self.generator.model is None:
-            assert edits is not None and table is not None  # nothing else is made without a model
-            return corrupted_rows(*edits, table)
-        tokens = None if self.tokens is None else self.tokens.by_placeholder()
-        pipeline = generator_pipeline(generator, self.device, self.generator.revision, tokens, self.generator.model)
-        adapter = None
-        if self.embeddings is not None and self.generator.adapter is not None:
-            adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
-        if edits is not None and table is not None:
-            return edit_renderer(pipeline, *edits, table)
-        return Renderer(pipeline, self.recipe, self.embeddings, adapter, load_loras(pipeline, *self.generator.loras))
 
     def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
         batch: list[tuple[ChosenRow, dict[str, Any]]] = []

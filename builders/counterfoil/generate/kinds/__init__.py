@@ -1,0 +1,35 @@
+"""How each kind of generator makes its images, in a file of its own (`kind.py` describes every method)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from counterfoil.generate.kinds.corrupt import CorruptMaker
+from counterfoil.generate.kinds.diffusers import DiffusersMaker
+from counterfoil.generate.kinds.drawn_elsewhere import DrawnElsewhereMaker
+from counterfoil.generate.kinds.edit import EditMaker
+from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials
+from counterfoil.generate.kinds.retrieve import RetrieveMaker
+from counterfoil.generate.kinds.rows import RowsMaker
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe
+
+# The key of a kind (`recipe/kinds/`) → how its images are made.
+MAKERS: Mapping[str, ImageMaker] = {
+    "diffusers": DiffusersMaker(),
+    "rows": RowsMaker(),
+    "drawn_elsewhere": DrawnElsewhereMaker(),
+    "retrieve": RetrieveMaker(),
+    "edit": EditMaker(),
+    "corrupt": CorruptMaker(),
+}
+
+
+def maker_of(recipe: Recipe) -> ImageMaker:
+    """How the images of a recipe are made."""
+    return MAKERS[recipe.kind.key]
+
+
+__all__ = ["MAKERS", "ChosenTable", "ImageMaker", "Materials", "maker_of"]

@@ -1,0 +1,77 @@
+"""Kind `corrupt`: rows of the input dataset that decode, as they are and under each shift's corruption."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes
+from counterfoil.errors import UserError
+from counterfoil.generate.corruptions import SMALLEST_SIDE
+from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, in_drawn_order, left_out, pool_of_rows
+from counterfoil.generate.rows import CorruptedRows
+from counterfoil.plan import RowTable, rows_wanted
+from counterfoil.progress import report
+from counterfoil.recipe.rows_table import PoolRow
+
+if TYPE_CHECKING:
+    from counterfoil.data.pins import SourcePin
+    from counterfoil.recipe import Recipe
+
+_MOST_NAMED = 10
+
+
+class CorruptMaker(ImageMaker):
+    """Computes images from rows of the input dataset."""
+
+    tags = ((), ("corruptions",))
+    annotations = "found"
+
+    def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
+        """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
+        rows = pool_rows(recipe, pool)
+        of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
+        matched = partners(recipe, pool, rows)
+        labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
+        table: dict[str, list[PoolRow]] = {}
+        unreadable, done, most = 0, 0, sum(wanted.values())
+        for cls in recipe.classes:
+            chosen = table[cls.id] = []
+            paired = [partner for name, partner in matched.items() if cls.label in labels_of[name]]
+            for row in in_drawn_order(of_class(cls), recipe.samples.seed):
+                if len(chosen) == wanted.get(cls.id, 0):
+                    break
+                if any(row not in partner.row_of for partner in paired):
+                    continue
+                try:
+                    pictures = [image(row), *(partner.image(row) for partner in paired)]
+                except UserError:
+                    pictures = []
+                if pictures and min(pictures[0].size) >= SMALLEST_SIDE:
+                    chosen.append(PoolRow(row))
+                else:
+                    unreadable += 1
+            done += wanted.get(cls.id, 0)
+            report("reading rows", done, most)
+        if empty := [cls for cls in recipe.classes if cls.id in wanted and not table[cls.id]]:
+            lacks = " that decodes" + (" and has a partner under every shift" if matched else "")
+            named = [f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place}{lacks}" for cls in empty]
+            raise UserError(named, "Drop the class from source.classes, or name another split: generator.split.")
+        edited = RowTable.of({(None, class_id): own for class_id, own in table.items() if own}, "edited")
+        few = [cls.name for cls in recipe.classes if len(table[cls.id]) < wanted.get(cls.id, 0)]
+        notes: list[str] = []
+        if unreadable:
+            what = f"an image that does not decode, or with a side of less than {SMALLEST_SIDE} pixels"
+            notes.append(left_out(unreadable, what))
+        if few:
+            more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
+            names = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
+            notes.append(f"{names} fewer images than the recipe asks for, and the dataset has all of them")
+        return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
+
+    def renderer(self, recipe: Recipe, materials: Materials) -> CorruptedRows:
+        """Gives the rows of a table as they are, and corrupted; a match reads the row's partner under its shift."""
+        pool, table = materials.rows
+        rows = pool_of_rows(recipe, pool, table, labels=True)
+        matched = {name: found.image for name, found in partners(recipe, pool, rows).items()}
+        return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pool), matched)

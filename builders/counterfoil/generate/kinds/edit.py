@@ -1,0 +1,165 @@
+"""Kind `edit`: rows of the input dataset, with captions where prompts ask for them, drawn anew under every shift."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.data.labelled_sources import every_row
+from counterfoil.data.pool import licences_of_rows, pool_of, pool_rows, rows_of_classes
+from counterfoil.errors import UserError
+from counterfoil.generate.kinds.diffusers import DiffusersMaker
+from counterfoil.generate.kinds.kind import ChosenTable, Materials, in_drawn_order, left_out, pool_of_rows
+from counterfoil.generate.rows import EditRenderer
+from counterfoil.models.captioners import describe_captioner, load_captioner
+from counterfoil.models.devices import one_thread
+from counterfoil.models.diffusion import generator_pipeline, prompt_length
+from counterfoil.plan import RowTable, captions_asked, rows_wanted
+from counterfoil.prediction.captioning import caption_images
+from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.prompts import asks_caption, prompt_for
+from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, PoolRow, one_line
+from counterfoil.store.layout import user_cache
+
+if TYPE_CHECKING:
+    from counterfoil.data.pins import SourcePin
+    from counterfoil.recipe import Recipe, RecipeClass
+
+
+class EditMaker(DiffusersMaker):
+    """Draws rows of the input dataset anew."""
+
+    tags = (("synthetic",), ("edited",))
+
+    def device_of_rows(self, recipe: Recipe, device: str) -> str:
+        return device if recipe.generator.captioner is not None else "cpu"
+
+    def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
+        """The table of a recipe; captions, where prompts ask for them, by the column or the captioner that it names.
+
+        Rows without a caption that can be used are left out, and those with whose caption a prompt is longer than the
+        model reads. A note counts each. UserError, with every such class, where one has fewer rows than candidates;
+        raises what reading and captioning raise.
+        """
+        rows = pool_rows(recipe, pool)
+        of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
+        own = [cls for cls in recipe.classes if cls.id in wanted]
+        ordered = {cls.id: in_drawn_order(of_class(cls), recipe.samples.seed) for cls in own}
+        captions: Mapping[int, str | None] | None = None  # by row; None where no row needs one
+        captioner: Mapping[str, Any] = {}
+        without, cut, prompts = 0, 0, _Prompts(recipe)
+        column = recipe.generator.caption_column
+        if column is not None:
+            captions = {row: _usable(value) for row, value in enumerate(rows.column(column))}
+        elif captions_asked(recipe):
+            captions, captioner = _captions_of_captioner(recipe, pool, ordered, wanted, prompts, device)
+        table: dict[tuple[str | None, str], list[PoolRow]] = {}
+        problems: list[str] = []
+        for cls in own:
+            chosen, wordless, too_long = list[PoolRow](), 0, 0
+            for row in ordered[cls.id]:
+                if len(chosen) == wanted[cls.id]:
+                    break
+                caption = None if captions is None else captions.get(row)
+                if captions is not None and caption is None:
+                    wordless += 1
+                elif not prompts.read_whole(cls, caption):
+                    too_long += 1
+                else:
+                    chosen.append(PoolRow(row, caption=caption))
+            without, cut = without + wordless, cut + too_long
+            table[None, cls.id] = chosen
+            if len(chosen) < wanted[cls.id]:
+                lack = f", {wordless:,} more without a caption" if wordless else ""
+                if too_long:
+                    lack += f", {too_long:,} more with one too long for the {prompts.most} tokens of a prompt"
+                problems.append(
+                    f"samples: class '{cls.id}' ({cls.name}) has {len(chosen):,} rows in {rows.place}{lack}, expected"
+                    f" {wanted[cls.id]:,}, one for each candidate"
+                )
+        if problems:
+            raise UserError(problems, "Lower samples.candidates (or at_most), or name a larger split: generator.split.")
+        edited = RowTable.of(table, "edited")
+        if len(edited.content) > MOST_BYTES:
+            raise UserError(
+                f"samples: the table of rows takes {len(edited.content):,} bytes, expected at most {MOST_BYTES:,}",
+                "Build fewer candidates or classes.",
+            )
+        no_words = f"no usable caption in {rows.place}"
+        long = f"a caption too long for the {prompts.most} prompt tokens that {recipe.generator.model} reads"
+        notes = tuple(left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count)
+        return ChosenTable(edited, {"sha256": edited.sha256, **captioner}, notes)
+
+    def renderer(self, recipe: Recipe, materials: Materials) -> EditRenderer:
+        pool, table = materials.rows
+        rows = pool_of_rows(recipe, pool, table, labels=True)
+        pipeline = generator_pipeline(recipe.generator, materials.device, materials.revision, materials.tokens)
+        return EditRenderer(pipeline, recipe, rows.image, licences_of_rows(recipe, rows, pool))
+
+
+class _Prompts:
+    """The prompts that hold a row's caption, and how much of one the model reads, where captions are asked for.
+
+    A class token counts as the name of its class.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
+        asked = captions_asked(recipe)
+        self._length = prompt_length(recipe.generator.model, recipe.generator.revision) if asked else None
+        self.most = 0 if self._length is None else self._length.most
+
+    def read_whole(self, cls: RecipeClass, caption: str | None) -> bool:
+        """Whether the model reads every prompt of a row to its end."""
+        if self._length is None or caption is None:
+            return True
+        own = [prompt_for(shift, cls, None, caption) for shift in self._shifts if cls.label in shift.class_labels]
+        prompts = [prompt for prompt in own if prompt is not None]
+        return not prompts or self._length.fits(prompts)
+
+
+def _captions_of_captioner(
+    recipe: Recipe,
+    pool: SourcePin,
+    ordered: Mapping[str, Sequence[int]],
+    wanted: Mapping[str, int],
+    prompts: _Prompts,
+    device: str,
+) -> tuple[Mapping[int, str | None], Mapping[str, Any]]:
+    """The likeliest caption, by row, of as many rows of each class as are needed; and the pin of what wrote them.
+
+    Images that do not decode have none.
+    """
+    name = recipe.generator.captioner
+    assert name is not None  # the recipe says what captions its rows
+    images, _ = every_row(pool_of(recipe), pool)
+    captioner = load_captioner(name, device)
+    found: dict[int, str | None] = {}
+    with one_thread():
+        classes = {cls.id: cls for cls in recipe.classes}
+
+        def chosen(class_id: str, row: int) -> bool:
+            return (own := found.get(row)) is not None and prompts.read_whole(classes[class_id], own)
+
+        def missing() -> list[int]:
+            """The rows that are to be captioned next: of each class as many as are still lacking."""
+            rows: list[int] = []
+            for class_id, own in ordered.items():
+                lacking = wanted[class_id] - sum(chosen(class_id, row) for row in own)
+                rows += [row for row in own if row not in found][: max(lacking, 0)]
+            return rows
+
+        while rows := missing():
+            keys = {images.keys[row]: row for row in sorted(set(rows))}
+            captions = caption_images(images, captioner, user_cache() / "captions", keys=tuple(keys), number=1)
+            found |= {row: _usable((captions[key] or (None,))[0]) for key, row in keys.items()}
+    pin = {"name": without_folders(name), "revision": describe_captioner(name).revision, "sha256": captioner.sha256}
+    return found, {"captioner": pin}
+
+
+def _usable(value: Any) -> str | None:
+    """A caption as prompts hold it: in one line, without the full stop at its end; None for what is none."""
+    if not isinstance(value, str):
+        return None
+    text = one_line(value).rstrip(". ")
+    return text[:LONGEST_CAPTION].rstrip() or None
