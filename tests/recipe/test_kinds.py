@@ -13,6 +13,7 @@ from counterfoil.recipe import Shift, load_recipe
 from counterfoil.recipe.kinds import KINDS, keys_of_others, kind_of
 from counterfoil.recipe.rows_table import ChosenKind
 from counterfoil.recipe.schema_inputs import Generator
+from counterfoil.report.templates import templates_folder
 
 BY_KEY = {kind.key: kind for kind in KINDS}
 
@@ -23,6 +24,7 @@ def test_every_kind_has_its_files_and_a_recipe_can_name_it() -> None:
     package = Path(__file__).parents[2] / "builders" / "counterfoil"
     for key in BY_KEY:
         assert all((package / side / "kinds" / f"{key}.py").is_file() for side in ("recipe", "generate"))
+        assert templates_folder(f"kind-{key}.txt.j2").is_dir()
 
 
 def test_every_key_that_a_kind_reads_is_one_of_the_section_and_every_table_is_chosen_by_some_kind() -> None:

@@ -562,14 +562,6 @@ class Generator(Section):
         return {name: value for name, value in dump(self).items() if name not in others}
 
     @property
-    def takes_rows(self) -> bool:
-        return kind_of(self).takes_rows
-
-    @property
-    def given(self) -> bool:
-        return kind_of(self).drawn_elsewhere
-
-    @property
     def captioned(self) -> bool:
         """Whether something tells a caption of each row, so that prompts may hold it."""
         return self.caption_column is not None or self.captioner is not None

@@ -359,7 +359,7 @@ def test_card_and_croissant_say_who_checked_the_labels(rows: bool) -> None:
     def said(judge: str, looked_at: bool) -> str:
         recipe = load_recipe("wardrobe-mini", ["tokens=null", f"screen.judge={judge}", *pool])
         made = INPUTS | {"pool": INPUTS["source"]}
-        return statements_of(recipe, input_rows(recipe, made), 3, 9, looked_at=looked_at).annotation
+        return statements_of(recipe, input_rows(recipe, made), 3, 9, looked_at=looked_at)[0].annotation
 
     nobody, judge, people, both = (said(judge, looked_at) for looked_at in (False, True) for judge in ("null", JUDGE))
     assert ["only" in one for one in (nobody, judge, people, both)] == [True, False, False, False]

@@ -49,7 +49,6 @@ from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.generate.screen import Thresholds, open_shifts, stored_thresholds
-from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
 from counterfoil.report.results import Results
@@ -114,7 +113,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     known_shifts = {shift.name for shift in recipe.all_shifts()}
     looked_at = [one for one in reviewed.shifts if one.name in known_shifts] if reviewed else []
     known, doubts = known_of(recipe, stored)
-    statements = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
+    statements, its = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
     citation = dataset_entry(recipe, plan.hash, __version__)
     text = (
         _environment()
@@ -122,7 +121,6 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
         .render(
             metadata=card_metadata(recipe, configs, images).to_yaml(),
             recipe=recipe,
-            local=without_folders,
             title=pretty_name(recipe.name),
             images=images,
             candidates=candidates,
@@ -143,6 +141,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             hashes=hash_rows(lock),
             stack=stack_lines(lock),
             said=statements,
+            its=its,
             about_class=_about_class(recipe),
             corruptions=corruption_rows(recipe),
             small_below=SMALL_BELOW,

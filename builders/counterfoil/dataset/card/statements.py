@@ -1,16 +1,17 @@
 """What must be said of synthetic, screened images: origin, use, biases, limits, risks. Card and Croissant say the same.
 
-The sentences stand in `cards/statements.txt.j2`, plain text without marks. Every one follows from the recipe and from
-what lock.json pins.
+The sentences stand in `cards/statements.txt.j2`, plain text without marks, and those of one kind of generator in
+`cards/kind-NAME.txt.j2`. Every one follows from the recipe and from what lock.json pins.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.dataset.card.markdown import code
 from counterfoil.dataset.card.tables import InputRow
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import MATCH
@@ -44,6 +45,17 @@ class Statements:
     maintenance: str
 
 
+# What only some kinds of generator say, and what the others say instead.
+_UNSAID = {
+    "base": "a base prompt",
+    "fixed": "The recipe and lock.json fix the dataset: the same stack renders the same images from them.",
+    "made": "",
+    "originals": "",
+    "unintended": "",
+    "unjudged": "",
+}
+
+
 def screened_shifts(recipe: Recipe) -> dict[str, int]:
     """Of how many `shifts` a threshold of the shift score decides (`screened`); others are screened for the object."""
     shifts = [shift for shift in recipe.all_shifts()[1:] if shift.top]  # the base is no shift, nor is a mild level
@@ -58,31 +70,34 @@ def statements_of(
     doubts: ScreenDoubts | None = None,
     *,
     looked_at: bool = False,
-) -> Statements:
-    """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`, by a screen with `doubts`;
-    `looked_at`: by people, whose review is in the dataset."""
+) -> tuple[Statements, Mapping[str, str]]:
+    """What must be said of a dataset, and by name what only its kind of generator says, there and on the card.
+
+    `inputs` are those of `input_rows`; `images` were accepted of so many `candidates`, by a screen with `doubts`;
+    `looked_at`: by people, whose review is in the dataset.
+    """
     every = recipe.all_shifts()
     percentiles = any(shift.object_threshold.percentile is not None for shift in every)
     judges = dict.fromkeys(name for shift in every for rule in shift.keep for name in rule.judges())
-    environment = template_environment(
-        TEMPLATE, {"counted": counted, "without_folders": without_folders}, markdown=True
-    )
-    rendered: Any = environment.get_template(TEMPLATE).make_module(
-        {
-            "recipe": recipe,
-            "name": without_folders(recipe.source.dataset),
-            "inputs": {row.role: row for row in inputs},
-            "images": images,
-            "candidates": candidates,
-            "screened": screened_shifts(recipe),
-            "doubts": doubts,
-            "looked_at": looked_at,
-            "judges": list(map(without_folders, judges)),
-            "borrowed": recipe.samples.pairs != "noise",
-            "over_the_edited": percentiles and recipe.generator.split == recipe.source.validation_split,
-            "match": MATCH,
-        }
-    )
+    filters = {"counted": counted, "without_folders": without_folders, "code": code}
+    environment = template_environment(TEMPLATE, filters, markdown=True)
+    known = {
+        "recipe": recipe,
+        "name": without_folders(recipe.source.dataset),
+        "inputs": {row.role: row for row in inputs},
+        "images": images,
+        "candidates": candidates,
+        "screened": screened_shifts(recipe),
+        "doubts": doubts,
+        "looked_at": looked_at,
+        "judges": list(map(without_folders, judges)),
+        "borrowed": recipe.samples.pairs != "noise",
+        "over_the_edited": percentiles and recipe.generator.split == recipe.source.validation_split,
+        "match": MATCH,
+    }
+    own = vars(environment.get_template(f"kind-{recipe.kind.key}.txt.j2").make_module(known))
+    its = _UNSAID | {name: text for name, text in own.items() if isinstance(text, str) and name[0] != "_"}
+    rendered: Any = environment.get_template(TEMPLATE).make_module(known | {"its": its})
 
     def said(subject: str, several: bool) -> Any:
         text = getattr(rendered, subject)
@@ -90,4 +105,5 @@ def statements_of(
             return tuple(" ".join(one.split()) for one in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
         return " ".join(text.split())
 
-    return Statements(**{one.name: said(one.name, one.type.startswith("tuple")) for one in fields(Statements)})
+    statements = Statements(**{one.name: said(one.name, one.type.startswith("tuple")) for one in fields(Statements)})
+    return statements, {name: " ".join(text.split()) for name, text in its.items()}
