@@ -222,6 +222,17 @@ def test_its_card_names_every_change(dataset: Path) -> None:
     assert "corruptions" in keywords and "synthetic" not in keywords and "- synthetic" not in card
 
 
+def test_its_card_says_what_compressing_a_jpeg_file_again_takes_where_a_shift_compresses(
+    dataset: Path, tmp_path: Path
+) -> None:
+    corrupted_build(tmp_path, "prompts.shifts.rough={corruption: jpeg_compression}")
+    told = "already than from lossless ones, and a higher severity may then take less"
+    said = [told in (directory / "README.md").read_text() for directory in (dataset, tmp_path)]
+    assert said == [False, True]
+    images = {row["key"]: row["image"] for row in rows_of(tmp_path)}
+    assert all(images[row["key"]] == row["image"] for row in rows_of(dataset))
+
+
 MATCH = """
 recipe: 1
 name: matched
