@@ -56,6 +56,14 @@ def test_the_pages_that_code_writes_name_everything(site: Path) -> None:
     assert not [name for _, name, _ in keys() if f"<code>{name}</code>" not in recipe]
 
 
+def test_the_source_and_licence_of_each_photograph_is_recorded() -> None:
+    folder = DOCS / "images" / "photographs"
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")} - {"SOURCES.txt"}
+    recorded = dict(re.findall(r"^(\S+): (.+(?:\n    .+)*)", (folder / "SOURCES.txt").read_text("utf-8"), re.MULTILINE))
+    assert recorded.keys() - {"Changed"} == there
+    assert all("CC0" in recorded[name] or "public domain" in recorded[name] for name in there)
+
+
 def test_the_table_of_acceptance_names_what_the_recipe_screens() -> None:
     text = (DOCS / "explanation" / "papers.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| (\w+) \| ([\d.]+) \| [\d.]+ \| (.+) \|$", text, re.MULTILINE)

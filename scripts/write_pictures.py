@@ -1,0 +1,96 @@
+"""Write the pictures of photographs in the documentation: what a build makes of those in docs/images/photographs.
+
+    python scripts/write_pictures.py
+
+`photographs.webp` is the contact sheet of a dataset's card. `corruptions.webp` and `severities.webp` show images of
+another dataset, 224 pixels wide there: one photograph under each corruption at severity 3, and under three of them at
+every severity.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from PIL import Image
+
+from counterfoil.building import build
+from counterfoil.dataset.card.contact_sheets import OVERVIEW, Sheet, line_height
+from counterfoil.generate.corruptions import CORRUPTIONS
+from counterfoil.recipe.prompts import DEFAULT_SEVERITY
+from counterfoil.report.pictures import webp
+from counterfoil.store import read_rows
+from counterfoil.store.decoding import rgb_image
+from counterfoil.store.layout import FIGURES
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+ON_THE_CARD = ("fog", "motion_blur", "darker", "gaussian_noise", "jpeg_compression")
+BY_SEVERITY = ("fog", "gaussian_noise", "motion_blur")
+SEVERITIES = (1, 2, 3, 4, 5)
+SIDE = 224
+_SHOWN, _GAP, _TEXT, _QUALITY = 160, 4, 17, 80  # pixels, and of WebP
+
+
+def built(out: Path, shifts: dict[str, Any]) -> Path:
+    """Build the dataset of all photographs under these shifts and return its directory."""
+    recipe = {
+        "recipe": 1,
+        "name": out.name,
+        "source": {"dataset": str(IMAGES / "photographs"), "train_split": "train", "validation_split": "train"},
+        "generator": {"kind": "corrupt", "split": "train", "size": SIDE},
+        "prompts": {"shifts": shifts},
+        "samples": {"candidates": 1},
+    }
+    file = out.with_suffix(".yaml")
+    file.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
+    build(file, out, device="cpu", workers=1)
+    return out
+
+
+def grid(rows: list[list[tuple[str, Image.Image]]]) -> bytes:
+    """Draw rows of titled pictures as WebP."""
+    height = _SHOWN + line_height(_TEXT) + 2 * _GAP
+    sheet = Sheet.blank(len(rows[0]) * (_SHOWN + _GAP) - _GAP, len(rows) * height)
+    for row, pictures in enumerate(rows):
+        for column, (title, picture) in enumerate(pictures):
+            x, y = column * (_SHOWN + _GAP), row * height
+            sheet.picture(picture, x, y, _SHOWN)
+            sheet.text([title], x + _SHOWN // 2, y + _SHOWN + _GAP, _TEXT, anchor="ma")
+    return webp(sheet.image, _QUALITY, method=6)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=IMAGES, help="where the pictures go")
+    out = parser.parse_args().out
+    with tempfile.TemporaryDirectory() as folder:
+        small = built(Path(folder, "photographs"), {name: {"corruption": name} for name in ON_THE_CARD})
+        (out / "photographs.webp").write_bytes((small / FIGURES / OVERVIEW).read_bytes())
+        shifts = {
+            name: {"corruption": name, "severity": {"levels": [severity / 5 for severity in SEVERITIES]}}
+            if name in BY_SEVERITY
+            else {"corruption": name}
+            for name in CORRUPTIONS
+        }
+        every = {
+            (row["shift"], row["class_id"]): rgb_image(row["image"]["bytes"])
+            for row in read_rows(built(Path(folder, "corruptions"), shifts))
+        }
+
+    def shown(name: str, severity: int) -> Image.Image:
+        return every[f"{name}_{severity}" if name in BY_SEVERITY and severity < SEVERITIES[-1] else name, "cat"]
+
+    named = [(name, shown(name, DEFAULT_SEVERITY)) for name in CORRUPTIONS]
+    (out / "corruptions.webp").write_bytes(grid([named[start : start + 5] for start in range(0, len(named), 5)]))
+    levels = [
+        [("base", every["base", "cat"]), *((f"{name}, {severity}", shown(name, severity)) for severity in SEVERITIES)]
+        for name in BY_SEVERITY
+    ]
+    (out / "severities.webp").write_bytes(grid(levels))
+
+
+if __name__ == "__main__":
+    main()
